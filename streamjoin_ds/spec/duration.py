@@ -1,0 +1,108 @@
+"""Durations: what a user writes (``"15s"``, ``"15 minutes"``, a timedelta) as integer microseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+
+from streamjoin_ds.errors import ArgumentError
+
+__all__ = ["MAX_DURATION_US", "Duration", "duration_text", "duration_us"]
+
+Duration = str | timedelta
+
+_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_NAMES = {
+    "microsecond": "us",
+    "millisecond": "ms",
+    "msec": "ms",
+    "second": "s",
+    "sec": "s",
+    "minute": "m",
+    "min": "m",
+    "hour": "h",
+    "hr": "h",
+    "day": "d",
+    "week": "w",
+}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
+
+# Far beyond any window, far below int64: ts +- window cannot overflow in the years 1..9999.
+MAX_DURATION_US = 10_000 * 366 * _UNITS_US["d"]
+
+
+def duration_us(value: Duration, name: str) -> int:
+    """Microseconds of a duration.
+
+    Parameters
+    ----------
+    value : str or datetime.timedelta
+        ``"15s"``, ``"1h 30m"``, ``"15 minutes"``, ``"250 ms"``; a number needs its unit.
+    name : str
+        What the duration is for, to name it in errors.
+
+    Returns
+    -------
+    int
+        >= 0, at most ten thousand years.
+
+    Raises
+    ------
+    ArgumentError
+        No unit, an unknown unit, a negative or endless duration, or a part of a microsecond.
+    """
+    hint = "a number with a unit (us, ms, s, m, h, d, w), for example '15s', '1h 30m' or '15 minutes'"
+    if isinstance(value, timedelta):
+        total = Decimal(value // timedelta(microseconds=1))
+    elif isinstance(value, str):
+        total = _parsed(value, name, hint)
+    else:
+        msg = f"{name} is not a duration but {type(value).__name__}"
+        raise ArgumentError(msg, name=name, hint=hint)
+    if total != int(total) or not 0 <= total <= MAX_DURATION_US:
+        msg = f"{name} must be whole microseconds between 0 and 10000 years"
+        raise ArgumentError(msg, name=name, hint=hint)
+    return int(total)
+
+
+def _parsed(text: str, name: str, hint: str) -> Decimal:
+    total, position = Decimal(0), 0
+    stripped = text.strip()
+    while position < len(stripped) or not stripped:
+        part = _PART.match(stripped, position)
+        unit = _unit(part.group(2)) if part else None
+        if part is None or unit is None:
+            msg = f"{name} is not a duration"
+            raise ArgumentError(msg, name=name, hint=hint)
+        total += Decimal(part.group(1)) * _UNITS_US[unit]
+        position = part.end()
+    return total
+
+
+def _unit(word: str) -> str | None:
+    if word in _UNITS_US:
+        return word
+    lower = word.lower()
+    singular = lower[:-1] if len(lower) > 2 and lower.endswith("s") else lower
+    return lower if lower in _UNITS_US else _NAMES.get(singular)
+
+
+def duration_text(microseconds: int) -> str:
+    """The shortest exact text of a duration: ``900000000`` is ``"15m"``."""
+    if microseconds == 0:
+        return "0s"
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        count, microseconds = divmod(microseconds, _UNITS_US[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts)
