@@ -143,6 +143,15 @@ class BoundJoin:
         fields.append(pa.field("batch_id", pa.int64(), nullable=False))
         return pa.schema(fields)
 
+    def tuple_schema(self, stream: int) -> pa.Schema:
+        """Columns of a stream's tuples inside the house: ``_ts`` and ``_seq`` (int64), then what travels.
+
+        The event time column itself is not repeated: it is ``_ts``, seen as a timestamp.
+        """
+        time = self.join.streams[stream].time
+        inner = [pa.field(TS, pa.int64(), nullable=False), pa.field(SEQ, pa.int64(), nullable=False)]
+        return pa.schema([*inner, *(field for field in self.schemas[stream] if field.name != time)])
+
     def to_facts(self) -> dict[str, object]:
         """The bound join as plain JSON values."""
         schemas = [base64.b64encode(schema.serialize().to_pybytes()).decode() for schema in self.schemas]
@@ -336,6 +345,10 @@ def _result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[Resul
                 columns.append(entry)
     columns.sort(key=lambda column: column.stream)
     taken = {"event_time", "batch_id", *(f"{name}_seq" for name in join.names)}
+    for result in columns:
+        if set(result.name) & set(" ,;{}()\n\t="):
+            msg = f"the result column '{result.name}' holds a character that a Delta table's column cannot have"
+            raise ColumnError(msg, name=result.name, hint="leave it out with select, or rename the column")
     folded: dict[str, str] = {name.lower(): "a column of every result" for name in taken}
     for result in columns:
         source = f"{join.names[result.stream]}.{result.column}"

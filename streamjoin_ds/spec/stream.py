@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.spec.duration import Duration, duration_us
+from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.predicate import stream_name
 
 __all__ = ["FORMATS", "TIME_UNITS", "Generator", "Stream"]
@@ -69,7 +69,7 @@ class Stream:
         if not isinstance(self.time, str) or not self.time:
             msg = f"stream {self.name} does not say which column is its event time"
             raise ArgumentError(msg, name=self.name, hint="time='ts'")
-        duration_us(self.delay, f"delay of {self.name}")
+        object.__setattr__(self, "delay", duration_text(duration_us(self.delay, f"delay of {self.name}")))
         for value, valid, what in ((self.format, FORMATS, "format"), (self.time_unit, TIME_UNITS, "time_unit")):
             if value not in valid:
                 msg = f"{what} of stream {self.name} is not known"
