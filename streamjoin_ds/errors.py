@@ -14,18 +14,23 @@ __all__ = [
     "BlockMissingError",
     "ColumnError",
     "CommitConflictError",
+    "DependencyMissingError",
     "FileChangedError",
     "FileFormatError",
     "FileMissingError",
     "FileOrderError",
     "FingerprintMismatchError",
     "ForeignCheckpointError",
+    "JarsMissingError",
+    "JavaMissingError",
     "KernelError",
     "LayoutError",
     "OffsetError",
     "PredicateError",
     "PredicateSyntaxError",
     "SchemaDriftError",
+    "SessionError",
+    "SparkStartError",
     "StateCorruptError",
     "StateVersionError",
     "StreamJoinError",
@@ -199,3 +204,33 @@ class WatermarkMissingError(StreamJoinError):
     """A streaming DataFrame has no watermark, so its window could never be emptied."""
 
     code = "WATERMARK_MISSING"
+
+
+class DependencyMissingError(StreamJoinError, ImportError):
+    """A Python package that this part needs is not installed."""
+
+    code = "DEPENDENCY_MISSING"
+
+
+class JavaMissingError(StreamJoinError):
+    """No Java that Spark can use was found."""
+
+    code = "JAVA_MISSING"
+
+
+class JarsMissingError(StreamJoinError):
+    """The Delta jars are neither cached nor could they be fetched."""
+
+    code = "JARS_MISSING"
+
+
+class SparkStartError(StreamJoinError):
+    """Spark's Java process did not start."""
+
+    code = "SPARK_START"
+
+
+class SessionError(StreamJoinError):
+    """This process already has a Spark session, and it is not to be changed."""
+
+    code = "SESSION"
