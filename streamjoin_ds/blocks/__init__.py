@@ -1,0 +1,17 @@
+"""Arrow blocks: tuples, windows and anything else in columns, as immutable files that many may map.
+
+::
+
+    pa.Table ── encode ──► bytes ── write aside, fsync, rename ──► <stem>-<checksum>.arrow
+                             │                                            │
+                             └─ inline in a Spark row                     └─ map ─ checksum ─ parse ─► pa.Table
+
+A block's name carries its checksum and its bytes are a function of its content, so a retried or replayed task writes
+the same file again. Checksum first, then parse, then use: an Arrow file with a flipped byte crashes the process that
+parses it (reliability notes, M22).
+"""
+
+from streamjoin_ds.blocks.block import checksum, decode, encode
+from streamjoin_ds.blocks.store import BlockRef, BlockStore
+
+__all__ = ["BlockRef", "BlockStore", "checksum", "decode", "encode"]

@@ -1,0 +1,19 @@
+"""How it is laid out: the grid of cells, what each copy costs, and where Spark puts each cell.
+
+::
+
+    stream 0: L_0 = 2 groups ─┐          cells (S = 4 = L_0 x L_1)        state partitions
+    stream 1: L_1 = 2 groups ─┤          ┌─────┬─────┐    label           ┌──────────────┐
+                              └─ Layout ─► 0,0 │ 0,1 │ ───(hash)────────► │ one cell each│
+                                         │ 1,0 │ 1,1 │                    └──────────────┘
+                                         └─────┴─────┘
+
+A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / L_i`` cells of its group; every
+combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
+"""
+
+from streamjoin_ds.plan.labels import cell_labels, spark_hash, spark_partition
+from streamjoin_ds.plan.layout import Layout, choose_layout
+from streamjoin_ds.plan.plan import EXCHANGES, Plan
+
+__all__ = ["EXCHANGES", "Layout", "Plan", "cell_labels", "choose_layout", "spark_hash", "spark_partition"]

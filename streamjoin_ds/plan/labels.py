@@ -1,0 +1,48 @@
+"""Cell labels: grouping keys chosen so that Spark's hash puts each cell on its own state partition.
+
+Spark places a key by ``pmod(murmur3_x86_32(key, seed 42), partitions)``. Labels 0, 1, 2, ... collide (two cells in one
+task, an idle core), so for each cell the first integer is taken whose hash lands where it should.
+"""
+
+from __future__ import annotations
+
+__all__ = ["cell_labels", "spark_hash", "spark_partition"]
+
+_MASK = 0xFFFFFFFF
+_SEED = 42
+
+
+def spark_hash(value: int) -> int:
+    """Spark SQL's ``hash(CAST(value AS INT))``: Murmur3 x86 32-bit of one 4-byte integer, as a signed int."""
+    block = value & _MASK
+    block = block * 0xCC9E2D51 & _MASK
+    block = _rotated(block, 15) * 0x1B873593 & _MASK
+    state = _rotated(_SEED ^ block, 13) * 5 + 0xE6546B64 & _MASK
+    state ^= 4  # the length in bytes
+    state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
+    state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
+    state ^= state >> 16
+    return state - (1 << 32) if state >> 31 else state
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> 32 - bits) & _MASK
+
+
+def spark_partition(label: int, partitions: int) -> int:
+    """The state partition Spark keeps the key `label` on."""
+    return spark_hash(label) % partitions
+
+
+def cell_labels(cells: int, partitions: int) -> tuple[int, ...]:
+    """One label a cell: cell ``c`` lands on partition ``c mod partitions``; labels are distinct and >= 0."""
+    labels: list[int] = []
+    queues: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
+    label = 0
+    for cell in range(cells):
+        wanted = queues[cell % partitions]
+        while not wanted:
+            queues[spark_partition(label, partitions)].append(label)
+            label += 1
+        labels.append(wanted.pop(0))
+    return tuple(labels)

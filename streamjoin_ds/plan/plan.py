@@ -1,0 +1,103 @@
+"""The plan of one running join: what every room past this one needs to know, as one frozen object and one JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan.labels import cell_labels
+from streamjoin_ds.plan.layout import Layout
+from streamjoin_ds.spec import BoundJoin
+
+__all__ = ["EXCHANGES", "Plan"]
+
+# The three ways tuples travel from source to cell (design, section 3).
+EXCHANGES = ("reference", "packed", "rows")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A bound join, its grid, and where its blocks and tables lie.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+        What is asked, with types.
+    layout : Layout
+        Groups a stream.
+    partitions : int
+        Spark's state partitions; fixed by a query's first batch.
+    exchange : {"reference", "packed", "rows"}
+        How tuples cross from source to cell.
+    block_root : str
+        Folder of blocks, seen by every worker where the exchange is by reference.
+    table_root : str
+        The matches table; the others are its siblings.
+    join_id : str
+        Identity of the checkpoint: the table refuses another one.
+    foreign : bool
+        Whether the tuples come from DataFrames that know no order: lateness is then judged by Spark's watermark.
+    """
+
+    bound: BoundJoin
+    layout: Layout
+    partitions: int
+    exchange: str = "reference"
+    block_root: str = ""
+    table_root: str = ""
+    join_id: str = ""
+    foreign: bool = False
+    kernel: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.exchange not in EXCHANGES:
+            msg = "the way of the exchange is not known"
+            raise ArgumentError(msg, name="exchange", hint=f"one of {', '.join(EXCHANGES)}, or auto")
+        if len(self.layout.counts) != len(self.bound.names):
+            msg = "the layout does not have one group count for each stream"
+            raise ArgumentError(msg, name="layout", hint="for two streams for example 1x2")
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """Grouping key of each cell."""
+        return _labels(self.layout.cells, self.partitions)
+
+    def to_json(self) -> str:
+        """The plan as one canonical JSON text."""
+        facts = {
+            "bound": self.bound.to_facts(),
+            "layout": list(self.layout.counts),
+            "partitions": self.partitions,
+            "exchange": self.exchange,
+            "block_root": self.block_root,
+            "table_root": self.table_root,
+            "join_id": self.join_id,
+            "foreign": self.foreign,
+            "kernel": self.kernel,
+        }
+        return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    @lru_cache(maxsize=8)  # every task of every batch is handed the same text
+    def from_json(cls, text: str) -> Plan:
+        """The plan that `to_json` wrote."""
+        facts: Mapping[str, object] = json.loads(text)
+        return cls(
+            BoundJoin.from_facts(facts["bound"]),  # type: ignore[arg-type]
+            Layout(tuple(facts["layout"])),  # type: ignore[arg-type]
+            int(facts["partitions"]),  # type: ignore[call-overload]
+            str(facts["exchange"]),
+            str(facts["block_root"]),
+            str(facts["table_root"]),
+            str(facts["join_id"]),
+            bool(facts["foreign"]),
+            str(facts["kernel"]),
+        )
+
+
+@lru_cache(maxsize=64)
+def _labels(cells: int, partitions: int) -> tuple[int, ...]:
+    return cell_labels(cells, partitions)
