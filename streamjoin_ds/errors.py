@@ -25,9 +25,12 @@ __all__ = [
     "JavaMissingError",
     "KernelError",
     "LayoutError",
+    "LedgerError",
+    "LedgerError",
     "OffsetError",
     "PredicateError",
     "PredicateSyntaxError",
+    "PunctuationError",
     "SchemaDriftError",
     "SessionError",
     "SparkStartError",
@@ -234,3 +237,21 @@ class SessionError(StreamJoinError):
     """This process already has a Spark session, and it is not to be changed."""
 
     code = "SESSION"
+
+
+class LedgerError(StreamJoinError):
+    """A batch's rows do not balance: read is not stored plus late plus rejected."""
+
+    code = "LEDGER"
+
+
+class LedgerError(StreamJoinError):
+    """A stream's ledger does not balance: rows read are not rows stored, late and rejected."""
+
+    code = "LEDGER"
+
+
+class PunctuationError(StreamJoinError):
+    """A punctuation goes back, or a result is older than a punctuation that was given before it."""
+
+    code = "PUNCTUATION"
