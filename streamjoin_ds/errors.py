@@ -26,7 +26,6 @@ __all__ = [
     "KernelError",
     "LayoutError",
     "LedgerError",
-    "LedgerError",
     "OffsetError",
     "PredicateError",
     "PredicateSyntaxError",
@@ -241,12 +240,6 @@ class SessionError(StreamJoinError):
 
 class LedgerError(StreamJoinError):
     """A batch's rows do not balance: read is not stored plus late plus rejected."""
-
-    code = "LEDGER"
-
-
-class LedgerError(StreamJoinError):
-    """A stream's ledger does not balance: rows read are not rows stored, late and rejected."""
 
     code = "LEDGER"
 
