@@ -1,0 +1,262 @@
+"""What a machine must have, checked one by one: a value, a state, and what to type."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamjoin_ds.cli.main import DISTRIBUTION, error_text, version
+from streamjoin_ds.errors import StreamJoinError
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Check", "in_range", "machine_checks", "python_facts", "spark_checks"]
+
+_PACKAGES = ("numpy", "pandas", "pyarrow", "pyspark", "delta-spark", "deltalake")
+_SHARED_MEMORY = Path("/dev/shm")
+_SMALL_SHARED_MEMORY_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's report.
+
+    Attributes
+    ----------
+    name, value : str
+        What was looked at, and what was found.
+    state : "ok", "warning" or "missing"
+        "missing": a join cannot run without it.
+    hint : str
+        What to type, or why it matters; empty if ok.
+    """
+
+    name: str
+    value: str
+    state: Literal["ok", "warning", "missing"] = "ok"
+    hint: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return asdict(self)
+
+
+def machine_checks() -> Iterator[Check]:
+    """Everything that can be seen without starting Spark."""
+    yield Check("streamjoin-ds", f"{version()} ({_build()})")
+    yield _python()
+    yield from _kernels()
+    yield _cores()
+    yield _java()
+    ranges = _required_ranges()
+    for package in _PACKAGES:
+        yield _package(package, ranges)
+    yield _jar_cache()
+    yield _shared_memory()
+
+
+def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
+    """Ask the same questions inside a Python worker, and make a Delta round trip.
+
+    Parameters
+    ----------
+    session_factory : callable
+        Gives the SparkSession to ask with.
+    """
+    try:
+        spark = session_factory()
+    except StreamJoinError as error:
+        yield Check("Spark session", error.message, "missing", error.hint)
+        return
+    yield Check("Spark session", f"{spark.version}, {spark.sparkContext.master}")
+    try:
+        row = spark.range(1).mapInPandas(_worker_facts, "facts string").first()
+        yield from _compare(python_facts(), json.loads(row["facts"]))
+    except Exception as error:
+        yield Check("Python worker", error_text(error)[0], "missing", "the session's log has the worker's own words.")
+    folder = Path(tempfile.mkdtemp(prefix="streamjoin-doctor-"))
+    try:
+        spark.range(3).write.format("delta").save(str(folder / "table"))
+        row_count = spark.read.format("delta").load(str(folder / "table")).count()
+        state: Literal["ok", "missing"] = "ok" if row_count == 3 else "missing"
+        yield Check("Delta round trip", f"{row_count} of 3 rows", state)
+    except Exception as error:
+        yield Check("Delta round trip", error_text(error)[0], "missing", "pip install 'delta-spark==4.4.0'")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def python_facts() -> dict[str, Any]:
+    """Tell what must be the same in the driver and in every worker."""
+    facts: dict[str, Any] = {"python": platform.python_version(), "executable": sys.executable}
+    facts["streamjoin-ds"] = version()
+    try:
+        facts["kernels"] = list(_load_kernels().implementations())
+    except ImportError as error:
+        facts["kernels"] = f"not importable: {error}"
+    return facts
+
+
+def in_range(found: str, specification: str) -> bool:
+    """Whether a version meets a requirement like ``>=2.2,<3``; what is not understood counts as met."""
+    numbers = _release(found)
+    for operator, bound_text in re.findall(r"(>=|<=|==|!=|<|>)\s*([\d.]+)", specification):
+        bound = _release(bound_text)
+        width = max(len(numbers), len(bound))
+        left, right = (part + (0,) * (width - len(part)) for part in (numbers, bound))
+        met = {
+            ">=": left >= right,
+            "<=": left <= right,
+            "==": left == right,
+            "!=": left != right,
+            "<": left < right,
+            ">": left > right,
+        }
+        if not met[operator]:
+            return False
+    return True
+
+
+def _release(text: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(number) for number in match.group().split(".")) if match else ()
+
+
+def _worker_facts(frames: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
+    """Run in a Python worker, reached by the same way as a join's cells: pandas over Arrow."""
+    import pandas
+
+    for frame in frames:
+        if len(frame):
+            yield pandas.DataFrame({"facts": [json.dumps(python_facts())]})
+
+
+def _load_kernels() -> Any:
+    return importlib.import_module("streamjoin_ds._kernels")
+
+
+def _compare(driver: dict[str, Any], worker: dict[str, Any]) -> Iterator[Check]:
+    for name, here in driver.items():
+        there = worker.get(name)
+        text = ", ".join(there) if isinstance(there, list) else str(there)
+        if there == here and not text.startswith("not importable"):
+            yield Check(f"worker's {name}", text)
+        else:
+            hint = "install the same streamjoin-ds for the workers' Python, and set spark.pyspark.python to it."
+            yield Check(f"worker's {name}", f"{text} (driver: {here})", "missing", hint)
+
+
+def _build() -> str:
+    """How it was installed: the wheel's tag, "editable" added where the source tree is used in place."""
+    try:
+        distribution = importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed, only on the path"
+    tags = re.findall(r"^Tag: (\S+)", distribution.read_text("WHEEL") or "", re.MULTILINE)
+    editable = '"editable": true' in (distribution.read_text("direct_url.json") or "")
+    return " ".join([tags[0] if tags else "unknown build", *(["editable"] if editable else [])])
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    value = f"{found} {platform.machine()} ({sys.executable})"
+    try:
+        wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"] or ""
+    except importlib.metadata.PackageNotFoundError:
+        wanted = ""
+    if in_range(found, wanted):
+        return Check("python", value)
+    return Check("python", value, "missing", f"use a Python {wanted}")
+
+
+def _kernels() -> Iterator[Check]:
+    try:
+        kernels = _load_kernels()
+    except ImportError as error:
+        yield Check("kernels", f"not importable: {error}", "missing", "make setup (or: pip install -e .)")
+        return
+    features = [name for name, present in kernels.cpu_features().items() if present]
+    yield Check("CPU features", " ".join(features) or "none that a kernel uses")
+    implementations = list(kernels.implementations())
+    yield Check("kernels", f"{implementations[-1]} chosen of {', '.join(implementations)}")
+
+
+def _cores() -> Check:
+    from streamjoin_ds.stream.session import usable_core_count
+
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    value = f"{usable_core_count()} usable of {os.cpu_count()}, {memory_bytes / 2**30:.1f} GiB memory"
+    return Check("cores", value)
+
+
+def _java() -> Check:
+    from streamjoin_ds.stream.java import TESTED_JAVA, find_java
+
+    try:
+        java = find_java()
+    except StreamJoinError as error:
+        return Check("Java", error.message, "missing", error.hint)
+    value = f"{java.major} by {java.origin} ({java.home})"
+    if TESTED_JAVA[0] <= java.major <= TESTED_JAVA[-1]:
+        return Check("Java", value)
+    return Check("Java", value, "warning", f"tested with Java {' and '.join(map(str, TESTED_JAVA))}; use one of them.")
+
+
+def _required_ranges() -> dict[str, str]:
+    """Package to version range, as this distribution declares them; extras apart."""
+    try:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    plain = (requirement for requirement in requirements if "extra ==" not in requirement)
+    matches = (re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^;)]*)", requirement) for requirement in plain)
+    return {match.group(1).lower().replace("_", "-"): match.group(2).strip() for match in matches if match}
+
+
+def _package(package: str, ranges: dict[str, str]) -> Check:
+    wanted = ranges.get(package, "")
+    try:
+        found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(package, "not installed", "missing", f"pip install '{package}{wanted}'")
+    value = f"{found} (supported: {wanted})" if wanted else found
+    if in_range(found, wanted):
+        return Check(package, value)
+    return Check(package, value, "missing", f"pip install '{package}{wanted}'")
+
+
+def _jar_cache() -> Check:
+    from streamjoin_ds.stream.jars import default_cache_path, delta_jars_in
+
+    try:
+        path = default_cache_path()
+    except StreamJoinError as error:
+        return Check("Delta jars", error.message, "missing", error.hint)
+    jars = delta_jars_in(path)
+    if jars is not None:
+        return Check("Delta jars", f"{len(jars)} in {path}")
+    what = "damaged" if path.exists() else "not there yet"
+    return Check("Delta jars", f"{what}: {path}", "warning", "the first Spark session fetches them (13 MB).")
+
+
+def _shared_memory() -> Check:
+    try:
+        usage = shutil.disk_usage(_SHARED_MEMORY)
+    except OSError:
+        return Check("shared memory", f"no {_SHARED_MEMORY}", "warning", "blocks then lie on disk only.")
+    value = f"{usage.free / 2**20:.0f} of {usage.total / 2**20:.0f} MiB free in {_SHARED_MEMORY}"
+    if usage.free < _SMALL_SHARED_MEMORY_BYTES:
+        return Check("shared memory", value, "warning", "in a container, start it with --shm-size=1g.")
+    return Check("shared memory", value)

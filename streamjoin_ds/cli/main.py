@@ -1,0 +1,131 @@
+"""The command group `streamjoin`: loads a command when it is asked for, prints errors as one line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from streamjoin_ds.errors import DependencyMissingError, StreamJoinError
+
+__all__ = ["DISTRIBUTION", "error_text", "group", "main", "version"]
+
+DISTRIBUTION = "streamjoin-ds"
+_EXPECTED_ERROR_STATUS = 2
+_UNEXPECTED_ERROR_STATUS = 3
+# Help lines live here, so that `streamjoin --help` imports no command.
+_COMMANDS = {
+    "run": "Run a join until it is stopped or its input ends.",
+    "demo": "See a join run on generated sensors, with its result checked.",
+    "explain": "Show how a join would be carried out, and why.",
+    "bench": "Measure the fixed workloads on this machine, beside their peers.",
+    "doctor": "Check what this machine has and lacks, and say what to type.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules beside this one, imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module; None if there is none of that name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        try:
+            module = importlib.import_module(f"streamjoin_ds.cli.{cmd_name}")
+        except ModuleNotFoundError as error:
+            raise _missing_package(error) from error
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help's list of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error becomes one line on standard error."""
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if ctx.params.get("traceback"):
+                raise
+            text, expected = error_text(error)
+            click.echo(f"streamjoin: {text}", err=True)
+            ctx.exit(_EXPECTED_ERROR_STATUS if expected else _UNEXPECTED_ERROR_STATUS)
+
+
+def version() -> str:
+    """Version of the installed distribution; "0+source" where the package is only on the path."""
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"
+
+
+def error_text(error: BaseException) -> tuple[str, bool]:
+    """One line that says what is wrong, and whether it is an error this package raises on purpose.
+
+    An error raised in a Python worker reaches the driver inside Spark's text, stack traces of both languages
+    around it: the line is taken out of there.
+    """
+    if isinstance(error, StreamJoinError):
+        return str(error), True
+    if isinstance(error, ModuleNotFoundError):
+        return str(_missing_package(error)), True
+    text = str(error)
+    from_worker = re.search(r"^streamjoin_ds\.errors\.\w+: ([A-Z][A-Z_]*: .*)$", text, re.MULTILINE)
+    if from_worker:
+        return from_worker.group(1), True
+    first_line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    return f"{type(error).__name__}: {first_line} (streamjoin --traceback ... shows where)", False
+
+
+def _missing_package(error: ModuleNotFoundError) -> StreamJoinError:
+    package = (error.name or "").partition(".")[0]
+    if package == "streamjoin_ds":
+        message = f"This installation lacks its own module {error.name}."
+        return DependencyMissingError(message, name=package, hint="build and install it again: make setup")
+    return DependencyMissingError(f"The package {package} is not installed.", name=package, hint=_install_hint(package))
+
+
+def _install_hint(package: str) -> str:
+    """`pip install` line for a package: by the extra that brings it, where one does."""
+    try:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        requirements = []
+    for requirement in requirements:
+        match = re.match(r"""([\w.-]+).*extra\s*==\s*["']([\w-]+)["']""", requirement)
+        if match and match.group(1).lower().replace("-", "_") == package.lower().replace("-", "_"):
+            return f"pip install '{DISTRIBUTION}[{match.group(2)}]'"
+    return f"pip install {package}"
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version(), prog_name="streamjoin")
+@click.option("--traceback", is_flag=True, help="Show the whole stack trace of an error.")
+def group(traceback: bool) -> None:
+    """Windowed band joins over fast streams: rows that are close, not equal."""
+
+
+def main() -> NoReturn:
+    """Entry point of the `streamjoin` script. `--traceback` may stand anywhere."""
+    arguments = sys.argv[1:]
+    if "--traceback" in arguments:
+        arguments = ["--traceback", *(argument for argument in arguments if argument != "--traceback")]
+    group.main(args=arguments, prog_name="streamjoin")
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    main()

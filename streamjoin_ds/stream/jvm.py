@@ -1,0 +1,116 @@
+"""Spark's Java process: started without a word on the terminal, ended with this process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamjoin_ds.errors import SparkStartError
+from streamjoin_ds.stream.java import find_java
+
+__all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down"]
+
+_LAST_WORDS_SECONDS = 15
+_environment_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Set environment variables for as long as the block runs: Spark's launcher takes no other form."""
+    with _environment_lock:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | None = None) -> Any:
+    """Start Spark's Java process.
+
+    Everything that it, its launcher and its Python workers write on their standard output and error is appended
+    to `log_path`. It ends when this process does, however that ends: it watches a pipe.
+
+    Returns
+    -------
+    py4j gateway
+        For ``SparkContext(gateway=...)``; its `proc` attribute is the process.
+
+    Raises
+    ------
+    SparkStartError
+        It ended before it could be reached; the message has its last error line and names the log.
+    """
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    java_home = java_home or find_java().home
+    settings = SparkConf(loadDefaults=False)
+    settings.setAll(list(configuration.items()))
+    with log_path.open("ab") as log, environment(JAVA_HOME=str(java_home)):
+        try:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                settings, popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}
+            )
+        except PySparkRuntimeError as error:
+            message = f"Spark's Java process ended at once ({last_error_line(log_path)}; log: {log_path})."
+            raise SparkStartError(message, name="spark", hint="`streamjoin doctor` checks what it needs.") from error
+    atexit.register(shut_down, gateway)
+    return gateway
+
+
+def shut_down(gateway: Any) -> None:
+    """End the Java process and wait until it has removed its temporary files. A second call does nothing."""
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None or process.poll() is not None:
+        return
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # Its sign to stop the context, run its hooks and exit.
+    for end in (None, process.terminate, process.kill):
+        if end is not None:
+            end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_WORDS_SECONDS)
+            return
+
+
+def resolve_packages(
+    coordinate: str, excludes: str, ivy_path: Path, log_path: Path, java_home: Path | None = None
+) -> bool:
+    """Let Spark's own resolver fetch `coordinate` into ``ivy_path/jars``; False if it could not."""
+    configuration = {
+        "spark.jars.packages": coordinate,
+        "spark.jars.excludes": excludes,
+        "spark.jars.ivy": str(ivy_path),
+    }
+    try:
+        gateway = launch(configuration, log_path, java_home)
+    except SparkStartError:
+        return False
+    shut_down(gateway)
+    return True
+
+
+def last_error_line(log_path: Path) -> str:
+    """Find the line of a Java log that most likely says what went wrong, without the stack below it."""
+    try:
+        lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "no log"
+    telling = re.compile(r"\b(Error|Exception|ERROR|UNRESOLVED|unresolved|not found|No such)\b")
+    candidates = [line.strip() for line in lines if telling.search(line) and not line.lstrip().startswith("at ")]
+    return (candidates or [line.strip() for line in lines if line.strip()] or ["the log is empty"])[-1][:200]

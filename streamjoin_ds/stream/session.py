@@ -1,0 +1,247 @@
+"""The Spark session this package starts when its caller brings none."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamjoin_ds.errors import ArgumentError, DependencyMissingError, SessionError
+from streamjoin_ds.stream.jars import delta_jars
+from streamjoin_ds.stream.java import find_java
+from streamjoin_ds.stream.jvm import environment, launch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LOG_PATH_KEY", "session_log_path", "spark_session", "usable_core_count"]
+
+LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
+_TASK_FAILURES = 4  # Spark's default on a cluster; `local[n]` alone means one, so a dead worker would end the query.
+_JOINED_BY = {
+    "spark.driver.extraJavaOptions": " ",
+    "spark.jars": ",",
+    "spark.sql.extensions": ",",
+}
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# Ours in this process: "session", the "request" it was made for, its "gateway" to Java, the "log" of that.
+_started: dict[str, Any] = {}
+
+
+def spark_session(
+    app_name: str = "streamjoin",
+    *,
+    master: str | None = None,
+    delta: bool = True,
+    log_path: str | os.PathLike[str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    driver_memory: str | None = None,
+    jar_cache_path: str | os.PathLike[str] | None = None,
+    java_home: str | os.PathLike[str] | None = None,
+    session: SparkSession | None = None,
+) -> SparkSession:
+    """Start a Spark session set up for this package, with nothing of Spark's own talk on the terminal.
+
+    Parameters
+    ----------
+    app_name : str
+        The application's name.
+    master : str, optional
+        Default ``local[n,4]``, n being `usable_core_count`: four attempts a task, so that a worker that dies is
+        replaced.
+    delta : bool
+        With Delta's jars, SQL extension and catalog. They come from a cache that is filled at the first use.
+    log_path : path, optional
+        File that Spark's Java process and its Python workers write to (appended). Default: a new file in the folder
+        for temporary files; `session_log_path` tells its name.
+    conf : mapping of str to str, optional
+        More Spark configuration. It wins over the defaults here; Java options, jars and SQL extensions are added to
+        them instead.
+    driver_memory : str, optional
+        Heap of the Java process, as Spark writes it ("2g"). Default: 2 GiB, or a quarter of the memory where that is
+        less: tuples do not pass through it.
+    jar_cache_path, java_home : path, optional
+        Where the Delta jars are kept; which Java to use. Default: found.
+    session : SparkSession, optional
+        A session of the caller: returned as it is, untouched; all other arguments are ignored.
+
+    Returns
+    -------
+    SparkSession
+        A new one, or the running one of an earlier call with the same arguments (but for `app_name` and `log_path`).
+
+    Raises
+    ------
+    SessionError
+        The process already has a session or a Java process that was not started here with these arguments.
+    JavaMissingError, JarsMissingError, DependencyMissingError, SparkStartError
+        Something it needs is missing; the hint says what to do.
+
+    Notes
+    -----
+    The checkpoint files' manager that is set here is for checkpoints on a local or shared POSIX file system (no
+    process is forked for a rename; a third of a small trigger). With a checkpoint in an object store, set
+    ``spark.sql.streaming.checkpointFileManagerClass`` as its vendor says.
+    """
+    if session is not None:
+        return session
+    try:
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession as Session
+    except ImportError as error:
+        message = "The package pyspark is not installed, or not whole."
+        raise DependencyMissingError(message, name="pyspark", hint="pip install 'pyspark==4.2.0'") from error
+
+    request = (master, delta, tuple(sorted((conf or {}).items())), driver_memory, str(jar_cache_path), str(java_home))
+    running = _running_session(request)
+    if running is not None:
+        return running
+    home = find_java(home=java_home).home
+    # After `stop()` Spark keeps its Java process, and so that process keeps its log.
+    gateway = _started.get("gateway")
+    log = _log_file(log_path) if gateway is None else _started["log"]
+    settings = _settings(app_name, master, driver_memory, log)
+    if delta:
+        cache = Path(jar_cache_path) if jar_cache_path is not None else None
+        _add(settings, _delta_settings(delta_jars(cache, java_home=home)))
+    _add(settings, conf or {})
+    with environment(PYSPARK_PYTHON=settings["spark.pyspark.python"]):
+        if gateway is None:
+            gateway = launch(settings, log, home)
+        SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+    started = Session.builder.config(map=dict(settings)).getOrCreate()
+    _started.update(session=started, request=request, gateway=gateway, log=log)
+    atexit.register(_stop, started)
+    return started
+
+
+def session_log_path(session: SparkSession) -> Path | None:
+    """Tell the file that a session's Java process writes to; None where `spark_session` did not start it."""
+    path = session.conf.get(LOG_PATH_KEY, None)
+    return Path(path) if path else None
+
+
+def usable_core_count() -> int:
+    """Cores this process may use: its affinity, less where a control group allows less. At least 1."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _control_group_cores()
+    return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))
+
+
+def _running_session(request: tuple[Any, ...]) -> SparkSession | None:
+    """Our own running session if it was asked for in the same way; None if the process has none."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession as Session
+
+    ours, asked = _started.get("session"), _started.get("request")
+    active = Session.getActiveSession()
+    hint = "pass it (session=...), stop it first, or use another process."
+    if active is not None and active is not ours:
+        message = "This process already has a Spark session."
+        raise SessionError(message, name="session", hint=hint)
+    alive = active is not None or SparkContext._active_spark_context is not None
+    if alive and asked == request:
+        return ours
+    if alive or (SparkContext._gateway is not None and asked != request):
+        message = "This process already has Spark's Java process, started with other settings."
+        raise SessionError(message, name="session", hint=hint)
+    return None
+
+
+def _settings(app_name: str, master: str | None, driver_memory: str | None, log: Path) -> dict[str, str]:
+    cores = usable_core_count()
+    master = master or f"local[{cores},{_TASK_FAILURES}]"
+    python = sys.executable if master.startswith("local") else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    return {
+        "spark.app.name": app_name,
+        "spark.master": master,
+        LOG_PATH_KEY: str(log),
+        "spark.driver.memory": driver_memory or _default_driver_memory(),
+        # Stopping a query inside a Python foreachBatch recurses deep in Spark's error classifier.
+        "spark.driver.extraJavaOptions": "-Xss64m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # Python data sources start `python3` from PATH otherwise, which has none of our packages.
+        "spark.pyspark.python": python,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.shuffle.compress": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+    }
+
+
+def _delta_settings(jars: list[Path]) -> dict[str, str]:
+    return {
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+def _add(settings: dict[str, str], more: Mapping[str, str]) -> None:
+    for name, value in more.items():
+        if not isinstance(value, str):
+            message = f"The Spark setting {name} is not given as text."
+            raise ArgumentError(message, name=name, hint='write it as Spark does: "true", "200", "2g".')
+        separator = _JOINED_BY.get(name)
+        both = separator is not None and name in settings
+        settings[name] = f"{settings[name]}{separator}{value}" if both else value
+
+
+def _log_file(log_path: str | os.PathLike[str] | None) -> Path:
+    if log_path is None:
+        descriptor, name = tempfile.mkstemp(prefix="streamjoin-spark-", suffix=".log")
+        os.close(descriptor)
+        return Path(name)
+    path = Path(log_path).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _default_driver_memory() -> str:
+    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{max(512, min(2048, total_bytes // 4 // 2**20))}m"
+
+
+def _control_group_cores() -> float | None:
+    """Cores' worth of time that the control group allows (version 2, else 1); None where it sets no limit."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
+        group = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
+        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
+        limits = [limit for path in (folder, *folder.parents) if (limit := _cpu_max(path / "cpu.max")) is not None]
+        if limits:
+            return min(limits)
+        version_1 = Path("/sys/fs/cgroup/cpu")
+        quota_us = int((version_1 / "cpu.cfs_quota_us").read_text(encoding="ascii"))
+        return quota_us / int((version_1 / "cpu.cfs_period_us").read_text(encoding="ascii")) if quota_us > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def _cpu_max(path: Path) -> float | None:
+    try:
+        quota_us, period_us = path.read_text(encoding="ascii").split()
+        return None if quota_us == "max" else int(quota_us) / int(period_us)
+    except (OSError, ValueError):
+        return None
+
+
+def _stop(session: SparkSession) -> None:
+    """At exit: stop the context, before the Java process goes; else Spark's own Python threads print stack traces."""
+    # Py4J logs a broken connection for whatever is still referenced by then; nobody can act on it.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    with contextlib.suppress(Exception):
+        session.stop()
