@@ -1,0 +1,63 @@
+"""The join core in C: SIMD band scan, grid probe, grid order, gather. It knows nothing of streams.
+
+::
+
+    kernels.pyx ───► dispatch.c ───x scan_scalar.c        grid_probe_scalar.c      one row at a time
+    checks, GIL      CPU asked   ├─x scan_avx2.c          grid_probe_avx2.c        four rows (x86-64)
+       │             once        └─x scan_avx512.c        grid_probe_avx512.c      eight rows (x86-64)
+       │                              scan_template.h      grid_probe_template.h    the loops, over lanes_*.h
+       └──────────► grid_buckets.c, grid_order.c, gather.c                          laying runs out
+
+    A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
+
+Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it and wins every argument. This
+is the one place that honours ``STREAMJOIN_DS_KERNEL``: ``reference``, or one of `implementations`. It is read when the
+process first imports the kernels, so in every Spark worker by itself (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
+
+A new kernel is wired in five places: band.h (declaration), dispatch.c (table), setup.py (sources), the twin, the tests.
+"""
+
+import os
+
+from . import native
+
+__all__ = [
+    "GridProbe",
+    "Scan",
+    "bucket_directory",
+    "cpu_features",
+    "default_implementation",
+    "gather",
+    "grid_buckets",
+    "grid_order",
+    "implementations",
+    "probe_buckets",
+]
+
+_requested = os.environ.get("STREAMJOIN_DS_KERNEL", "")
+
+if _requested != "reference":
+    if _requested:
+        native.set_default_implementation(_requested)
+    from .native import (
+        GridProbe,
+        Scan,
+        bucket_directory,
+        cpu_features,
+        default_implementation,
+        gather,
+        grid_buckets,
+        grid_order,
+        implementations,
+        probe_buckets,
+    )
+else:
+
+    def __getattr__(name):
+        # Looked up late: the twins live in a room that itself imports this one.
+        if name in __all__:
+            from streamjoin_ds.engine import reference
+
+            return getattr(reference, name)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

@@ -1,0 +1,135 @@
+/* The band join's data: conditions, one probe made ready, and the two resumable joins.
+ *
+ * A condition c compares column left[c] of the probes with column right[c] of the run: lo <= left - right <= hi, both
+ * ends included. Conditions are kept in two groups, float64 first and int64 after it (AND does not mind the order), so
+ * that each pair of group sizes has its own unrolled loop.
+ *
+ *   float64  d = left - right; d >= lo && d <= hi           NaN and inf - inf never match
+ *   int64    smallest <= right <= largest, where smallest = left - hi and largest = left - lo are worked out in 128
+ *            bits once per probe and cut to int64: exact, nothing overflows
+ */
+#ifndef SJ_BAND_H
+#define SJ_BAND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SJ_MAX_CONDITIONS 16
+#define SJ_MIN_CAPACITY 64
+
+/* A run tile of three columns is 24 KB: it stays in L1 while the probes of a tile pass over it. */
+#define SJ_SCAN_TILE_PROBES 32
+#define SJ_SCAN_TILE_ROWS 1024
+
+/* Buckets of one group of probes that remember how far they have been read. A probe normally spans 2 to 4. */
+#define SJ_GRID_POINTERS 64
+
+#define SJ_INLINE static inline __attribute__((always_inline, unused))
+
+__extension__ typedef __int128 sj_int128;
+
+/* Any bound a Python int may hold, cut to 65 bits: left - right has no more. */
+typedef struct {
+    int64_t high;
+    uint64_t low;
+} sj_wide;
+
+typedef struct {
+    int float_count;
+    int int_count;
+    const double *float_left[SJ_MAX_CONDITIONS];
+    const double *float_right[SJ_MAX_CONDITIONS];
+    double float_lo[SJ_MAX_CONDITIONS];
+    double float_hi[SJ_MAX_CONDITIONS];
+    const int64_t *int_left[SJ_MAX_CONDITIONS];
+    const int64_t *int_right[SJ_MAX_CONDITIONS];
+    sj_wide int_lo[SJ_MAX_CONDITIONS];
+    sj_wide int_hi[SJ_MAX_CONDITIONS];
+    int64_t probe_count;
+    int64_t run_count;
+} sj_band;
+
+typedef struct {
+    double left[SJ_MAX_CONDITIONS];
+    int64_t smallest[SJ_MAX_CONDITIONS];
+    int64_t largest[SJ_MAX_CONDITIONS];
+} sj_probe;
+
+typedef struct {
+    sj_band band;
+    int64_t probe_tile; /* first probe of the tile in work */
+    int64_t run_tile;   /* first run row of the tile in work */
+    int64_t probe;      /* probe in work */
+    int64_t row;        /* next run row to be tested */
+    int64_t candidates;
+} sj_scan;
+
+/* What the run is sorted by inside a bucket; the condition is then number 0 of its group. */
+enum sj_sorted { SJ_SORTED_NONE = 0, SJ_SORTED_FLOAT = 1, SJ_SORTED_INT = 2 };
+
+typedef struct {
+    sj_band band;
+    int sorted;
+    const int32_t *probe_order;
+    const int64_t *bucket_from; /* per probe: first and last bucket that can hold a match */
+    const int64_t *bucket_to;
+    const int64_t *bucket_ids;
+    const int64_t *bucket_starts;
+    int64_t bucket_count;
+    int64_t probe;       /* probe in work */
+    int64_t slot;        /* bucket in work, counted from group_bucket */
+    int64_t group_from;   /* first bucket of the probes of this group */
+    int64_t group_bucket; /* the directory's entry for it, or for the next that exists */
+    int64_t pointer[SJ_GRID_POINTERS];
+    int64_t pointers_set;
+    int64_t row; /* next run row to be tested */
+    int64_t end; /* end of the bucket in work */
+    int in_group;
+    int in_probe;
+    int in_bucket;
+    int64_t candidates;
+} sj_grid;
+
+typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+typedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+
+int64_t sj_scan_fill_scalar(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_grid_fill_scalar(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+#if defined(__x86_64__)
+int64_t sj_scan_fill_avx2(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_grid_fill_avx2(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_scan_fill_avx512(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_grid_fill_avx512(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+#endif
+
+SJ_INLINE sj_int128 sj_widen(sj_wide value)
+{
+    return ((sj_int128)value.high) * ((sj_int128)1 << 64) + (sj_int128)value.low;
+}
+
+SJ_INLINE int64_t sj_saturate(sj_int128 value)
+{
+    return value > INT64_MAX ? INT64_MAX : value < INT64_MIN ? INT64_MIN : (int64_t)value;
+}
+
+/* Make probe `index` ready; false: no right value at all can match it. */
+SJ_INLINE int sj_prepare(const sj_band *band, int64_t index, sj_probe *probe)
+{
+    int alive = 1;
+    for (int c = 0; c < band->float_count; c++) {
+        const double left = band->float_left[c][index];
+        probe->left[c] = left;
+        alive &= left == left;
+    }
+    for (int c = 0; c < band->int_count; c++) {
+        const sj_int128 left = band->int_left[c][index];
+        const sj_int128 smallest = left - sj_widen(band->int_hi[c]);
+        const sj_int128 largest = left - sj_widen(band->int_lo[c]);
+        alive &= smallest <= INT64_MAX && largest >= INT64_MIN;
+        probe->smallest[c] = sj_saturate(smallest);
+        probe->largest[c] = sj_saturate(largest);
+    }
+    return alive;
+}
+
+#endif

@@ -1,0 +1,3 @@
+#include "lanes_scalar.h"
+
+#include "grid_probe_template.h"

@@ -1,0 +1,566 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The boundary between NumPy and the C kernels: everything is checked here once, nothing in the loops.
+
+Semantics, order of output and error rules are documented with the readable twins (streamjoin_ds.engine.reference);
+this file checks, takes addresses and lets go of the GIL.
+"""
+import operator
+
+import numpy as np
+
+from streamjoin_ds.errors import KernelError
+
+from libc.math cimport isfinite, isnan
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+from libc.string cimport memset
+
+
+cdef extern from "band.h" nogil:
+    enum: SJ_MAX_CONDITIONS
+    enum: SJ_MIN_CAPACITY
+    enum: SJ_SORTED_NONE
+    enum: SJ_SORTED_FLOAT
+    enum: SJ_SORTED_INT
+
+    ctypedef struct sj_wide:
+        int64_t high
+        uint64_t low
+
+    ctypedef struct sj_band:
+        int float_count
+        int int_count
+        const double *float_left[SJ_MAX_CONDITIONS]
+        const double *float_right[SJ_MAX_CONDITIONS]
+        double float_lo[SJ_MAX_CONDITIONS]
+        double float_hi[SJ_MAX_CONDITIONS]
+        const int64_t *int_left[SJ_MAX_CONDITIONS]
+        const int64_t *int_right[SJ_MAX_CONDITIONS]
+        sj_wide int_lo[SJ_MAX_CONDITIONS]
+        sj_wide int_hi[SJ_MAX_CONDITIONS]
+        int64_t probe_count
+        int64_t run_count
+
+    ctypedef struct sj_scan:
+        sj_band band
+        int64_t candidates
+
+    ctypedef struct sj_grid:
+        sj_band band
+        int sorted
+        const int32_t *probe_order
+        const int64_t *bucket_from
+        const int64_t *bucket_to
+        const int64_t *bucket_ids
+        const int64_t *bucket_starts
+        int64_t bucket_count
+        int64_t candidates
+
+    ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
+    ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
+
+
+cdef extern from "dispatch.h" nogil:
+    ctypedef struct sj_implementation:
+        const char *name
+        sj_scan_fill scan_fill
+        sj_grid_fill grid_fill
+
+    ctypedef struct sj_cpu_feature:
+        const char *name
+        int present
+
+    void sj_dispatch_init()
+    int sj_implementation_count()
+    const sj_implementation *sj_implementation_at(int index)
+    int sj_cpu_feature_count()
+    const sj_cpu_feature *sj_cpu_feature_at(int index)
+
+
+cdef extern from "grid.h" nogil:
+    void sj_float_buckets(const double *column, int64_t count, double width, double offset, int64_t *buckets)
+    void sj_int_buckets(const int64_t *column, int64_t count, int64_t width, int64_t offset, int64_t *buckets)
+    void sj_float_bucket_range(const double *left, int64_t count, double lo, double hi, double width, int64_t *first,
+                               int64_t *last)
+    void sj_int_bucket_range(const int64_t *left, int64_t count, sj_wide lo, sj_wide hi, int64_t width,
+                             int64_t *first, int64_t *last)
+    int sj_probes_sorted(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count)
+    int64_t sj_directory_count(const int64_t *sorted_buckets, int64_t count)
+    void sj_directory_fill(const int64_t *sorted_buckets, int64_t count, int64_t *ids, int64_t *starts)
+    int sj_grid_order(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count,
+                      int32_t *order)
+    int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
+                  unsigned char *out)
+
+
+sj_dispatch_init()
+
+_FLOAT = np.dtype(np.float64)
+_INT = np.dtype(np.int64)
+_INT32 = np.dtype(np.int32)
+_MAX_ROWS = 2**31 - 1
+_WIDE_LIMIT = 2**64
+
+
+def implementations():
+    """Name what this CPU can run, slowest first."""
+    return tuple(sj_implementation_at(index).name.decode() for index in range(sj_implementation_count()))
+
+
+def cpu_features():
+    """Tell which instruction sets were looked for, and which are there."""
+    return {
+        sj_cpu_feature_at(index).name.decode(): bool(sj_cpu_feature_at(index).present)
+        for index in range(sj_cpu_feature_count())
+    }
+
+
+# ---- checks
+
+cdef object _error(str message, str name, str hint=""):
+    return KernelError(message + ".", name=name, hint=hint)
+
+
+cdef int _check_array(array, str name, dtype, bint writeable=False) except -1:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        raise _error(f"{name} must be an ndarray of {dtype}", name)
+    flags = array.flags
+    if array.ndim != 1 or not flags.c_contiguous or not flags.aligned:
+        raise _error(f"{name} must be one-dimensional, C-contiguous and aligned", name, "numpy.ascontiguousarray")
+    if writeable and not flags.writeable:
+        raise _error(f"{name} must be writeable", name)
+    return 0
+
+
+cdef bint _is_float(array, str name) except -1:
+    if not isinstance(array, np.ndarray) or (array.dtype != _FLOAT and array.dtype != _INT):
+        raise _error(f"{name} must be a float64 or int64 ndarray", name)
+    _check_array(array, name, array.dtype)
+    return array.dtype == _FLOAT
+
+
+cdef double _float_bound(value, str name) except? -1.0:
+    cdef double number
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise _error(f"{name} must be a number that float64 can hold", name) from None
+    if isnan(number):
+        raise _error(f"{name} must be a number that float64 can hold", name)
+    return number
+
+
+cdef object _integer(value, str name):
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise _error(f"{name} must be an integer for an int64 column", name) from None
+
+
+cdef sj_wide _wide_bound(value, str name):
+    # A difference of two int64 has 65 bits: a wider bound says no more than this one.
+    number = max(-_WIDE_LIMIT, min(_integer(value, name), _WIDE_LIMIT))
+    cdef sj_wide wide
+    wide.high = number >> 64
+    wide.low = number & (_WIDE_LIMIT - 1)
+    return wide
+
+
+cdef double _float_width(value) except? -1.0:
+    cdef double width = _float_bound(value, "width")
+    if not (width > 0 and isfinite(width)):
+        raise _error("width must be finite and > 0", "width")
+    return width
+
+
+cdef int64_t _int_width(value) except? -1:
+    width = _integer(value, "width")
+    if not 0 < width <= INT64_MAX:
+        raise _error("width must be > 0 and within int64", "width")
+    return width
+
+
+# ---- addresses: the caller keeps the array, so the address outlives the view
+
+cdef const double *_float_address(array) except? NULL:
+    cdef const double[::1] view = array
+    return &view[0] if view.shape[0] else NULL
+
+
+cdef const int64_t *_int_address(array) except? NULL:
+    cdef const int64_t[::1] view = array
+    return &view[0] if view.shape[0] else NULL
+
+
+cdef const int32_t *_order_address(array) except? NULL:
+    cdef const int32_t[::1] view = array
+    return &view[0] if view.shape[0] else NULL
+
+
+# ---- laying a run out
+
+def grid_buckets(column, width, offset):
+    """Number each value's grid bucket, floor((x + offset) / width); see streamjoin_ds.engine.reference."""
+    cdef int64_t count, int_width, int_offset
+    cdef double float_width, float_offset
+    cdef const double *floats
+    cdef const int64_t *ints
+    cdef int64_t[::1] out
+    cdef bint is_float = _is_float(column, "column")
+    count = len(column)
+    buckets = np.empty(count, dtype=np.int64)
+    out = buckets
+    if is_float:
+        float_width = _float_width(width)
+        float_offset = _float_bound(offset, "offset")
+        if not isfinite(float_offset):
+            raise _error("offset must be finite", "offset")
+        floats = _float_address(column)
+        with nogil:
+            sj_float_buckets(floats, count, float_width, float_offset, &out[0])
+    else:
+        int_width = _int_width(width)
+        offset = _integer(offset, "offset")
+        if not INT64_MIN <= offset <= INT64_MAX:
+            raise _error("offset must be within int64", "offset")
+        int_offset = offset
+        ints = _int_address(column)
+        with nogil:
+            sj_int_buckets(ints, count, int_width, int_offset, &out[0])
+    return buckets
+
+
+cdef tuple _bucket_range(column, lo, hi, width, bint with_last):
+    cdef int64_t count, int_width
+    cdef double float_lo, float_hi, float_width
+    cdef sj_wide wide_lo, wide_hi
+    cdef const double *floats
+    cdef const int64_t *ints
+    cdef int64_t[::1] first_view, last_view
+    cdef int64_t *first
+    cdef int64_t *last = NULL
+    cdef bint is_float = _is_float(column, "left_first")
+    count = len(column)
+    bucket_from = np.empty(count, dtype=np.int64)
+    bucket_to = np.empty(count if with_last else 0, dtype=np.int64)
+    first_view = bucket_from
+    last_view = bucket_to
+    first = &first_view[0]
+    if with_last:
+        last = &last_view[0]
+    if is_float:
+        float_lo, float_hi, float_width = _float_bound(lo, "lo"), _float_bound(hi, "hi"), _float_width(width)
+        floats = _float_address(column)
+        with nogil:
+            sj_float_bucket_range(floats, count, float_lo, float_hi, float_width, first, last)
+    else:
+        wide_lo, wide_hi, int_width = _wide_bound(lo, "lo"), _wide_bound(hi, "hi"), _int_width(width)
+        ints = _int_address(column)
+        with nogil:
+            sj_int_bucket_range(ints, count, wide_lo, wide_hi, int_width, first, last)
+    return bucket_from, bucket_to
+
+
+def probe_buckets(left_first, lo, hi, width):
+    """Number the first bucket in which a probe can find a match; see streamjoin_ds.engine.reference."""
+    return _bucket_range(left_first, lo, hi, width, False)[0]
+
+
+def grid_order(buckets, second):
+    """Sort by (bucket, second): a stable int32 permutation; see streamjoin_ds.engine.reference."""
+    cdef const double *floats = NULL
+    cdef const int64_t *ints = NULL
+    cdef const int64_t *bucket_numbers = NULL
+    cdef int64_t count
+    cdef int32_t[::1] out
+    cdef int status
+    if _is_float(second, "second"):
+        floats = _float_address(second)
+    else:
+        ints = _int_address(second)
+    count = len(second)
+    if count > _MAX_ROWS:
+        raise _error("second has more rows than int32 can number", "second")
+    if buckets is not None:
+        _check_array(buckets, "buckets", _INT)
+        if len(buckets) != count:
+            raise _error("buckets and second differ in length", "buckets")
+        bucket_numbers = _int_address(buckets)
+    order = np.empty(count, dtype=np.int32)
+    out = order
+    with nogil:
+        status = sj_grid_order(bucket_numbers, floats, ints, count, &out[0])
+    if status:
+        raise MemoryError
+    return order
+
+
+def bucket_directory(sorted_buckets):
+    """List the buckets that occur and where each starts; see streamjoin_ds.engine.reference."""
+    cdef const int64_t *numbers
+    cdef int64_t count, entries
+    cdef int64_t[::1] ids_view, starts_view
+    _check_array(sorted_buckets, "sorted_buckets", _INT)
+    count = len(sorted_buckets)
+    numbers = _int_address(sorted_buckets)
+    with nogil:
+        entries = sj_directory_count(numbers, count)
+    if entries < 0:
+        raise _error("sorted_buckets is not ascending", "sorted_buckets")
+    ids = np.empty(entries, dtype=np.int64)
+    starts = np.empty(entries + 1, dtype=np.int64)
+    ids_view, starts_view = ids, starts
+    with nogil:
+        sj_directory_fill(numbers, count, &ids_view[0], &starts_view[0])
+    return ids, starts
+
+
+def gather(column, order, out=None):
+    """Copy column[order] for items of 1, 2, 4, 8 or 16 bytes; see streamjoin_ds.engine.reference."""
+    cdef const unsigned char[::1] source
+    cdef unsigned char[::1] target
+    cdef const int32_t *rows
+    cdef int64_t source_rows, count
+    cdef int item_bytes, status
+    if not isinstance(column, np.ndarray):
+        raise _error("column must be an ndarray", "column")
+    _check_array(column, "column", column.dtype)
+    item_bytes = column.dtype.itemsize
+    if item_bytes not in (1, 2, 4, 8, 16) or column.dtype.hasobject:
+        raise _error("column items must have 1, 2, 4, 8 or 16 bytes", "column")
+    _check_array(order, "order", _INT32)
+    count, source_rows = len(order), len(column)
+    if out is None:
+        out = np.empty(count, dtype=column.dtype)
+    else:
+        _check_array(out, "out", column.dtype, True)
+        if len(out) != count:
+            raise _error("out and order differ in length", "out")
+    source, target, rows = column.view(np.uint8), out.view(np.uint8), _order_address(order)
+    with nogil:
+        status = sj_gather(&source[0], source_rows, item_bytes, rows, count, &target[0])
+    if status:
+        raise _error("order points outside the column", "order")
+    return out
+
+
+# ---- joins
+
+cdef class _Join:
+    """What both joins share: the conditions, the chosen implementation, the check of the output."""
+
+    cdef const sj_implementation *_chosen
+    cdef list _kept
+    cdef bint _busy
+
+    cdef int _choose(self, implementation) except -1:
+        cdef int index
+        names = implementations()
+        if implementation is None:
+            implementation = default_implementation()
+        if implementation not in names:
+            raise _error("this implementation is not available here", "implementation", ", ".join(names))
+        index = names.index(implementation)
+        self._chosen = sj_implementation_at(index)
+        return 0
+
+    cdef int _fill_band(self, sj_band *band, list left, list right, list lo, list hi, int leading, left_count,
+                        right_count) except -1:
+        cdef int condition
+        if not len(left) == len(right) == len(lo) == len(hi):
+            raise _error("left, right, lo and hi differ in length", "left")
+        if len(left) > SJ_MAX_CONDITIONS:
+            raise _error("more than 16 conditions", "left")
+        band.probe_count = _common_length(left, "left", left_count)
+        band.run_count = _common_length(right, "right", right_count)
+        self._kept = [left, right]
+        conditions = list(range(len(left)))
+        if leading >= 0:
+            conditions.remove(leading)
+            conditions.insert(0, leading)
+        for condition in conditions:
+            self._add_condition(band, left[condition], right[condition], lo[condition], hi[condition])
+        return 0
+
+    cdef int _add_condition(self, sj_band *band, left, right, lo, hi) except -1:
+        cdef int index
+        if left.dtype != right.dtype:
+            raise _error("left and right differ in type", "right")
+        if left.dtype == _FLOAT:
+            index = band.float_count
+            band.float_left[index] = _float_address(left)
+            band.float_right[index] = _float_address(right)
+            band.float_lo[index] = _float_bound(lo, "lo")
+            band.float_hi[index] = _float_bound(hi, "hi")
+            band.float_count = index + 1
+        else:
+            index = band.int_count
+            band.int_left[index] = _int_address(left)
+            band.int_right[index] = _int_address(right)
+            band.int_lo[index] = _wide_bound(lo, "lo")
+            band.int_hi[index] = _wide_bound(hi, "hi")
+            band.int_count = index + 1
+        return 0
+
+    cdef int64_t _enter(self, out_probe, out_run) except -1:
+        _check_array(out_probe, "out_probe", _INT32, True)
+        _check_array(out_run, "out_run", _INT32, True)
+        cdef int64_t capacity = len(out_probe)
+        if len(out_run) != capacity or capacity < SJ_MIN_CAPACITY:
+            raise _error("out_probe and out_run must be of one length, 64 at least", "out_probe")
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        return capacity
+
+
+cdef int64_t _common_length(list columns, str name, count) except -1:
+    for column in columns:
+        _is_float(column, name)
+        if count is not None and len(column) != count:
+            raise _error(f"the columns of {name} differ in length", name)
+        count = len(column)
+    if count is None:
+        raise _error("without conditions the counts are needed", name, "pass left_count and right_count")
+    if not 0 <= count <= _MAX_ROWS:
+        raise _error(f"{name} has more rows than int32 can number", name)
+    return count
+
+
+cdef class Scan(_Join):
+    """Nested-loop join, SIMD; see streamjoin_ds.engine.reference.Scan."""
+
+    cdef sj_scan _scan
+
+    def __init__(self, left, right, lo, hi, implementation=None, *, left_count=None, right_count=None):
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        memset(&self._scan, 0, sizeof(self._scan))
+        self._choose(implementation)
+        self._fill_band(&self._scan.band, list(left), list(right), list(lo), list(hi), -1, left_count, right_count)
+
+    @property
+    def candidates(self):
+        """Pairs tested so far."""
+        return self._scan.candidates
+
+    @property
+    def implementation(self):
+        """Name of the implementation in use."""
+        return self._chosen.name.decode()
+
+    def fill(self, out_probe, out_run):
+        """Write the next pairs; 0 means there are no more."""
+        cdef int64_t capacity = self._enter(out_probe, out_run)
+        cdef int32_t[::1] probe_view = out_probe
+        cdef int32_t[::1] run_view = out_run
+        cdef int64_t written
+        cdef sj_scan_fill fill = self._chosen.scan_fill
+        self._busy = True
+        with nogil:
+            written = fill(&self._scan, &probe_view[0], &run_view[0], capacity)
+        self._busy = False
+        return written
+
+
+cdef class GridProbe(_Join):
+    """Sorted probes against a run in grid order, SIMD; see streamjoin_ds.engine.reference.GridProbe."""
+
+    cdef sj_grid _grid
+
+    def __init__(self, left, right, lo, hi, *, first, second, width, bucket_ids, bucket_starts, probe_order,
+                 implementation=None, left_count=None, right_count=None):
+        cdef bint float_second = False
+        cdef const double *second_floats = NULL
+        cdef const int64_t *second_ints = NULL
+        cdef const int64_t *starts
+        cdef int sorted_probes
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        memset(&self._grid, 0, sizeof(self._grid))
+        self._choose(implementation)
+        left, right, lo, hi = list(left), list(right), list(lo), list(hi)
+        first, second = _integer(first, "first"), _integer(second, "second")
+        for name, choice in (("first", first), ("second", second)):
+            if not -1 <= choice < len(left):
+                raise _error(f"{name} is not the number of a condition", name)
+        _check_array(probe_order, "probe_order", _INT32)
+        for name, array in (("bucket_ids", bucket_ids), ("bucket_starts", bucket_starts)):
+            if array is not None:
+                _check_array(array, name, _INT)
+        if left_count is None and not left:
+            left_count = len(probe_order)
+        if right_count is None and not right and bucket_starts is not None and len(bucket_starts):
+            right_count = int(bucket_starts[-1])
+        self._fill_band(&self._grid.band, left, right, lo, hi, second, left_count, right_count)
+        if len(probe_order) != self._grid.band.probe_count:
+            raise _error("probe_order and left differ in length", "probe_order")
+        if first >= 0:
+            if bucket_ids is None or bucket_starts is None:
+                raise _error("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
+            bucket_from, bucket_to = _bucket_range(left[first], lo[first], hi[first], width, True)
+        else:
+            bucket_ids = np.zeros(1, dtype=np.int64)
+            bucket_starts = np.array([0, self._grid.band.run_count], dtype=np.int64)
+            bucket_from = bucket_to = np.zeros(self._grid.band.probe_count, dtype=np.int64)
+        if len(bucket_starts) != len(bucket_ids) + 1 or bucket_starts[-1] != self._grid.band.run_count:
+            raise _error("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
+        self._kept += [probe_order, bucket_ids, bucket_starts, bucket_from, bucket_to]
+        self._grid.probe_order = _order_address(probe_order)
+        self._grid.bucket_ids = _int_address(bucket_ids)
+        self._grid.bucket_starts = _int_address(bucket_starts)
+        self._grid.bucket_from = _int_address(bucket_from)
+        self._grid.bucket_to = _int_address(bucket_to)
+        self._grid.bucket_count = len(bucket_ids)
+        self._grid.sorted = SJ_SORTED_NONE
+        if second >= 0:
+            float_second = left[second].dtype == _FLOAT
+            self._grid.sorted = SJ_SORTED_FLOAT if float_second else SJ_SORTED_INT
+            if float_second:
+                second_floats = self._grid.band.float_left[0]
+            else:
+                second_ints = self._grid.band.int_left[0]
+        starts = self._grid.bucket_from
+        with nogil:
+            sorted_probes = sj_probes_sorted(starts, second_floats, second_ints, self._grid.band.probe_count)
+        if not sorted_probes:
+            raise _error("the probes are not sorted by start bucket and second attribute", "left",
+                         "permute left by grid_order(probe_buckets(...), left[second])")
+
+    @property
+    def candidates(self):
+        """Pairs tested so far: rows of the visited buckets within the probe's band of the sort attribute."""
+        return self._grid.candidates
+
+    @property
+    def implementation(self):
+        """Name of the implementation in use."""
+        return self._chosen.name.decode()
+
+    def fill(self, out_probe, out_run):
+        """Write the next pairs; 0 means there are no more."""
+        cdef int64_t capacity = self._enter(out_probe, out_run)
+        cdef int32_t[::1] probe_view = out_probe
+        cdef int32_t[::1] run_view = out_run
+        cdef int64_t written
+        cdef sj_grid_fill fill = self._chosen.grid_fill
+        self._busy = True
+        with nogil:
+            written = fill(&self._grid, &probe_view[0], &run_view[0], capacity)
+        self._busy = False
+        return written
+
+
+_default = implementations()[-1]
+
+
+def default_implementation():
+    """Name what runs where no implementation is given."""
+    return _default
+
+
+def set_default_implementation(name):
+    """Choose what runs where no implementation is given; called once, by the package's __init__."""
+    global _default
+    if name not in implementations():
+        raise _error("this implementation is not available here", "STREAMJOIN_DS_KERNEL",
+                     ", ".join(("reference", *implementations())))
+    _default = name

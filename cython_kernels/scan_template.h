@@ -1,0 +1,88 @@
+/* The SIMD nested loop (CellJoin, section 5), for one width of lanes.
+ *
+ *   for each tile of 32 probes
+ *     for each tile of 1024 run rows      <- in L1 from its second probe on
+ *       for each probe, row               <- order of the output
+ *
+ * Four registers of rows are tested on the first condition at once; mostly none passes and the rest is skipped.
+ */
+#include "rows.h"
+
+#define SCAN_STEP (4 * LANES)
+
+/* Returns the row it stopped at: `end`, or an earlier one because the output is full. */
+SJ_INLINE int64_t scan_rows(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int64_t row,
+                            int64_t end, int32_t probe_id, row_output *output)
+{
+    const int first_float = float_count > 0 ? 1 : 0;
+    const int first_int = float_count > 0 ? 0 : (int_count > 0 ? 1 : 0);
+    lane_bounds bounds;
+    bounds_load(&bounds, band, probe, float_count, int_count);
+    int64_t written = output->written;
+    while (end - row >= SCAN_STEP && written <= output->capacity - SCAN_STEP) {
+        unsigned bits[4];
+        for (int part = 0; part < 4; part++) {
+            bits[part] = rows_test(&bounds, band, 0, first_float, 0, first_int, row + part * LANES, LANES);
+        }
+        if (bits[0] | bits[1] | bits[2] | bits[3]) {
+            for (int part = 0; part < 4; part++) {
+                const int64_t at = row + part * LANES;
+                if (bits[part]) {
+                    bits[part] &= rows_test(&bounds, band, first_float, float_count, first_int, int_count, at, LANES);
+                }
+                if (bits[part]) {
+                    written += emit(bits[part], at, probe_id, output->probe + written, output->run + written);
+                }
+            }
+        }
+        row += SCAN_STEP;
+    }
+    while (row < end && written <= output->capacity - LANES) {
+        const int64_t count = end - row < LANES ? end - row : LANES;
+        const unsigned bits = rows_test(&bounds, band, 0, float_count, 0, int_count, row, count);
+        written += emit(bits, row, probe_id, output->probe + written, output->run + written);
+        row += count;
+    }
+    output->written = written;
+    return row;
+}
+
+static int64_t NAME(sj_scan_rows)(const sj_band *band, const sj_probe *probe, int64_t row, int64_t end,
+                                  int32_t probe_id, row_output *output)
+{
+#define SJ_CALL(float_count, int_count) scan_rows(band, probe, float_count, int_count, row, end, probe_id, output)
+    SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL)
+#undef SJ_CALL
+}
+
+int64_t NAME(sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity)
+{
+    const sj_band *band = &scan->band;
+    row_output output = {out_probe, out_run, 0, capacity};
+    while (scan->probe_tile < band->probe_count && band->run_count > 0) {
+        const int64_t run_stop = scan->run_tile + SJ_SCAN_TILE_ROWS;
+        const int64_t run_end = run_stop < band->run_count ? run_stop : band->run_count;
+        const int64_t probe_stop = scan->probe_tile + SJ_SCAN_TILE_PROBES;
+        const int64_t probe_end = probe_stop < band->probe_count ? probe_stop : band->probe_count;
+        for (; scan->probe < probe_end; scan->probe++) {
+            sj_probe probe;
+            if (sj_prepare(band, scan->probe, &probe)) {
+                const int64_t from = scan->row;
+                scan->row = NAME(sj_scan_rows)(band, &probe, from, run_end, (int32_t)scan->probe, &output);
+                scan->candidates += scan->row - from;
+                if (scan->row < run_end) {
+                    return output.written;
+                }
+            }
+            scan->row = scan->run_tile;
+        }
+        scan->run_tile = run_end;
+        if (run_end == band->run_count) {
+            scan->run_tile = 0;
+            scan->probe_tile = probe_end;
+        }
+        scan->probe = scan->probe_tile;
+        scan->row = scan->run_tile;
+    }
+    return output.written;
+}

@@ -1,0 +1,60 @@
+"""Builds the compiled kernels; everything else is in pyproject.toml.
+
+One portable wheel: the baseline is the compiler's default for the platform (x86-64), each wider instruction set has its
+own C file with target pragmas, and the CPU is asked at import. `-fno-tree-vectorize` keeps the scalar path scalar, so
+that comparing with it means something; `-ffp-contract=off` keeps `left - right` one IEEE subtraction everywhere.
+"""
+
+import platform
+import sys
+import sysconfig
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+KERNELS = "cython_kernels"
+SOURCES = [
+    "kernels.pyx",
+    "dispatch.c",
+    "gather.c",
+    "grid_buckets.c",
+    "grid_order.c",
+    "grid_probe_avx2.c",
+    "grid_probe_avx512.c",
+    "grid_probe_scalar.c",
+    "scan_avx2.c",
+    "scan_avx512.c",
+    "scan_scalar.c",
+]
+HEADERS = [
+    "band.h",
+    "dispatch.h",
+    "grid.h",
+    "grid_probe_template.h",
+    "lanes_avx2.h",
+    "lanes_avx512.h",
+    "lanes_scalar.h",
+    "rows.h",
+    "scan_template.h",
+]
+
+# Typed memoryviews are in the limited API from 3.11 on; free-threaded builds have none.
+limited_api = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+x86 = platform.machine().lower() in {"x86_64", "amd64"}
+
+extension = Extension(
+    "streamjoin_ds._kernels.native",
+    sources=[f"{KERNELS}/{name}" for name in SOURCES],
+    depends=[f"{KERNELS}/{name}" for name in HEADERS],
+    include_dirs=[KERNELS],
+    define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited_api else [],
+    py_limited_api=limited_api,
+    extra_compile_args=["-O3", "-ffp-contract=off", *(["-fno-tree-vectorize"] if x86 else [])],
+    libraries=["m"],
+)
+
+setup(
+    package_dir={"streamjoin_ds._kernels": KERNELS},
+    ext_modules=cythonize([extension], language_level=3),
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited_api else {},
+)
