@@ -1,0 +1,67 @@
+"""Windowed band joins over fast sensor streams on Spark, exact, end to end, into Delta tables.
+
+::
+
+    spec ──► plan ──► source ──► exchange ──► cell (engine + windows) ──► sink ──► table
+    what     how      tuples     blocks by    new tuples meet windows,    files    matches, punctuations,
+    is       it is    with ts,   group, and   matches become Parquet      become   late, ledger, metrics
+    asked    laid out seq, low   references   where they are found        a commit
+                      watermarks to cells
+
+Spark plans, schedules and commits; tuples, windows and matches move beside it in Arrow blocks. Importing this package
+imports no Spark: `JoinEngine` works without it.
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamjoin_ds.engine.engine import JoinEngine
+    from streamjoin_ds.errors import StreamJoinError
+    from streamjoin_ds.spec import Generator, Join, Stream, TimeWindow, band, equal, not_equal
+    from streamjoin_ds.stream.join import StreamJoin
+
+try:
+    __version__ = version("streamjoin-ds")
+except PackageNotFoundError:  # on the path, not installed
+    __version__ = "0+source"
+
+# Imported at first use: a Python worker that needs one kernel, or `streamjoin --help`, pays for nothing else.
+_HOMES = {
+    "Generator": "spec",
+    "Join": "spec",
+    "JoinEngine": "engine.engine",
+    "Stream": "spec",
+    "StreamJoin": "stream.join",
+    "StreamJoinError": "errors",
+    "TimeWindow": "spec",
+    "band": "spec",
+    "equal": "spec",
+    "not_equal": "spec",
+}
+
+__all__ = [
+    "Generator",
+    "Join",
+    "JoinEngine",
+    "Stream",
+    "StreamJoin",
+    "StreamJoinError",
+    "TimeWindow",
+    "__version__",
+    "band",
+    "equal",
+    "not_equal",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        msg = f"module 'streamjoin_ds' has no attribute '{name}'"
+        raise AttributeError(msg)
+    return getattr(import_module(f"streamjoin_ds.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,95 @@
+"""What a running join shows: a live table on a terminal, one line a while elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from streamjoin_ds.cli.totals import LEDGER, Totals, moment
+from streamjoin_ds.spec import duration_text
+from streamjoin_ds.stream.commit import BatchSummary
+
+__all__ = ["Display", "ledger_table"]
+
+_PLAIN_LINE_EVERY_S = 2.0
+
+
+class Display:
+    """Shows batches as they are committed; a context manager.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Of standard error, so that standard output stays for results.
+    clock : callable
+        Monotonic seconds.
+    quiet : bool
+        Count only.
+    """
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic, quiet: bool = False) -> None:
+        self.console, self.clock, self.quiet = console, clock, quiet
+        self.totals = Totals(clock())
+        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal and not quiet else None
+        self._said_s = float("-inf")
+
+    def __enter__(self) -> Display:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def batch(self, batch: BatchSummary) -> None:
+        """Take in one committed batch; called from the query's thread."""
+        now = self.clock()
+        self.totals.add(batch, now)
+        if self._live is not None:
+            self._live.update(Group(self._table(now), Text(f"batch {batch.batch_id}", style="dim")))
+        elif not self.quiet and now - self._said_s >= _PLAIN_LINE_EVERY_S:
+            self._said_s = now
+            self.console.print(self._line(batch, now), highlight=False, soft_wrap=True)
+
+    def _line(self, batch: BatchSummary, now: float) -> str:
+        totals = self.totals
+        seconds = totals.seconds(now)
+        lag = "-" if totals.lag_us is None else duration_text(totals.lag_us)
+        return (
+            f"{seconds:6.1f} s  batch {batch.batch_id}: {totals.rows:,} rows ({totals.rows / seconds:,.0f}/s), "
+            f"{totals.matches:,} matches ({totals.matches / seconds:,.0f}/s), punctuation {moment(totals.watermark_us) or '-'}, lag {lag}"
+        )
+
+    def _table(self, now: float) -> Table:
+        totals = self.totals
+        seconds = totals.seconds(now)
+        table = Table(title=None, show_header=False, box=None, padding=(0, 2))
+        rows = [
+            ("rows", f"{totals.rows:,}", f"{totals.rows / seconds:,.0f}/s"),
+            ("matches", f"{totals.matches:,}", f"{totals.matches / seconds:,.0f}/s"),
+            ("late", f"{totals.ledger['late'].total():,}", ""),
+            ("in windows", f"{totals.state_rows:,} rows", f"{totals.state_bytes / 1e6:,.1f} MB"),
+            ("watermark", moment(totals.watermark_us) or "-", "= punctuation"),
+            ("lag", "-" if totals.lag_us is None else duration_text(totals.lag_us), "newest event time - punctuation"),
+        ]
+        for name, value, note in rows:
+            table.add_row(Text(name, style="bold"), value, Text(note, style="dim"))
+        return table
+
+
+def ledger_table(totals: Totals) -> Table:
+    """The ledger: per stream, read = stored + late + rejected."""
+    table = Table(title="Ledger (read = stored + late + rejected)", title_justify="left")
+    table.add_column("stream")
+    for name in LEDGER:
+        table.add_column("null keys" if name == "null_keys" else name, justify="right")
+    for stream in totals.ledger["read"]:
+        table.add_row(stream, *(f"{totals.ledger[name][stream]:,}" for name in LEDGER))
+    return table

@@ -1,0 +1,24 @@
+"""``streamjoin explain``: how a join would be carried out, and why; starts no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamjoin_ds.cli.request import join_options, request_of
+
+__all__ = ["command"]
+
+
+@click.command("explain")
+@join_options
+@click.option("--cells", type=click.IntRange(min=1), metavar="N", help="Cells to lay out where --layout is not given.  [default: 2]")
+def command(config: Path | None, cells: int | None, **given: Any) -> None:
+    """Show the plan of a join: what finds, what decides, the grid and its cost, the exchange."""
+    request = request_of(config, given)
+    text = request.join.explain(
+        layout=request.run.get("layout"), cells=cells, exchange=request.run.get("exchange", "auto")
+    )
+    click.echo(text)

@@ -1,0 +1,156 @@
+"""What a user asked for on the command line or in a TOML file, as a join and how to run it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan import EXCHANGES
+from streamjoin_ds.source.generator import parse_generator
+from streamjoin_ds.spec import Generator, Stream
+from streamjoin_ds.stream.join import StreamJoin
+
+__all__ = ["Request", "join_options", "request_of"]
+
+_GENERATOR_PREFIX = "gen:"
+# Every key a TOML file may hold, besides the tables of its streams.
+_KEYS = (
+    "on", "window", "select", "time", "delay", "to", "checkpoint", "available_now", "trigger",
+    "max_rows_per_batch", "layout", "exchange", "kernel",
+)  # fmt: skip
+_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A join and how to run it; ``to`` and ``checkpoint`` are None where the command does not need them."""
+
+    join: StreamJoin
+    to: str | None
+    checkpoint: str | None
+    run: Mapping[str, Any]
+
+
+def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say a join, shared by the commands that take one."""
+    options = [
+        click.option("--config", type=click.Path(path_type=Path), help="TOML file with any of these options; an option given here wins."),
+        click.option("--stream", "streams", multiple=True, metavar="NAME=SOURCE", help="A stream: a file, a folder that grows, or gen:NAME?KEY=VALUE&..."),
+        click.option("--time", metavar="COLUMN", help="Event time column; NAME=COLUMN,... for one each.  [default: ts]"),
+        click.option("--on", "on", multiple=True, metavar="PREDICATE", help='For example "abs(e.x - w.x) <= 0.1"; several must all hold.'),
+        click.option("--window", metavar="DURATION", help="15s, or e=6h,w=0s: how long a tuple of that stream waits.  [required]"),
+        click.option("--select", metavar="COLUMNS", help="e.icao24,w.*  [default: all]"),
+        click.option("--delay", metavar="DURATION", help="How late a tuple may be: 30s, or e=30s,w=0s.  [default: 0s]"),
+        click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost]"),
+        click.option("--exchange", type=click.Choice(["auto", *EXCHANGES]), help="How tuples cross to the cells.  [default: auto]"),
+        click.option("--kernel", metavar="NAME", help="One kernel implementation.  [default: the best here]"),
+    ]
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
+    """Join flags and file to one request; flags win.
+
+    Raises
+    ------
+    ArgumentError
+        An unknown key, a missing stream or window, or a part that is not of its form.
+    """
+    facts = _toml(config) if config is not None else {}
+    streams: dict[str, dict[str, Any]] = {name: dict(table) for name, table in facts.pop("streams", {}).items()}
+    for text in given.get("streams", ()):
+        name, source = _assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
+        streams.setdefault(name, {})["source"] = source
+    facts |= {key: value for key, value in given.items() if key in _KEYS and value not in (None, (), False)}
+    if not streams:
+        msg = "no streams were given"
+        raise ArgumentError(msg, name="stream", hint="--stream NAME=SOURCE, two or more times")
+    if "window" not in facts:
+        msg = "no window was given"
+        raise ArgumentError(msg, name="window", hint="--window 15s, or --window e=6h,w=0s")
+    times, delays = (_per_stream(facts.get(key), key, streams) for key in ("time", "delay"))
+    join = StreamJoin(
+        [_stream(name, table, times, delays) for name, table in streams.items()],
+        on=facts.get("on", ()),
+        window=facts["window"],
+        select=facts.get("select"),
+    )
+    keys = ("available_now", "trigger", "max_rows_per_batch", "layout", "exchange", "kernel")
+    return Request(join, facts.get("to"), facts.get("checkpoint"), {key: facts[key] for key in keys if key in facts})
+
+
+def _stream(name: str, table: Mapping[str, Any], times: Mapping[str, str], delays: Mapping[str, str]) -> Stream:
+    for key in table:
+        if key not in _STREAM_KEYS:
+            msg = f"stream {name} has the key '{key}', which is not known"
+            raise ArgumentError(msg, name=key, hint=f"one of {', '.join(_STREAM_KEYS)}")
+    facts = {"time": times.get(name), "delay": delays.get(name)} | dict(table)
+    source = facts.get("source")
+    if isinstance(source, str) and source.startswith(_GENERATOR_PREFIX):
+        facts["source"] = _generator(source)
+    return Stream(name, **{key: value for key, value in facts.items() if value is not None})
+
+
+def _generator(text: str) -> Generator:
+    return parse_generator(text)
+
+
+def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mapping[str, Any]) -> dict[str, str]:
+    """``"ts"`` for every stream, or ``"e=ts,w=time"`` / a table for one each."""
+    if value is None:
+        return {}
+    if isinstance(value, str) and "=" not in value:
+        return dict.fromkeys(streams, value)
+    if isinstance(value, str):
+        hint = f"one for all, or {','.join(f'{name}=...' for name in streams)}"
+        value = dict(_assigned(part, what, hint) for part in value.split(","))
+    for name in value:
+        if name not in streams:
+            msg = f"{what} names the stream '{name}', which is not in the join"
+            raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(streams)}")
+    return dict(value)
+
+
+def _assigned(text: str, what: str, hint: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        msg = f"{what} is not of the form NAME=VALUE"
+        raise ArgumentError(msg, name=what, hint=hint)
+    return name.strip(), value.strip()
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[import-not-found,no-redef]
+
+    try:
+        facts: dict[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError):
+        msg = f"the file {path} cannot be read"
+        raise ArgumentError(msg, name="config", hint="give the path of a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        msg = f"the file {path} is not TOML: {error}"
+        raise ArgumentError(msg, name="config", hint="see the README for an example") from None
+    for key in facts:
+        if key not in (*_KEYS, "streams"):
+            msg = f"{path} has the key '{key}', which is not known"
+            raise ArgumentError(msg, name=key, hint=f"one of streams, {', '.join(_KEYS)}")
+    return facts
+
+
+def required(value: str | None, name: str, hint: str) -> str:
+    """`value`, or an error that names the option that is missing."""
+    if value is None:
+        msg = f"--{name} was not given"
+        raise ArgumentError(msg, name=name, hint=hint)
+    return value
+
+

@@ -1,0 +1,50 @@
+"""``streamjoin run``: a join from the command line or a TOML file, into Delta tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from streamjoin_ds.cli.display import Display, ledger_table
+from streamjoin_ds.cli.request import join_options, request_of, required
+from streamjoin_ds.cli.runner import run_join
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@join_options
+@click.option("--to", metavar="PATH", help="Table of matches; its companions lie beside it.  [required]")
+@click.option("--checkpoint", metavar="PATH", help="Folder that a restart goes on from.  [required]")
+@click.option("--available-now", is_flag=True, help="Take in what is there, then stop.")
+@click.option("--trigger", metavar="DURATION", help="At least this long from batch to batch.")
+@click.option("--max-rows-per-batch", type=click.IntRange(min=1), metavar="N", help="Upper limit of a batch, all streams together.")
+@click.option("--json", "as_json", is_flag=True, help="The totals as one JSON object on standard output.")
+def command(config: Path | None, as_json: bool, **given: Any) -> None:
+    """Run a join until it is stopped (Ctrl-C) or, with --available-now, its input ends."""
+    request = request_of(config, given)
+    to = required(request.to, "to", "the folder of the table of matches, for example --to ./matches")
+    checkpoint = required(request.checkpoint, "checkpoint", "a folder of its own, for example --checkpoint ./matches.ckpt")
+    # Spark is imported and started only once all that was asked has been understood.
+    from streamjoin_ds.stream.session import session_log_path, spark_session
+
+    console = Console(stderr=True)
+    spark = spark_session("streamjoin run")
+    console.print(f"Spark's own log: {session_log_path(spark)}", style="dim", highlight=False, soft_wrap=True)
+    display = Display(console, quiet=as_json)
+    finished = run_join(spark, request.join, to, checkpoint, request.run, display)
+    facts = display.totals.facts(display.clock()) | {"finished": finished, "table": to, "checkpoint": checkpoint}
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    console.print(ledger_table(display.totals))
+    console.print(
+        f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s; "
+        f"complete before {facts['punctuation'] or 'nothing yet'}; table: {to}",
+        highlight=False,
+        soft_wrap=True,
+    )

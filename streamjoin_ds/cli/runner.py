@@ -1,0 +1,43 @@
+"""Runs a join to its end, or until it is interrupted, with a display beside it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamjoin_ds.cli.display import Display
+from streamjoin_ds.stream.commit import watch
+from streamjoin_ds.stream.join import StreamJoin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["run_join"]
+
+_POLL_S = 1
+
+
+def run_join(spark: SparkSession, join: StreamJoin, to: str, checkpoint: str, options: Mapping[str, Any], display: Display) -> bool:
+    """Start the join, show its batches, wait for its end; True if it ended by itself, False if it was interrupted.
+
+    Ctrl-C and SIGTERM stop it between two commits; a restart with the same checkpoint goes on from there.
+    """
+    interrupted = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+
+    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with watch(display.batch), display:
+            query = join.start(spark, to, checkpoint, **options)
+            while not query.awaitTermination(_POLL_S):
+                if interrupted:
+                    query.stop()
+                    break
+        return not interrupted
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

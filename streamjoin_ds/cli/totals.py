@@ -1,0 +1,82 @@
+"""The totals of a run: batches added up, and told as a table or as one JSON object."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+from streamjoin_ds.stream.commit import BatchSummary
+
+__all__ = ["LEDGER", "Totals", "moment"]
+
+LEDGER = ("read", "stored", "late", "rejected", "null_keys")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def moment(microseconds: int | None) -> str | None:
+    """An event time as ISO 8601 text in UTC."""
+    if microseconds is None:
+        return None
+    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
+
+
+@dataclass
+class Totals:
+    """What has been committed since the run began, by this process.
+
+    Parameters
+    ----------
+    began_s : float
+        Reading of the clock that is also handed to `seconds`: monotonic, injected.
+    """
+
+    began_s: float
+    batches: int = 0
+    matches: int = 0
+    ledger: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in LEDGER})
+    watermark_us: int | None = None
+    largest_us: dict[str, int | None] = field(default_factory=dict)
+    state_rows: int = 0
+    state_bytes: int = 0
+    first_batch_s: float | None = None
+    last_batch_s: float | None = None
+
+    def add(self, batch: BatchSummary, now_s: float) -> None:
+        """Count a committed batch."""
+        self.batches += 1
+        self.matches += batch.matches
+        for name in LEDGER:
+            self.ledger[name].update(getattr(batch, name))
+        self.watermark_us = batch.watermark_us
+        self.largest_us = batch.largest_us
+        self.state_rows, self.state_bytes = batch.state_rows, batch.state_bytes
+        self.first_batch_s = now_s if self.first_batch_s is None else self.first_batch_s
+        self.last_batch_s = now_s
+
+    @property
+    def rows(self) -> int:
+        """Rows read, all streams."""
+        return self.ledger["read"].total()
+
+    @property
+    def lag_us(self) -> int | None:
+        """How far the punctuation is behind the newest event time."""
+        known = [largest for largest in self.largest_us.values() if largest is not None]
+        return max(known) - self.watermark_us if known and self.watermark_us is not None else None
+
+    def seconds(self, now_s: float) -> float:
+        return max(now_s - self.began_s, 1e-9)
+
+    def facts(self, now_s: float) -> dict[str, object]:
+        """The totals as plain JSON values."""
+        seconds = self.seconds(now_s)
+        return {
+            "batches": self.batches,
+            "matches": self.matches,
+            **{name: dict(sorted(self.ledger[name].items())) for name in LEDGER},
+            "punctuation": moment(self.watermark_us),
+            "seconds": round(seconds, 3),
+            "rows_per_second": round(self.rows / seconds, 1),
+            "results_per_second": round(self.matches / seconds, 1),
+        }

@@ -1,0 +1,259 @@
+"""A cell of the grid inside a Python worker: one batch of references in, files of matches out.
+
+Spark calls `CellFunction` once a cell and batch, as the function of ``applyInPandasWithState``. It judges lateness
+against the parts before, hands the tuples to the engine, writes the matches to Parquet where they are found, and
+returns one row a file and one row of counters. A retried attempt does all of it again from the state it is given:
+nothing outside the state and the returned rows is believed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.blocks import BlockStore, unpack
+from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.lateness import StreamClock
+from streamjoin_ds.errors import FingerprintMismatchError
+from streamjoin_ds.plan import Plan
+from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
+from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.stream.state import CellState
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+
+__all__ = ["NO_TIME", "REPORT_COLUMNS", "REPORT_DDL", "STATE_DDL", "Cell", "CellFunction", "TaskFacts"]
+
+NO_TIME = -(1 << 63)  # "no tuple so far" in the exchange: its columns are never null
+STATE_DDL = "version INT, blob BINARY"
+REPORT_COLUMNS = ("kind", "cell", "facts")
+REPORT_DDL = "kind STRING, cell INT, facts STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """Which batch of which query a task works for."""
+
+    batch_id: int
+    query_id: str
+
+    @classmethod
+    def current(cls) -> TaskFacts:
+        """As Spark tells the running task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "a cell function runs in a task"
+        batch_id, query_id = (context.getLocalProperty(key) for key in ("streaming.sql.batchId", "sql.streaming.queryId"))
+        return cls(int(batch_id or 0), query_id or "")
+
+
+@dataclass
+class _Part:
+    """One read task's tuples of one stream, as far as they are for this cell."""
+
+    largest_us: int | None = None
+    tables: list[pa.Table] = field(default_factory=list)
+    first_seqs: list[int] = field(default_factory=list)
+
+    def in_order(self) -> Iterable[pa.Table]:
+        return (self.tables[i] for i in np.argsort(self.first_seqs, kind="stable"))
+
+
+class Cell:
+    """The join of one cell over one batch, from exchange rows and a state to reports and the next state."""
+
+    def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts) -> None:
+        self.plan, self.number, self.task = plan, cell, task
+        self.bound = plan.bound
+        self.streams = len(self.bound.names)
+        if state is None:
+            self.state = CellState(self.bound.fingerprint, [None] * self.streams)
+            self.engine = WindowJoin(self.bound, kernel=plan.kernel)
+        else:
+            self.state = CellState.decode(state)
+            if self.state.fingerprint != self.bound.fingerprint:
+                msg = "a cell's state belongs to another join"
+                raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
+            self.engine = WindowJoin.restored(self.bound, self.state.windows, kernel=plan.kernel)
+        self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
+        for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
+            clock.largest = largest
+        self.tables = TableSet(plan.table_root)
+        self.store = BlockStore(plan.block_root)
+        self.ledger = [dict.fromkeys(("read", "stored", "late", "rejected", "null_keys"), 0) for _ in range(self.streams)]
+        self.reports: list[FileReport] = []
+
+    def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
+        """Join the batch's rows of the exchange; gives the files written, the cell's facts, and its next state."""
+        parts, asides = self._sorted_out(rows)
+        accepted, late = self._judged(parts)
+        self._set_aside(late, asides)
+        before = dict(self.engine.counters)
+        watermark = self._watermark()
+        label = f"{self.task.batch_id:010d}-{self.number:04d}"
+        matches = 0
+        schema = self.bound.result_schema
+        with TableWriter(
+            self.tables.matches, schema, table="matches", batch_id=self.task.batch_id, label=label, low_cardinality=frozenset()
+        ) as writer:
+            for chunk in self.engine.push(accepted, watermark):
+                matches += chunk.num_rows
+                ids = pa.array(np.full(chunk.num_rows, self.task.batch_id, np.int64))
+                writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
+            self.reports += writer.close()
+        self._count_nulls(before)
+        windows = self.engine.save()
+        self.state = CellState(
+            self.bound.fingerprint,
+            [clock.largest for clock in self.clocks],
+            watermark,
+            self.state.batches + 1,
+            windows,
+        )
+        blob = self.state.encode()
+        return self.reports, self._facts(matches, before, len(blob)), blob
+
+    def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[tuple[int, pa.Table]]]]:
+        """The tuples by stream and part, and what the source set aside by kind."""
+        parts: list[dict[int, _Part]] = [defaultdict(_Part) for _ in range(self.streams)]
+        asides: dict[str, list[tuple[int, pa.Table]]] = {"late": [], "rejects": []}
+        for row in rows:
+            table = self._table(row)
+            ledger = self.ledger[row.stream]
+            for name in ("read", "late", "rejected"):
+                ledger[name] += int(getattr(row, name))
+            if row.kind != "tuples":
+                asides[row.kind].append((row.stream, table))
+                continue
+            part = parts[row.stream][row.part]
+            if row.largest_ts != NO_TIME:
+                part.largest_us = max(row.largest_ts, NO_TIME if part.largest_us is None else part.largest_us)
+            if table.num_rows:
+                part.tables.append(table)
+                part.first_seqs.append(row.first_seq)
+        return parts, asides
+
+    def _table(self, row: Any) -> pa.Table:
+        if row.block:
+            return self.store.read(row.block)
+        if len(row.payload):
+            return unpack(row.payload)
+        return self.bound.tuple_schema(row.stream).empty_table()
+
+    def _judged(self, parts: list[dict[int, _Part]]) -> tuple[dict[int, list[pa.Table]], list[tuple[int, pa.Table]]]:
+        """Split off the tuples that are late against the parts before theirs; moves the clocks."""
+        accepted: dict[int, list[pa.Table]] = {}
+        late: list[tuple[int, pa.Table]] = []
+        for stream, by_number in enumerate(parts):
+            clock, home = self.clocks[stream], self.plan.layout.is_home(self.number, stream)
+            for _, part in sorted(by_number.items()):
+                largest_before = clock.largest
+                for table in part.in_order():
+                    mask = clock.late_in_part(table[TS].to_numpy())
+                    if mask.any():
+                        if home:
+                            gone = table.filter(pa.array(mask))
+                            largest = pa.array(np.full(gone.num_rows, largest_before, np.int64))
+                            late.append((stream, gone.append_column("_largest_ts", largest)))
+                            self.ledger[stream]["late"] += gone.num_rows
+                        table = table.filter(pa.array(~mask))
+                    if home:
+                        self.ledger[stream]["stored"] += table.num_rows
+                    accepted.setdefault(stream, []).append(table)
+                clock.advance(part.largest_us)
+        return accepted, late
+
+    def _watermark(self) -> int | None:
+        """The smallest over the streams of largest ts minus delay; none while a stream has had no tuple."""
+        lows = [clock.watermark for clock in self.clocks]
+        if any(low is None for low in lows):
+            return self.state.watermark_us
+        return min(low for low in lows if low is not None)
+
+    def _set_aside(self, late: list[tuple[int, pa.Table]], asides: dict[str, list[tuple[int, pa.Table]]]) -> None:
+        late_tables = [self._late_rows(stream, table) for stream, table in [*asides["late"], *late] if table.num_rows]
+        reject_tables = [self._reject_rows(stream, table) for stream, table in asides["rejects"] if table.num_rows]
+        label = f"{self.task.batch_id:010d}-{self.number:04d}"
+        for kind, path, schema, tables in (
+            ("late", self.tables.late, LATE_SCHEMA, late_tables),
+            ("rejects", self.tables.rejects, REJECTS_SCHEMA, reject_tables),
+        ):
+            if tables:
+                with TableWriter(path, schema, table=kind, batch_id=self.task.batch_id, label=label) as writer:
+                    for table in tables:
+                        writer.write(table)
+                    self.reports += writer.close()
+
+    def _late_rows(self, stream: int, table: pa.Table) -> pa.Table:
+        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns."""
+        moments = pa.timestamp("us", tz="UTC")
+        columns = [name for name in table.column_names if name not in (TS, SEQ, "_largest_ts")]
+        texts = [json.dumps(row, default=str, ensure_ascii=False) for row in table.select(columns).to_pylist()]
+        return self._fixed(LATE_SCHEMA, stream, table.num_rows, {
+            "seq": table[SEQ],
+            "ts": table[TS].cast(moments),
+            "largest_ts": table["_largest_ts"].cast(moments),
+            "row": pa.array(texts, pa.string()),
+        })
+
+    def _reject_rows(self, stream: int, table: pa.Table) -> pa.Table:
+        return self._fixed(REJECTS_SCHEMA, stream, table.num_rows, {name: table[name] for name in table.column_names})
+
+    def _fixed(self, schema: pa.Schema, stream: int, rows: int, columns: dict[str, Any]) -> pa.Table:
+        columns |= {
+            "stream": pa.array([self.bound.names[stream]] * rows, pa.string()),
+            "batch_id": pa.array(np.full(rows, self.task.batch_id, np.int64)),
+        }
+        return pa.table([columns[name] for name in schema.names], schema=schema)
+
+    def _count_nulls(self, before: dict[str, Any]) -> None:
+        for stream, (now, then) in enumerate(zip(self.engine.counters["null_keys"], before["null_keys"], strict=True)):
+            if self.plan.layout.is_home(self.number, stream):
+                self.ledger[stream]["null_keys"] = now - then
+
+    def _facts(self, matches: int, before: dict[str, Any], state_bytes: int) -> dict[str, object]:
+        counters = self.engine.counters
+        return {
+            "query_id": self.task.query_id,
+            "watermark_us": self.state.watermark_us,
+            "largest_us": self.state.largest_us,
+            "ledger": self.ledger,
+            "matches": matches,
+            "candidates": counters["candidates"] - before["candidates"],
+            "expired_rows": counters["expired_rows"] - before["expired_rows"],
+            "state_rows": counters["state_rows"],
+            "state_bytes": state_bytes,
+        }
+
+
+class CellFunction:
+    """The function of ``applyInPandasWithState``: `Cell` between pandas frames of references and Spark's state."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan_text = plan.to_json()
+
+    def __call__(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        plan = Plan.from_json(self.plan_text)
+        cell = plan.labels.index(int(key[0]))
+        blob = bytes(state.get[1]) if state.exists else None
+        rows = (row for frame in frames for row in frame.itertuples(index=False))
+        reports, facts, next_blob = Cell(plan, cell, blob, TaskFacts.current()).run(rows)
+        state.update((1, next_blob))
+        lines = [("file", cell, report.to_json()) for report in reports]
+        lines.append(("cell", cell, json.dumps(facts)))
+        yield pd.DataFrame(lines, columns=list(REPORT_COLUMNS))
+
+

@@ -1,0 +1,167 @@
+"""The driver's end of a batch: the cells' reports become one Delta commit.
+
+Spark calls `BatchCommit` as the function of ``foreachBatch``. It always reads the batch to its end first, also when the
+batch is already in the table: since Spark 4.1 a batch whose state was not committed cannot be restarted (notes, M4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import LedgerError
+from streamjoin_ds.plan import Plan
+from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchCommit", "BatchSummary", "committer_for", "watch"]
+
+_log = logging.getLogger(__name__)
+
+# A committer holds the tables' snapshots between batches; it is found again by what it writes to.
+_committers: dict[str, Committer] = {}
+_watchers: list[Callable[[BatchSummary], None]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """What one batch did, for displays; the same facts are in the ledger and metrics tables."""
+
+    batch_id: int
+    matches: int
+    candidates: int
+    read: dict[str, int]
+    stored: dict[str, int]
+    late: dict[str, int]
+    rejected: dict[str, int]
+    null_keys: dict[str, int]
+    watermark_us: int | None
+    largest_us: dict[str, int | None]
+    state_rows: int
+    state_bytes: int
+    replayed: bool
+
+
+def committer_for(plan: Plan) -> Committer:
+    """The committer of a plan's tables in this process, made and opened at its first use."""
+    if plan.join_id not in _committers:
+        committer = Committer(
+            TableSet(plan.table_root),
+            plan.bound.result_schema,
+            join_id=plan.join_id,
+            fingerprint=plan.bound.fingerprint,
+            description=" AND ".join(map(str, plan.bound.join.predicates)),
+        )
+        committer.open()
+        _committers[plan.join_id] = committer
+    return _committers[plan.join_id]
+
+
+@contextlib.contextmanager
+def watch(watcher: Callable[[BatchSummary], None]) -> Iterator[None]:
+    """Have `watcher` called after each commit that this process makes, for as long as the context lasts."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+class BatchCommit:
+    """The function of ``foreachBatch``: plain data inside, so that it travels to a Spark Connect server too."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan_text = plan.to_json()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        plan = Plan.from_json(self.plan_text)
+        rows = frame.collect()
+        files = [FileReport.from_json(row.facts) for row in rows if row.kind == "file"]
+        facts = {int(row.cell): json.loads(row.facts) for row in rows if row.kind == "cell"}
+        missing = set(range(plan.layout.cells)) - set(facts)
+        if missing:
+            msg = f"batch {batch_id} has no report of {len(missing)} of its {plan.layout.cells} cells"
+            raise LedgerError(msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed")
+        ledger = _ledger(plan, batch_id, facts)
+        watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
+        outcome = committer_for(plan).commit(
+            batch_id,
+            next(iter(facts.values()))["query_id"],
+            files,
+            punctuation_us=watermark_us,
+            watermark_us=watermark_us,
+            ledger=pa.Table.from_pylist(ledger, schema=LEDGER_SCHEMA),
+            metrics=pa.Table.from_pylist(_metrics(batch_id, facts), schema=METRICS_SCHEMA),
+            largest_ts_us=_greatest([row["largest_ts"] for row in ledger]),
+        )
+        summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
+        _log.debug("batch %d: %d matches", batch_id, summary.matches)
+        for watcher in _watchers:
+            watcher(summary)
+
+
+def _ledger(plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a stream, summed over the cells, and checked: read = stored + late + rejected."""
+    rows = []
+    for stream, name in enumerate(plan.bound.names):
+        counts = [fact["ledger"][stream] for fact in facts.values()]
+        row: dict[str, Any] = {key: sum(count[key] for count in counts) for key in counts[0]}
+        if row["read"] != row["stored"] + row["late"] + row["rejected"]:
+            msg = (
+                f"batch {batch_id} does not balance for stream {name}: read {row['read']}, stored {row['stored']}, "
+                f"late {row['late']}, rejected {row['rejected']}"
+            )
+            raise LedgerError(msg, name=name, hint="nothing was committed; this is a defect, please report it")
+        largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])
+        rows.append({"batch_id": batch_id, "stream": name, **row, "largest_ts": largest})
+    return rows
+
+
+def _metrics(batch_id: int, facts: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = []
+    for cell, fact in sorted(facts.items()):
+        row = {name: fact[name] for name in METRICS_SCHEMA.names if name in fact}
+        row["stored_rows"] = sum(count["stored"] for count in fact["ledger"])
+        rows.append({"batch_id": batch_id, "cell": cell, **row})
+    return rows
+
+
+def _summary(
+    batch_id: int, ledger: list[dict[str, Any]], facts: dict[int, dict[str, Any]], watermark_us: int | None, replayed: bool
+) -> BatchSummary:
+    by_stream = {name: {row["stream"]: row[name] for row in ledger} for name in ledger[0]}
+    totals = {name: sum(fact[name] for fact in facts.values()) for name in ("matches", "candidates", "state_rows", "state_bytes")}
+    return BatchSummary(
+        batch_id,
+        totals["matches"],
+        totals["candidates"],
+        by_stream["read"],
+        by_stream["stored"],
+        by_stream["late"],
+        by_stream["rejected"],
+        by_stream["null_keys"],
+        watermark_us,
+        by_stream["largest_ts"],
+        totals["state_rows"],
+        totals["state_bytes"],
+        replayed,
+    )
+
+
+def _least(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None
+
+
+def _greatest(values: list[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

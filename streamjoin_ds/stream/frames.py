@@ -1,0 +1,132 @@
+"""The row path: the same join over DataFrames that other sources made (Kafka, Delta, rate, files)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamjoin_ds.blocks import unpack
+from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.errors import ArgumentError, WatermarkMissingError
+from streamjoin_ds.plan import Layout, Plan, choose_layout
+from streamjoin_ds.source.exchange import EXCHANGE_DDL, pack_foreign
+from streamjoin_ds.spec import BoundJoin, Join, bind
+from streamjoin_ds.spec.bound import TS
+from streamjoin_ds.stream.cell import STATE_DDL
+from streamjoin_ds.stream.state import CellState
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+__all__ = ["joined"]
+
+_log = logging.getLogger(__name__)
+
+
+def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> DataFrame:
+    """See `StreamJoin.dataframe`."""
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    if set(frames) != set(join.names):
+        odd = ", ".join(sorted(set(frames) ^ set(join.names)))
+        msg = f"the frames are not those of the join's streams: {odd}"
+        raise ArgumentError(msg, name=odd, hint=f"one frame for each of {', '.join(join.names)}")
+    streaming = {name: frame.isStreaming for name, frame in frames.items()}
+    if len(set(streaming.values())) > 1:
+        static = ", ".join(name for name, moving in streaming.items() if not moving)
+        msg = f"some frames are streaming and some are static ({static})"
+        raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
+    bound = bind(join, {name: to_arrow_schema(frame.schema) for name, frame in frames.items()})
+    session = next(iter(frames.values())).sparkSession
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions", "2"))
+    if layout is not None:
+        grid = Layout.parse(layout, len(bound.names))
+    else:
+        grid = choose_layout(min(partitions, 64), [1.0] * len(bound.names))
+    plan = Plan(bound, grid, partitions, "packed", foreign=True)
+    packed = reduce(lambda left, right: left.union(right), (_packed(plan, number, frames[name]) for number, name in enumerate(bound.names)))
+    result = from_arrow_schema(_schema(bound))
+    if not any(streaming.values()):
+        return packed.groupBy("cell").applyInArrow(_StaticCell(plan), result)
+    for stream in join.streams:
+        field = frames[stream.name].schema[stream.time]
+        if "spark.watermarkDelayMs" not in (field.metadata or {}):
+            msg = f"the streaming frame of {stream.name} has no watermark on '{stream.time}', so its window could never be emptied"
+            raise WatermarkMissingError(msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')")
+    # The frames' own watermarks lie below; this one, of no delay, never holds them back and shows the state function
+    # Spark's smallest.
+    timed = packed.withWatermark("moment", "0 seconds")
+    return timed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
+
+
+def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
+    names = [field.name for field in plan.bound.schemas[stream]]
+    chosen = frame.select(*(frame[_quoted(name)] for name in names))
+    return chosen.mapInArrow(pack_foreign(plan, stream), EXCHANGE_DDL + ", moment TIMESTAMP")
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _schema(bound: BoundJoin) -> pa.Schema:
+    return pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
+
+
+def _tuples(plan: Plan, rows: Any) -> dict[int, list[pa.Table]]:
+    """The tuples of exchange rows by stream, in an order of their own content: Spark defines none inside a key."""
+    tables: dict[int, list[pa.Table]] = {}
+    for stream, payload in rows:
+        if len(payload):
+            tables.setdefault(stream, []).append(unpack(bytes(payload)))
+    return {s: [pa.concat_tables(found).sort_by([(TS, "ascending"), ("_seq", "ascending")])] for s, found in sorted(tables.items())}
+
+
+class _StaticCell:
+    """One cell over static frames: everything is there, nothing is late."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan_text = plan.to_json()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        plan = Plan.from_json(self.plan_text)
+        rows = zip(table["stream"].to_pylist(), table["payload"].to_pylist(), strict=True)
+        chunks = list(WindowJoin(plan.bound).push(_tuples(plan, rows), None))
+        return pa.concat_tables(chunks) if chunks else _schema(plan.bound).empty_table()
+
+
+class _ForeignCell:
+    """One cell over streaming frames, with Spark's watermark at the batch's start as the judge of lateness."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan_text = plan.to_json()
+
+    def __call__(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        plan = Plan.from_json(self.plan_text)
+        bound = plan.bound
+        if state.exists:
+            engine = WindowJoin.restored(bound, CellState.decode(bytes(state.get[1])).windows)
+        else:
+            engine = WindowJoin(bound)
+        watermark_us = max(state.getCurrentWatermarkMs(), 0) * 1000 or None
+        rows = ((row.stream, row.payload) for frame in frames for row in frame.itertuples(index=False))
+        tuples = _tuples(plan, rows)
+        if watermark_us is not None:
+            for stream, tables in tuples.items():
+                late = pa.compute.less(tables[0][TS], watermark_us)
+                count = pa.compute.sum(late).as_py() or 0
+                if count:
+                    _log.warning("%d late tuples of stream %s were dropped", count, bound.names[stream])
+                    tables[0] = tables[0].filter(pa.compute.invert(late))
+        for chunk in engine.push(tuples, watermark_us):
+            yield chunk.to_pandas(types_mapper=pd.ArrowDtype)
+        blob = CellState(bound.fingerprint, [None] * len(bound.names), watermark_us, 0, engine.save()).encode()
+        state.update((1, blob))

@@ -1,0 +1,175 @@
+"""Starting a join as one streaming query: identity checked, tables opened, source, cells and commit put together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan import EXCHANGES, Layout, Plan, choose_layout
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.schema import infer_schema
+from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
+from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
+from streamjoin_ds.stream.commit import BatchCommit, committer_for
+from streamjoin_ds.stream.identity import Identity, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["QueryOptions", "planned", "start"]
+
+_DEFAULT_CELLS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """How to run a join: nothing here changes a row of its result (`StreamJoin.start` says what each one is)."""
+
+    available_now: bool = False
+    trigger: str | None = None
+    max_rows_per_batch: int | None = None
+    layout: str | None = None
+    exchange: str = "auto"
+    kernel: str = "auto"
+    source_options: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.exchange not in ("auto", *EXCHANGES):
+            msg = "the way of the exchange is not known"
+            raise ArgumentError(msg, name="exchange", hint=f"one of auto, {', '.join(EXCHANGES)}")
+        if self.max_rows_per_batch is not None and self.max_rows_per_batch < 1:
+            msg = "max_rows_per_batch must be at least 1"
+            raise ArgumentError(msg, name="max_rows_per_batch", hint="for example 1000000; leave it out for no limit")
+        if self.available_now and self.trigger is not None:
+            msg = "available_now and trigger exclude each other"
+            raise ArgumentError(msg, name="trigger", hint="available_now takes in what is there and stops; a trigger goes on")
+        if self.trigger is not None:
+            duration_us(self.trigger, "trigger")
+
+
+def bound_join(join: Join) -> BoundJoin:
+    """The join, bound to the schemas its sources have now."""
+    for stream in join.streams:
+        if stream.source is None:
+            msg = f"stream {stream.name} has no source"
+            raise ArgumentError(msg, name=stream.name, hint="give a file, a directory or a generator; or use dataframe() or JoinEngine")
+    return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
+
+
+def planned(join: Join, *, layout: str | None = None, cells: int | None = None, exchange: str = "reference") -> Plan:
+    """The plan a new checkpoint would get; for `explain`."""
+    bound = bound_join(join)
+    grid = _layout(bound, layout, cells or _DEFAULT_CELLS)
+    return Plan(bound, grid, grid.cells, "reference" if exchange == "auto" else exchange)
+
+
+def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
+    """See `StreamJoin.start`."""
+    folder = local_path(checkpoint)
+    if folder is None:
+        msg = "the checkpoint is not on a local or shared file system"
+        raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
+    folder = folder.resolve()
+    plan = _plan(join, spark, TableSet(to).root, folder, options)
+    committer_for(plan)  # creates the tables, or refuses them, before anything runs
+    frame = references(spark, plan, options)
+    cells = (
+        frame.groupBy("cell")
+        .applyInPandasWithState(CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout")
+        .writeStream.queryName(f"streamjoin-{plan.join_id[:8]}")
+        .option("checkpointLocation", str(folder))
+        .foreachBatch(BatchCommit(plan))
+    )
+    if options.available_now:
+        cells = cells.trigger(availableNow=True)
+    elif options.trigger is not None:
+        cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
+    with configured(spark, plan.partitions):
+        return cells.start()
+
+
+def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
+    identity = Identity.load(checkpoint)
+    wanted = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
+    if identity is None:
+        bound = bound_join(join)
+        layout = wanted or _layout(bound, None, cores(spark))
+        identity = Identity.create(checkpoint, bound, layout, layout.cells)
+    else:
+        # Types as they were first seen: a file that would now be inferred otherwise is a drift, found when it is read.
+        identity.check(bind(join, _first_seen(join, identity)), wanted)
+    exchange = options.exchange
+    if exchange == "auto":
+        exchange = "reference" if spark.conf.get("spark.master", "local").startswith("local") else "packed"
+    return Plan(
+        identity.bound,
+        identity.layout,
+        identity.partitions,
+        exchange,
+        str(checkpoint / "exchange"),
+        table_root,
+        identity.join_id,
+        kernel=options.kernel,
+    )
+
+
+def _first_seen(join: Join, identity: Identity) -> Mapping[str, Any]:
+    recorded = dict(zip(identity.bound.names, identity.bound.schemas, strict=True))
+    return {s.name: s.schema if s.schema is not None else recorded.get(s.name) or infer_schema(s) for s in join.streams}
+
+
+def _layout(bound: BoundJoin, text: str | None, cells: int) -> Layout:
+    if text is not None:
+        return Layout.parse(text, len(bound.names))
+    return choose_layout(cells, [1.0] * len(bound.names))
+
+
+def cores(spark: SparkSession) -> int:
+    """Tasks that run at once; Spark Connect does not tell, so there the shuffle partitions stand in, at most 16."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Connect raises its own kind for what only a classic session has
+        return min(int(spark.conf.get("spark.sql.shuffle.partitions", "2")), 16)
+
+
+def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFrame:
+    """The source of a plan: one row a block and cell, whatever the way of the exchange."""
+    from streamjoin_ds.source.sensors import SensorsDataSource
+
+    spark.dataSource.register(SensorsDataSource)
+    reader = spark.readStream.format("sensors").option("plan", plan.to_json())
+    if options.max_rows_per_batch is not None:
+        reader = reader.option("maxRowsPerBatch", str(options.max_rows_per_batch))
+    for name, value in options.source_options:
+        reader = reader.option(name, value)
+    frame = reader.load()
+    if plan.exchange == "rows":
+        from streamjoin_ds.source.exchange import EXCHANGE_DDL, pack_rows
+
+        frame = frame.mapInArrow(pack_rows(plan), EXCHANGE_DDL)
+    return frame
+
+
+@contextlib.contextmanager
+def configured(spark: SparkSession, partitions: int) -> Iterator[None]:
+    """The settings a query takes with it when it starts; the session has its own back afterwards."""
+    settings = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    }
+    before = {key: spark.conf.get(key, None) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)

@@ -1,0 +1,93 @@
+"""A cell's state between two batches: its clocks as JSON, its windows as the engine's blob, under one checksum.
+
+::
+
+    offset 0        8                    24              28
+           "SJCELL\\0" + version  xxh3-128 of the rest  facts' length  facts (JSON)  engine blob
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+
+import xxhash
+
+from streamjoin_ds.errors import StateCorruptError, StateVersionError
+
+__all__ = ["STATE_VERSION", "CellState"]
+
+STATE_VERSION = 1
+_MAGIC = b"SJCELL\x00"
+_HEADER = struct.Struct("<7sB16sI")
+
+
+@dataclass
+class CellState:
+    """What one cell remembers.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the join; another one is refused.
+    largest_us : list of int or None
+        Largest event time of each stream so far, None before its first tuple.
+    watermark_us : int or None
+        The query's low watermark; never goes back.
+    batches : int
+        Batches this cell has taken part in.
+    windows : bytes
+        What `WindowJoin.save` gave.
+    """
+
+    fingerprint: str
+    largest_us: list[int | None]
+    watermark_us: int | None = None
+    batches: int = 0
+    windows: bytes = field(default=b"", repr=False)
+
+    def encode(self) -> bytes:
+        """The state as bytes; the same state, the same bytes."""
+        facts = {
+            "fingerprint": self.fingerprint,
+            "largest_us": self.largest_us,
+            "watermark_us": self.watermark_us,
+            "batches": self.batches,
+        }
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
+        digest = xxhash.xxh3_128(struct.pack("<I", len(text)))
+        digest.update(text)
+        digest.update(self.windows)
+        return b"".join((_HEADER.pack(_MAGIC, STATE_VERSION, digest.digest(), len(text)), text, self.windows))
+
+    @classmethod
+    def decode(cls, blob: bytes) -> CellState:
+        """The state in `blob`.
+
+        Raises
+        ------
+        StateVersionError
+            A newer version wrote it.
+        StateCorruptError
+            It is not a state, or not whole.
+        """
+        hint = "restore the checkpoint from a spare copy; the table is unharmed"
+        if len(blob) < _HEADER.size or blob[: len(_MAGIC)] != _MAGIC:
+            msg = "a cell's state is not one that this package wrote"
+            raise StateCorruptError(msg, name="state", hint=hint)
+        _, version, digest, length = _HEADER.unpack_from(blob)
+        if version > STATE_VERSION:
+            msg = f"a cell's state was written by a newer version ({version}; this one reads up to {STATE_VERSION})"
+            raise StateVersionError(msg, name="state", hint="update streamjoin-ds to the version that wrote the checkpoint")
+        if xxhash.xxh3_128_digest(memoryview(blob)[_HEADER.size - 4 :]) != digest:
+            msg = "a cell's state fails its checksum"
+            raise StateCorruptError(msg, name="state", hint=hint)
+        facts = json.loads(blob[_HEADER.size : _HEADER.size + length])
+        return cls(
+            facts["fingerprint"],
+            list(facts["largest_us"]),
+            facts["watermark_us"],
+            facts["batches"],
+            blob[_HEADER.size + length :],
+        )
