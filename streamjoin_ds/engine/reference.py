@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -85,11 +85,11 @@ def grid_buckets(column: Column, width: Bound, offset: Bound) -> Int64:
     if column.dtype.kind == "f":
         width_value, offset_value = _float_bound(width, "width"), _float_bound(offset, "offset")
         if not (0 < width_value < np.inf and np.isfinite(offset_value)):
-            raise _error("width must be finite and > 0, offset finite", "width")
+            _refuse("width must be finite and > 0, offset finite", "width")
         return _float_buckets(column + np.float64(offset_value), width_value)
     width_int, offset_int = _index(width, "width"), _index(offset, "offset")
     if not (0 < width_int <= _INT64_MAX and _INT64_MIN <= offset_int <= _INT64_MAX):
-        raise _error("width must be > 0, and width and offset within int64", "width")
+        _refuse("width must be > 0, and width and offset within int64", "width")
     if offset_int >= 0:
         shifted = np.minimum(column, _INT64_MAX - offset_int) + offset_int
     else:
@@ -140,7 +140,7 @@ def grid_order(buckets: Int64 | None, second: Column) -> Int32:
         return np.argsort(second, kind="stable").astype(np.int32)
     _check_array(buckets, "buckets", np.dtype(np.int64))
     if len(buckets) != len(second):
-        raise _error("buckets and second differ in length", "buckets")
+        _refuse("buckets and second differ in length", "buckets")
     return np.lexsort((second, buckets)).astype(np.int32)
 
 
@@ -159,7 +159,7 @@ def bucket_directory(sorted_buckets: Int64) -> tuple[Int64, Int64]:
     """
     _check_array(sorted_buckets, "sorted_buckets", np.dtype(np.int64))
     if np.any(sorted_buckets[1:] < sorted_buckets[:-1]):
-        raise _error("sorted_buckets is not ascending", "sorted_buckets")
+        _refuse("sorted_buckets is not ascending", "sorted_buckets")
     ids, starts = np.unique(sorted_buckets, return_index=True)
     return ids, np.append(starts, len(sorted_buckets)).astype(np.int64)
 
@@ -178,17 +178,19 @@ def gather(column: Column, order: Int32, out: Column | None = None) -> Column:
     ndarray, shape (n,)
         ``out`` where given.
     """
+    if not isinstance(column, np.ndarray):
+        _refuse("column must be an ndarray", "column")
     _check_array(column, "column", column.dtype)
     if column.dtype.itemsize not in (1, 2, 4, 8, 16) or column.dtype.hasobject:
-        raise _error("column items must have 1, 2, 4, 8 or 16 bytes", "column")
+        _refuse("column items must have 1, 2, 4, 8 or 16 bytes", "column")
     _check_array(order, "order", np.dtype(np.int32))
-    if len(order) and not (0 <= int(order.min()) and int(order.max()) < len(column)):
-        raise _error("order points outside the column", "order")
+    if len(order) and (int(order.min()) < 0 or int(order.max()) >= len(column)):
+        _refuse("order points outside the column", "order")
     if out is None:
         return column[order]
     _check_array(out, "out", column.dtype, writeable=True)
     if len(out) != len(order):
-        raise _error("out and order differ in length", "out")
+        _refuse("out and order differ in length", "out")
     out[:] = column[order]
     return out
 
@@ -231,6 +233,11 @@ class Scan:
     def candidates(self) -> int:
         """Pairs tested so far."""
         return self._candidates
+
+    @property
+    def implementation(self) -> str:
+        """Name of the implementation in use."""
+        return "reference"
 
     def fill(self, out_probe: Int32, out_run: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
@@ -298,19 +305,19 @@ class GridProbe:
         band = _Band(left, right, lo, hi, implementation, left_count, right_count)
         for name, choice in (("first", first), ("second", second)):
             if not -1 <= choice < len(band.left):
-                raise _error(f"{name} is not the number of a condition", name)
+                _refuse(f"{name} is not the number of a condition", name)
         if len(probe_order) != band.probe_count:
-            raise _error("probe_order and left differ in length", "probe_order")
+            _refuse("probe_order and left differ in length", "probe_order")
         self._band = band
         self._second = second
         self._probe_order = probe_order
         if first >= 0:
             if bucket_ids is None or bucket_starts is None:
-                raise _error("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
+                _refuse("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
             _check_array(bucket_ids, "bucket_ids", np.dtype(np.int64))
             _check_array(bucket_starts, "bucket_starts", np.dtype(np.int64))
             if len(bucket_starts) != len(bucket_ids) + 1 or int(bucket_starts[-1]) != band.run_count:
-                raise _error("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
+                _refuse("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
             self._ids, self._starts = bucket_ids, bucket_starts
             self._bucket_from, self._bucket_to = _bucket_range(band.left[first], lo[first], hi[first], width)
         else:
@@ -325,6 +332,11 @@ class GridProbe:
     def candidates(self) -> int:
         """Pairs tested so far: the rows of each visited bucket that are within the probe's band of ``second``."""
         return self._candidates
+
+    @property
+    def implementation(self) -> str:
+        """Name of the implementation in use."""
+        return "reference"
 
     def fill(self, out_probe: Int32, out_run: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
@@ -359,11 +371,11 @@ class _Band:
         right_count: int | None,
     ) -> None:
         if implementation not in (None, "reference"):
-            raise _error("unknown implementation", "implementation", hint="reference")
+            _refuse("unknown implementation", "implementation", hint="reference")
         if not len(left) == len(right) == len(lo) == len(hi):
-            raise _error("left, right, lo and hi differ in length", "left")
+            _refuse("left, right, lo and hi differ in length", "left")
         if len(left) > _MAX_CONDITIONS:
-            raise _error("more than 16 conditions", "left")
+            _refuse("more than 16 conditions", "left")
         self.left, self.right = list(left), list(right)
         self.probe_count = _common_length(self.left, "left", left_count)
         self.run_count = _common_length(self.right, "right", right_count)
@@ -371,7 +383,7 @@ class _Band:
         self.hi: list[Bound] = []
         for left_column, right_column, lo_value, hi_value in zip(left, right, lo, hi, strict=True):
             if left_column.dtype.kind != right_column.dtype.kind:
-                raise _error("left and right differ in type", "right")
+                _refuse("left and right differ in type", "right")
             convert = _float_bound if left_column.dtype.kind == "f" else _index
             self.lo.append(convert(lo_value, "lo"))
             self.hi.append(convert(hi_value, "hi"))
@@ -406,9 +418,7 @@ class _Band:
         below = np.flatnonzero(under[first:])
         return begin + first, begin + first + int(below[0]) if len(below) else end
 
-    def _outside(
-        self, condition: int, probe: int, rows: slice
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def _outside(self, condition: int, probe: int, rows: slice) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         left, right = self.left[condition], self.right[condition][rows]
         lo, hi = self.lo[condition], self.hi[condition]
         if left.dtype.kind == "f":
@@ -433,7 +443,7 @@ class _Output:
         _check_array(out_run, "out_run", np.dtype(np.int32), writeable=True)
         capacity = len(out_probe)
         if len(out_run) != capacity or capacity < _MIN_CAPACITY:
-            raise _error("out_probe and out_run must be of one length, 64 at least", "out_probe")
+            _refuse("out_probe and out_run must be of one length, 64 at least", "out_probe")
         written = 0
         while written < capacity:
             if not len(self._rows):
@@ -455,7 +465,7 @@ def _bucket_range(left: Column, lo: Bound, hi: Bound, width: Bound) -> tuple[Int
         lo_value, hi_value = _float_bound(lo, "lo"), _float_bound(hi, "hi")
         width_value = _float_bound(width, "width")
         if not 0 < width_value < np.inf:
-            raise _error("width must be finite and > 0", "width")
+            _refuse("width must be finite and > 0", "width")
         with np.errstate(all="ignore"):
             # fl(l - r) <= hi implies l - r < next(hi); the subtraction here rounds once more, hence the second step.
             smallest = np.nextafter(left - np.nextafter(hi_value, np.inf), -np.inf)
@@ -465,7 +475,7 @@ def _bucket_range(left: Column, lo: Bound, hi: Bound, width: Bound) -> tuple[Int
         return _float_buckets(smallest, width_value), _float_buckets(largest, width_value)
     lo_int, hi_int, width_int = _index(lo, "lo"), _index(hi, "hi"), _index(width, "width")
     if not 0 < width_int <= _INT64_MAX:
-        raise _error("width must be > 0 and within int64", "width")
+        _refuse("width must be > 0 and within int64", "width")
     return (
         np.array([_saturate(value - hi_int) // width_int for value in left.tolist()], dtype=np.int64),
         np.array([_saturate(value - lo_int) // width_int for value in left.tolist()], dtype=np.int64),
@@ -488,7 +498,7 @@ def _check_probe_order(bucket_from: Int64, second: Column | None) -> None:
         if second.dtype.kind == "f":
             same &= ~(np.isnan(second[:-1]) & ~np.isnan(second[1:]))
     if not np.all(ascending | same):
-        raise _error(
+        _refuse(
             "the probes are not sorted by start bucket and second attribute",
             "left",
             hint="permute left by grid_order(probe_buckets(...), left[second])",
@@ -503,29 +513,29 @@ def _common_length(columns: Sequence[Column], name: str, count: int | None) -> i
     for column in columns:
         _check_column(column, name)
         if count is not None and len(column) != count:
-            raise _error(f"the columns of {name} differ in length", name)
+            _refuse(f"the columns of {name} differ in length", name)
         count = len(column)
     if count is None:
-        raise _error("without conditions the counts are needed", name, hint="pass left_count and right_count")
+        _refuse("without conditions the counts are needed", name, hint="pass left_count and right_count")
     if not 0 <= count <= 2**31 - 1:
-        raise _error(f"{name} has more rows than int32 can number", name)
+        _refuse(f"{name} has more rows than int32 can number", name)
     return count
 
 
 def _check_column(array: Column, name: str) -> None:
     kind = array.dtype if isinstance(array, np.ndarray) else None
     if kind not in (np.dtype(np.float64), np.dtype(np.int64)):
-        raise _error(f"{name} must be a float64 or int64 ndarray", name)
+        _refuse(f"{name} must be a float64 or int64 ndarray", name)
     _check_array(array, name, array.dtype)
 
 
 def _check_array(array: Column, name: str, dtype: np.dtype[Any], *, writeable: bool = False) -> None:
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
-        raise _error(f"{name} must be an ndarray of {dtype}", name)
+        _refuse(f"{name} must be an ndarray of {dtype}", name)
     if array.ndim != 1 or not array.flags.c_contiguous or not array.flags.aligned:
-        raise _error(f"{name} must be one-dimensional, C-contiguous and aligned", name, hint="numpy.ascontiguousarray")
+        _refuse(f"{name} must be one-dimensional, C-contiguous and aligned", name, hint="numpy.ascontiguousarray")
     if writeable and not array.flags.writeable:
-        raise _error(f"{name} must be writeable", name)
+        _refuse(f"{name} must be writeable", name)
 
 
 def _float_bound(value: Bound, name: str) -> float:
@@ -534,7 +544,7 @@ def _float_bound(value: Bound, name: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if np.isnan(number):
-        raise _error(f"{name} must be a number that float64 can hold", name)
+        _refuse(f"{name} must be a number that float64 can hold", name)
     return number
 
 
@@ -542,8 +552,9 @@ def _index(value: Bound, name: str) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise _error(f"{name} must be an integer for an int64 column", name) from None
+        _refuse(f"{name} must be an integer for an int64 column", name)
 
 
-def _error(message: str, name: str, *, hint: str = "") -> KernelError:
-    return KernelError(message + ".", name=name, hint=hint)
+def _refuse(message: str, name: str, *, hint: str = "") -> NoReturn:
+    text = message + "."
+    raise KernelError(text, name=name, hint=hint) from None

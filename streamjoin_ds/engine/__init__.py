@@ -1,0 +1,19 @@
+"""The join itself, in this process: new tuples meet windows of sorted runs. No Spark in here.
+
+::
+
+    tuples ──► keys ──► run ──► probe ──► picks ──► decision ──► result chunks
+               int64,   grid    kernels   rows of   residuals
+               float64  order   (grid,    runs
+                                 scan)
+                         │
+                         └──► window (runs, merged and expired) ◄──► snapshot (bytes)
+
+`WindowJoin` is one cell's exact join; `JoinEngine` puts lateness and numbering round it, for people without Spark.
+`StreamClock` is the lateness rule. ``reference`` holds the kernels' readable twins.
+"""
+
+from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.kernels import CHUNK_ROWS, kernel_names, load_kernels
+
+__all__ = ["CHUNK_ROWS", "WindowJoin", "kernel_names", "load_kernels"]

@@ -1,0 +1,82 @@
+"""Arrow columns as NumPy arrays and back, and gathering rows of them, without copying where that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.engine.kernels import Kernels
+
+__all__ = ["array_of", "concatenated", "gathered", "item_values", "one_batch"]
+
+# A 16-byte item for NumPy: only ever copied, never computed with.
+_ITEMS = {8: np.uint8, 16: np.uint16, 32: np.int32, 64: np.int64, 128: np.complex128}
+
+
+def item_values(array: pa.Array) -> npt.NDArray[Any]:
+    """View a fixed-width array's items as NumPy items of the same width, nulls' slots included.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of a type of 8, 16, 32, 64 or 128 bits; float64 stays float64, everything else is seen as integers or as
+        opaque 16-byte items.
+    """
+    kind = array.type
+    dtype = np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.empty(0, dtype=dtype)
+    return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def array_of(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """View NumPy items as an Arrow array of a type of the same width, without nulls."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
+
+
+def gathered(array: pa.Array, rows: npt.NDArray[np.int32], kernels: Kernels) -> pa.Array:
+    """Copy ``array[rows]``; any type, nulls kept."""
+    if array.null_count == 0 and _fixed(array.type):
+        return array_of(kernels.module.gather(item_values(array), rows), array.type)
+    return array.take(pa.array(rows))
+
+
+def concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
+    """One array of several of one type."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def one_batch(tables: Sequence[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """One record batch of exactly `schema` from tables of its types, in order."""
+    columns = []
+    for field in schema:
+        chunks: list[pa.Array] = []
+        for table in tables:
+            column = table.column(field.name)
+            chunks.extend(column.chunks if isinstance(column, pa.ChunkedArray) else [column])
+        chunks = [chunk for chunk in chunks if len(chunk)]
+        columns.append(concatenated(chunks) if chunks else pa.array([], field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def filtered(batch: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """Rows of a batch where the mask is true."""
+    return batch.filter(pa.array(mask))
+
+
+def not_null(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which rows are not null."""
+    return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False))
+
+
+def _fixed(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_boolean(kind) or types.is_null(kind):
+        return False
+    return types.is_primitive(kind) or types.is_decimal128(kind)

@@ -1,0 +1,207 @@
+"""Which two keys a run is laid out by, and how wide its buckets are.
+
+A run is in *grid order*: by bucket of its first key, then by its second key. The choice is a small cost model over what
+a sample of the run says: what share of the run lies within a probe's band, key by key. Time is one band among them.
+
+::
+
+    no key narrows                 order of arrival, scanned
+    one key narrows                sorted by it                       (first = -1)
+    two keys narrow                buckets of one, sorted by the other
+    an equality among them         its buckets hold one value each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["NO_GRID", "Grid", "GridChooser", "RunBand", "bands_of"]
+
+# Costs of the model, in tested pairs (measured: a tested pair is about a nanosecond).
+_BUCKET_COST = 6.0
+_PROBE_COST = 4.0
+_SAMPLE_ROWS = 512
+_NEIGHBOURS = 8
+_MIN_GRID_ROWS = 48
+_ROWS_PER_BUCKET = 8
+_MIN_GAIN = 0.8
+
+Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The order of a run: numbers of its first and second key (-1: none) and the first key's bucket width."""
+
+    first: int
+    second: int
+    width: int | float
+
+    @property
+    def is_sorted(self) -> bool:
+        return self.first >= 0 or self.second >= 0
+
+
+NO_GRID = Grid(-1, -1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RunBand:
+    """A band as a run's key sees it: how far apart the ends are, and which other stream asks."""
+
+    key: int
+    partner: int
+    kind: str
+    extent: int | float
+
+
+def bands_of(bound: BoundJoin, stream: int) -> tuple[RunBand, ...]:
+    """All bands on the keys of one stream, whichever side it is on."""
+    bands = []
+    for condition in bound.conditions:
+        extent = condition.hi - condition.lo
+        if condition.left_stream == stream:
+            bands.append(RunBand(condition.left_key, condition.right_stream, condition.kind, extent))
+        elif condition.right_stream == stream:
+            bands.append(RunBand(condition.right_key, condition.left_stream, condition.kind, extent))
+    return tuple(bands)
+
+
+class GridChooser:
+    """Chooses the grid of each run of one stream.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    stream : int
+    forced : "auto", "scan" or sequence of str
+        "scan" leaves every run in the order of arrival; a sequence of one or two key columns is the layout to use.
+    """
+
+    def __init__(self, bound: BoundJoin, stream: int, forced: str | Sequence[str] = "auto") -> None:
+        self._bands = bands_of(bound, stream)
+        self._partners = tuple(sorted({band.partner for band in self._bands}))
+        self._forced = forced
+        self._names = tuple(key.column for key in bound.keys[stream])
+
+    def choose(self, keys: Keys) -> Grid:
+        """The grid of a run with these keys.
+
+        Parameters
+        ----------
+        keys : sequence of ndarray, shape (n,), float64 or int64
+            In any order; a function of these values alone.
+        """
+        rows = len(keys[0])
+        if self._forced == "scan" or (self._forced == "auto" and rows < _MIN_GRID_ROWS):
+            return NO_GRID
+        samples = {band.key: _Sample(keys[band.key]) for band in self._bands}
+        if not isinstance(self._forced, str):
+            return self._forced_grid(samples, rows)
+        shares = {
+            (band.key, band.partner): max(samples[band.key].share(band.extent), 1.0 / rows) for band in self._tightest()
+        }
+        usable = sorted({key for key, _ in shares})
+        best, best_cost = NO_GRID, self._cost(-1, -1, shares, rows, samples) * _MIN_GAIN
+        for first in (-1, *usable):
+            for second in usable:
+                cost = self._cost(first, second, shares, rows, samples) if first != second else best_cost
+                if cost < best_cost * 0.999:
+                    best, best_cost = Grid(first, second, self._width(first, samples, rows)), cost
+        return best
+
+    def _tightest(self) -> list[RunBand]:
+        chosen: dict[tuple[int, int], RunBand] = {}
+        for band in self._bands:
+            place = (band.key, band.partner)
+            if place not in chosen or band.extent < chosen[place].extent:
+                chosen[place] = band
+        return list(chosen.values())
+
+    def _cost(
+        self,
+        first: int,
+        second: int,
+        shares: Mapping[tuple[int, int], float],
+        rows: int,
+        samples: Mapping[int, _Sample],
+    ) -> float:
+        """Tested pairs, and what counts as such, of one probe by each of the other streams."""
+        total = 0.0
+        for partner in self._partners:
+            first_share = shares.get((first, partner))
+            second_share = shares.get((second, partner))
+            if (first >= 0 and first_share is None) or (first_share is None and second_share is None):
+                total += rows
+                continue
+            if first_share is None:
+                total += _PROBE_COST + rows * second_share  # type: ignore[operator]
+                continue
+            width_share = samples[first].share(self._width(first, samples, rows))
+            equality = samples[first].is_int and first_share <= width_share
+            visited = min(1.0, first_share if equality else first_share + width_share)
+            buckets = 1.0 if equality else 1.0 + first_share / max(width_share, 1e-12)
+            total += _PROBE_COST + _BUCKET_COST * buckets + rows * visited * (second_share or 1.0)
+        return total
+
+    def _width(self, first: int, samples: Mapping[int, _Sample], rows: int) -> int | float:
+        if first < 0:
+            return 1
+        extents = [band.extent for band in self._bands if band.key == first]
+        return samples[first].width(min(extents), rows)
+
+    def _forced_grid(self, samples: Mapping[int, _Sample], rows: int) -> Grid:
+        numbers = [self._names.index(name) for name in self._forced]
+        numbers = [number for number in numbers if number in samples]
+        if not numbers:
+            return NO_GRID
+        first, second = numbers[:2] if len(numbers) > 1 else (-1, numbers[0])
+        return Grid(first, second, self._width(first, samples, rows))
+
+
+class _Sample:
+    """Evenly spaced rows of a key, sorted: how dense its values are."""
+
+    def __init__(self, values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> None:
+        step = max(1, len(values) // _SAMPLE_ROWS)
+        sample = values[::step][:_SAMPLE_ROWS]
+        self.is_int = values.dtype.kind == "i"
+        numbers = sample.astype(np.float64)
+        self._sorted = np.sort(numbers[np.isfinite(numbers)])
+
+    def share(self, extent: int | float) -> float:
+        """What share of the run a band of this extent holds, on the average over the run's own values."""
+        values = self._sorted
+        count = len(values)
+        if count < 2:
+            return 1.0
+        reach = float(extent) / 2
+        inside = np.searchsorted(values, values + reach, "right") - np.searchsorted(values, values - reach, "left")
+        counted = (inside - 1) / (count - 1)
+        steps = min(_NEIGHBOURS, count - 1)
+        gaps = values[steps:] - values[:-steps]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            dense = np.minimum(float(extent) * steps / (count - 1) / gaps, steps / (count - 1))
+        dense = np.where(gaps > 0, dense, steps / (count - 1))
+        few = counted[: len(dense)] * (count - 1) < steps
+        return float(min(1.0, np.where(few, np.maximum(dense, counted[: len(dense)]), counted[: len(dense)]).mean()))
+
+    def width(self, extent: int | float, rows: int) -> int | float:
+        """Width of a bucket: half the band, so that a probe visits three, but not so thin that buckets lie empty."""
+        values = self._sorted
+        span = float(values[-1] - values[0]) if len(values) else 0.0
+        largest = float(np.abs(values).max()) if len(values) else 0.0
+        if self.is_int:
+            if extent == 0:
+                return 1
+            thin = int(min(span * _ROWS_PER_BUCKET / max(rows, 1), 2.0**61))
+            return max(1, min(max(int(extent) // 2, thin), (1 << 62)))
+        thinnest = max(span * _ROWS_PER_BUCKET / max(rows, 1), largest * 2.0**-40, 1e-290)
+        width = max(float(extent) / 2, thinnest)
+        return width if np.isfinite(width) else 1.0

@@ -1,0 +1,331 @@
+"""One cell's exact join: new tuples meet the windows of the other streams, each result once.
+
+::
+
+    for each stream i:   new tuples of i ──► window ──► window ──► results        (MJoin)
+                         then they enter the window of i
+
+Windows of streams before *i* hold this push's tuples already, those after it do not: of the new tuples in a result, the
+one of the highest-numbered stream finds it, and no other does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine import snapshot
+from streamjoin_ds.engine.columns import array_of, filtered, one_batch
+from streamjoin_ds.engine.decision import Decision, check_residuals
+from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.keys import joinable_rows
+from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.probe import MAX_CONDITIONS, ProbeCondition, Probes, oriented
+from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.window import Window
+from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["WindowJoin"]
+
+Tuples = pa.Table | pa.RecordBatch
+_MIN_FREE = 64
+
+
+class WindowJoin:
+    """The windows of all streams and the join of what is pushed with what is kept; no lateness, no Spark.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    kernel : str
+        "auto", "reference", or one of the compiled kernels' implementations; see `kernel_names`.
+    index : "auto", "scan" or mapping of stream name to key columns
+        How runs are laid out; "auto" decides run by run.
+    chunk_rows : int
+        Most pairs in the air at each step, and most rows of a result chunk.
+
+    Raises
+    ------
+    KernelError
+        A kernel that cannot run here.
+    PredicateError
+        An inequality between columns that cannot be compared.
+    """
+
+    def __init__(
+        self,
+        bound: BoundJoin,
+        *,
+        kernel: str = "auto",
+        threads: int = 1,
+        index: str | Mapping[str, Sequence[str]] = "auto",
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
+        if not _MIN_FREE <= chunk_rows <= CHUNK_ROWS:
+            msg = "chunk_rows is out of range"
+            raise ArgumentError(msg, name="chunk_rows", hint=f"{_MIN_FREE} to {CHUNK_ROWS}")
+        check_residuals(bound)
+        self.bound = bound
+        self.kernels = load_kernels(kernel)
+        self.threads = threads
+        self._chunk_rows = chunk_rows
+        count = len(bound.names)
+        forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
+        self.forms = tuple(RunForm(bound, stream, self.kernels, forced[stream]) for stream in range(count))
+        self._windows = [Window(form) for form in self.forms]
+        self._totals = {"matches": 0, "expired_rows": 0}
+        self._stored = [0] * count
+        self._null_keys = [0] * count
+        self._candidates = 0
+        self._pushes = 0
+        self._steps: dict[tuple[frozenset[int], int], _Step] = {}
+        self.result_schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
+
+    # ------------------------------------------------------------------ pushing
+
+    def push(
+        self, batches: Mapping[int, Tuples | Sequence[Tuples]], low_watermark_us: int | None = None
+    ) -> Iterator[pa.Table]:
+        """Join new tuples with each other and with what is kept, then keep them.
+
+        Parameters
+        ----------
+        batches : mapping of stream number to table, record batch, or several
+            In the inside form, ``bound.tuple_schema(stream)``. Streams may be missing, tables may be empty.
+        low_watermark_us : int or None
+            No later tuple will be older than this. A tuple of stream i is dropped when ``ts + W_i`` is older. None:
+            nothing is dropped.
+
+        Yields
+        ------
+        pyarrow.Table
+            At most ``chunk_rows`` rows of ``result_schema``; the order is a function of the pushes alone.
+
+        Raises
+        ------
+        ArgumentError, ColumnError
+            Before anything is joined: an unknown stream, tuples of another form.
+
+        Notes
+        -----
+        The new tuples are in only when the iterator is exhausted; one that is given up leaves the windows as they were.
+        """
+        fresh = {}
+        for stream, tables in batches.items():
+            if not 0 <= stream < len(self.forms):
+                msg = "a batch is for a stream that the join does not have"
+                raise ArgumentError(msg, name="batches", hint=f"numbers 0 to {len(self.forms) - 1}")
+            fresh[stream] = self._checked(stream, [tables] if isinstance(tables, Tuples) else list(tables))
+        return self._push(fresh, low_watermark_us)
+
+    def _push(self, fresh: Mapping[int, pa.RecordBatch], low_watermark_us: int | None) -> Iterator[pa.Table]:
+        pushes, windows, matches = self._pushes, list(self._windows), 0
+        arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
+        null_keys = [0] * len(self.forms)
+        for stream in sorted(fresh):
+            tuples = fresh[stream]
+            mask = joinable_rows(tuples, self.bound, stream)
+            if mask is not None:
+                tuples = filtered(tuples, mask)
+            null_keys[stream] = arrived[stream] - tuples.num_rows
+            if not tuples.num_rows:
+                continue
+            run = self.forms[stream].sealed(tuples)
+            for chunk in self._extended({stream: Picks((run,))}, windows):
+                matches += chunk.num_rows
+                yield chunk
+            windows[stream] = windows[stream].inserted(run)
+        if pushes != self._pushes:
+            msg = "another push was finished while this one was being read"
+            raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
+        before = sum(window.rows for window in windows)
+        if low_watermark_us is not None:
+            windows = [
+                window.expired(low_watermark_us - self.bound.join.window.extent(stream))
+                for stream, window in enumerate(windows)
+            ]
+        self._totals["matches"] += matches
+        self._totals["expired_rows"] += before - sum(window.rows for window in windows)
+        self._stored = [old + new for old, new in zip(self._stored, arrived, strict=True)]
+        self._null_keys = [old + new for old, new in zip(self._null_keys, null_keys, strict=True)]
+        self._windows = [window.merged() for window in windows]
+        self._pushes += 1
+
+    def _checked(self, stream: int, tables: Sequence[Tuples]) -> pa.RecordBatch:
+        schema = self.forms[stream].tuple_schema
+        name = self.bound.names[stream]
+        for table in tables:
+            for field in schema:
+                found = table.schema.get_field_index(field.name)
+                if found < 0 or table.schema.field(found).type != field.type:
+                    msg = f"a batch of stream {name} lacks the column '{field.name}' or has it with another type"
+                    raise ColumnError(msg, name=field.name, hint=f"it must be {field.type}")
+                if not field.nullable and table.column(found).null_count:
+                    msg = f"column '{field.name}' of stream {name} holds nulls"
+                    raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
+        return one_batch(tables, schema)
+
+    # ------------------------------------------------------------------ joining
+
+    def _extended(self, block: Mapping[int, Picks], windows: Sequence[Window]) -> Iterator[pa.Table]:
+        """All results that a block of partial results grows into, depth first, a chunk at a time."""
+        if len(block) == len(self.forms):
+            yield self._result(block)
+            return
+        step = self._step(frozenset(block), windows)
+        columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
+        probes = Probes(self.kernels, step.tested, columns, len(next(iter(block.values()))))
+        for positions, found in self._found(probes, windows[step.stream].runs):
+            grown = {stream: picks.take(positions) for stream, picks in block.items()}
+            grown[step.stream] = found
+            if not step.decision.is_empty:
+                standing = step.decision.mask(grown)
+                if not standing.all():
+                    kept = np.flatnonzero(standing).astype(np.int32)
+                    grown = {stream: picks.take(kept) for stream, picks in grown.items()}
+            if len(grown[step.stream]):
+                yield from self._extended(grown, windows)
+
+    def _found(self, probes: Probes, runs: Sequence[Run]) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
+        """Matches of the probes with all runs, as many at a time as a chunk holds."""
+        probe_rows = np.empty(self._chunk_rows, dtype=np.int32)
+        run_rows = np.empty(self._chunk_rows, dtype=np.int32)
+        used, parts = 0, []
+        for run in runs:
+            kernel = probes.against(run)
+            if kernel is None:
+                continue
+            while True:
+                if self._chunk_rows - used < _MIN_FREE:
+                    yield probe_rows[:used], Picks.joined(parts)
+                    used, parts = 0, []
+                count = kernel.fill(probe_rows[used:], run_rows[used:])
+                if not count:
+                    break
+                parts.append((run, run_rows[used : used + count]))
+                used += count
+            self._candidates += kernel.candidates
+        if used:
+            yield probe_rows[:used], Picks.joined(parts)
+
+    def _step(self, joined: frozenset[int], windows: Sequence[Window]) -> _Step:
+        """Which stream joins next: one that a predicate ties to those joined, and of these the smallest window."""
+
+        def rank(stream: int) -> tuple[bool, int, int]:
+            tied = any(
+                c.left_key or c.right_key
+                for c in self.bound.conditions
+                if stream in (c.left_stream, c.right_stream) and (c.left_stream in joined or c.right_stream in joined)
+            )
+            return (not tied, windows[stream].rows, stream)
+
+        stream = min((number for number in range(len(self.forms)) if number not in joined), key=rank)
+        place = (joined, stream)
+        if place not in self._steps:
+            self._steps[place] = _Step(self.bound, joined, stream)
+        return self._steps[place]
+
+    def _result(self, block: Mapping[int, Picks]) -> pa.Table:
+        times_us = [block[stream].times_us() for stream in sorted(block)]
+        columns: list[pa.Array] = []
+        for column in self.bound.result:
+            if column.column == self.bound.join.streams[column.stream].time:
+                columns.append(array_of(times_us[column.stream], pa.timestamp("us", tz="UTC")))
+            else:
+                columns.append(block[column.stream].column(column.column))
+        columns += [block[stream].column("_seq") for stream in sorted(block)]
+        latest_us = times_us[0]
+        for other in times_us[1:]:
+            latest_us = np.maximum(latest_us, other)
+        columns.append(array_of(latest_us, pa.timestamp("us", tz="UTC")))
+        return pa.Table.from_arrays(columns, schema=self.result_schema)
+
+    # ------------------------------------------------------------------ what is kept
+
+    @property
+    def state_rows(self) -> int:
+        """Tuples kept, all streams together."""
+        return sum(window.rows for window in self._windows)
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Totals since the join began: matches, stored_rows and null_keys a stream, expired_rows; and what is kept now.
+
+        ``candidates`` (pairs tested) counts since this object was made.
+        """
+        names = self.bound.names
+        return {
+            **self._totals,
+            "candidates": self._candidates,
+            "stored_rows": dict(zip(names, self._stored, strict=True)),
+            "null_keys": dict(zip(names, self._null_keys, strict=True)),
+            "state_rows": self.state_rows,
+            "runs": sum(len(window.runs) for window in self._windows),
+        }
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """What is kept, a window a stream."""
+        return tuple(self._windows)
+
+    def save(self) -> bytes:
+        """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`)."""
+        facts = {**self._totals, "stored": self._stored, "null_keys": self._null_keys, "pushes": self._pushes}
+        return snapshot.encoded(self.bound.fingerprint, facts, self._windows)
+
+    @classmethod
+    def restored(cls, bound: BoundJoin, blob: bytes | bytearray | memoryview, **options: Any) -> WindowJoin:
+        """The join that `save` was called on; `options` as in the constructor.
+
+        Raises
+        ------
+        StateCorruptError, StateVersionError, FingerprintMismatchError
+        """
+        join = cls(bound, **options)
+        join.restore(blob)
+        return join
+
+    def restore(self, blob: bytes | bytearray | memoryview) -> None:
+        """Replace everything kept and counted by what `save` wrote; errors as `restored`, and then nothing changes."""
+        facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms)
+        self._windows = windows
+        self._totals = {"matches": facts["matches"], "expired_rows": facts["expired_rows"]}
+        self._stored, self._null_keys = facts["stored"], facts["null_keys"]
+        self._pushes, self._candidates = facts["pushes"], 0
+
+    def explain(self) -> list[str]:
+        """How it joins, a line each: the kernel, each stream's window, each run's rows, span and layout."""
+        lines = [f"kernel {self.kernels.implementation}"]
+        for stream, window in enumerate(self._windows):
+            lines.append(f"window of {self.bound.names[stream]}: {window.rows} rows in {len(window.runs)} runs")
+            names = [key.column for key in self.bound.keys[stream]]
+            for run in window.runs:
+                span_s = (run.newest_us - run.oldest_us) / 1e6
+                lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
+        return lines
+
+
+class _Step:
+    """How one stream joins partial results of others."""
+
+    def __init__(self, bound: BoundJoin, joined: frozenset[int], stream: int) -> None:
+        conditions = oriented(bound, sorted(joined), stream)
+        self.stream = stream
+        self.tested: tuple[ProbeCondition, ...] = conditions[:MAX_CONDITIONS]
+        self.decision = Decision(bound, joined, stream, conditions[MAX_CONDITIONS:])
+
+
+def _layout(run: Run, names: Sequence[str]) -> str:
+    grid = run.grid
+    if grid.first >= 0 and grid.second >= 0:
+        return f"buckets of {names[grid.first]} (width {grid.width}), sorted by {names[grid.second]}"
+    if grid.second >= 0:
+        return f"sorted by {names[grid.second]}"
+    return "scanned" if grid.first < 0 else f"buckets of {names[grid.first]} (width {grid.width})"
+
+

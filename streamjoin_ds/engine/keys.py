@@ -1,0 +1,113 @@
+"""Compared columns as keys: float64 or int64, the only two forms that kernels know.
+
+::
+
+    kind    from                                         becomes
+    ─────   ─────────────────────────────────────────   ───────────────────────────────────────
+    float   float32, float64, integers beside floats     float64
+    int     integers, dates (days), timestamps (us),     int64
+            decimals (scaled), booleans (0, 1)
+    hash    strings, binary                              xxh3 of the bytes, as int64
+
+A tuple with a null or NaN in any compared column is in no result; such rows are counted and not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from streamjoin_ds.engine.columns import item_values, not_null
+from streamjoin_ds.spec.bound import TS, BoundJoin
+
+__all__ = ["INT64_MAX", "INT64_MIN", "compared_columns", "joinable_rows", "key_column", "key_values"]
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def key_column(bound: BoundJoin, stream: int, name: str) -> str:
+    """The column of the inside form that holds a travelling column: the event time is ``_ts``."""
+    return TS if name == bound.join.streams[stream].time else name
+
+
+def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
+    """Inside columns of a stream whose null keeps a tuple out of every result: keys, and what residuals compare."""
+    names = [key.column for key in bound.keys[stream]]
+    for residual in bound.residuals:
+        names += [residual.left_column] if residual.left_stream == stream else []
+        names += [residual.right_column] if residual.right_stream == stream else []
+    return tuple(dict.fromkeys(key_column(bound, stream, name) for name in names))
+
+
+def joinable_rows(batch: pa.RecordBatch, bound: BoundJoin, stream: int) -> npt.NDArray[np.bool_] | None:
+    """Tell which rows have a value in every compared column and no NaN in a float key.
+
+    Returns
+    -------
+    ndarray of bool, shape (rows,), or None
+        None: all of them.
+    """
+    mask: npt.NDArray[np.bool_] | None = None
+    for name in compared_columns(bound, stream):
+        array = batch.column(name)
+        if array.null_count:
+            mask = not_null(array) if mask is None else mask & not_null(array)
+    for key in bound.keys[stream]:
+        array = batch.column(key_column(bound, stream, key.column))
+        if key.kind == "float" and pa.types.is_floating(array.type):
+            missing = np.isnan(array.to_numpy(zero_copy_only=False))
+            if missing.any():
+                mask = ~missing if mask is None else mask & ~missing
+    return mask
+
+
+def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
+    """Keys of a column without nulls.
+
+    Parameters
+    ----------
+    array : pyarrow.Array, shape (n,)
+    kind : {"float", "int", "hash"}
+
+    Returns
+    -------
+    ndarray, shape (n,), float64 or int64
+        A view of the column where that has the form already.
+    """
+    if kind == "hash":
+        return _hashes(array)
+    types = pa.types
+    if kind == "float":
+        if types.is_float64(array.type):
+            return item_values(array)
+        return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)
+    if types.is_boolean(array.type):
+        return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.int64)
+    if types.is_decimal128(array.type):
+        # At most 18 digits (checked when the join was bound): the low half of the 128 bits is the number.
+        return np.ascontiguousarray(item_values(array).view(np.int64)[::2])
+    if types.is_date32(array.type):
+        return item_values(array).astype(np.int64)
+    if types.is_timestamp(array.type) or types.is_int64(array.type):
+        return item_values(array)
+    return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def is_stored(kind: str) -> bool:
+    """Whether a key is kept beside its column: hashes are, all others are made from the column again."""
+    return kind == "hash"
+
+
+def _hashes(array: pa.Array) -> npt.NDArray[np.int64]:
+    # One hash per distinct value: equality keys repeat, and the loop over values is Python's.
+    encoded = array.dictionary_encode()
+    digests: Sequence[int] = [xxhash.xxh3_64_intdigest(value.as_buffer()) for value in encoded.dictionary]
+    table = np.array(digests, dtype=np.uint64).view(np.int64)
+    if not len(table):
+        return np.empty(0, dtype=np.int64)
+    return np.ascontiguousarray(table[encoded.indices.to_numpy()])

@@ -1,0 +1,190 @@
+"""Probing one run with a block of partial results: which kernel, which conditions, which probes.
+
+A probe may take part only if its keys lie within reach of the run's zone map; a condition that the zone maps already
+settle for all pairs is left out; what remains goes to the grid probe, or to the SIMD scan where the run's order helps
+no condition (CellJoin, section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.run import Range, Run
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["MAX_CONDITIONS", "ProbeCondition", "Probes", "oriented"]
+
+MAX_CONDITIONS = 16
+_SCAN_PAIRS = 4096
+_TRIM_SHARE = 0.7
+
+Column = npt.NDArray[Any]
+Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCondition:
+    """``lo <= probe key - run key <= hi``: a condition seen from the probe.
+
+    Attributes
+    ----------
+    stream, probe_key : int
+        The probe's side.
+    run_key : int
+        The run's side.
+    lo, hi : int or float
+        May lie one outside int64 where an extreme bound was turned round.
+    """
+
+    stream: int
+    probe_key: int
+    run_key: int
+    lo: int | float
+    hi: int | float
+
+    @property
+    def extent(self) -> int | float:
+        return self.hi - self.lo
+
+
+def oriented(bound: BoundJoin, probes: Sequence[int], target: int) -> tuple[ProbeCondition, ...]:
+    """All conditions between streams already joined and the one whose runs are probed."""
+    conditions = []
+    for condition in bound.conditions:
+        left, right = condition.left_stream, condition.right_stream
+        if right == target and left in probes:
+            conditions.append(ProbeCondition(left, condition.left_key, condition.right_key, condition.lo, condition.hi))
+        elif left == target and right in probes:
+            conditions.append(
+                ProbeCondition(right, condition.right_key, condition.left_key, -condition.hi, -condition.lo)
+            )
+    return tuple(conditions)
+
+
+class Probes:
+    """A block of probes, ready to meet runs.
+
+    Parameters
+    ----------
+    kernels : Kernels
+    conditions : sequence of ProbeCondition
+    columns : list of ndarray, shape (n_probe,), float64 or int64
+        The probe's key of each condition.
+    count : int
+    """
+
+    def __init__(
+        self, kernels: Kernels, conditions: Sequence[ProbeCondition], columns: Sequence[Column], count: int
+    ) -> None:
+        self._kernels = kernels
+        self._conditions = conditions
+        self._columns = columns
+        self._count = count
+        self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
+        self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
+
+    def against(self, run: Run) -> Any:
+        """The kernel that finds this run's matches, or None where the zone map says there are none.
+
+        Returns
+        -------
+        object with ``fill(out_probe, out_run) -> int`` and ``candidates``
+        """
+        zones = [run.zone[condition.run_key] for condition in self._conditions]
+        bounds = [(condition.lo, condition.hi) for condition in self._conditions]
+        checks = list(zip(self._ranges, zones, bounds, strict=True))
+        if not self._count or not run.rows or any(not _may_match(*check) for check in checks):
+            return None
+        open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
+        first, second = self._index(run)
+        if self._count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0):
+            return self._scan(run, open_conditions)
+        order, columns = self._ordered(run, first, second)
+        order, columns = self._trimmed(order, columns, run)
+        if not len(order):
+            return None
+        used = [n for n in range(len(self._conditions)) if n in open_conditions or n in (first, second)]
+        ids, starts = run.directory if first >= 0 else (None, None)
+        return self._kernels.module.GridProbe(
+            [columns[n] for n in used],
+            [run.key(self._conditions[n].run_key) for n in used],
+            [self._conditions[n].lo for n in used],
+            [self._conditions[n].hi for n in used],
+            first=used.index(first) if first >= 0 else -1,
+            second=used.index(second) if second >= 0 else -1,
+            width=run.grid.width,
+            bucket_ids=ids,
+            bucket_starts=starts,
+            probe_order=order,
+            implementation=self._kernels.implementation,
+        )
+
+    def _scan(self, run: Run, used: Sequence[int]) -> Any:
+        return self._kernels.module.Scan(
+            [self._columns[n] for n in used],
+            [run.key(self._conditions[n].run_key) for n in used],
+            [self._conditions[n].lo for n in used],
+            [self._conditions[n].hi for n in used],
+            self._kernels.implementation,
+            left_count=self._count,
+            right_count=run.rows,
+        )
+
+    def _index(self, run: Run) -> tuple[int, int]:
+        """The conditions that the run's order serves: numbers of the bucket's and the sorted one, -1 for none."""
+        first = self._tightest(run.grid.first)
+        second = self._tightest(run.grid.second)
+        if run.grid.first >= 0 and first < 0:
+            return -1, -1
+        return first, second
+
+    def _tightest(self, key: int) -> int:
+        serving = [n for n, condition in enumerate(self._conditions) if condition.run_key == key]
+        return min(serving, key=lambda n: (self._conditions[n].extent, n)) if key >= 0 and serving else -1
+
+    def _ordered(self, run: Run, first: int, second: int) -> tuple[Int32, list[Column]]:
+        """The probes in the order in which they walk through the run; kept for the next run of the same layout."""
+        place = (first, second, run.grid.width if first >= 0 else 0)
+        if place not in self._orders:
+            module = self._kernels.module
+            buckets = None
+            if first >= 0:
+                condition = self._conditions[first]
+                buckets = module.probe_buckets(self._columns[first], condition.lo, condition.hi, run.grid.width)
+            within = self._columns[second] if second >= 0 else np.zeros(self._count, dtype=np.int64)
+            order = module.grid_order(buckets, within)
+            self._orders[place] = (order, [module.gather(column, order) for column in self._columns])
+        return self._orders[place]
+
+    def _trimmed(self, order: Int32, columns: list[Column], run: Run) -> tuple[Int32, list[Column]]:
+        """The probes whose event time is within reach of the run's, where that leaves out many."""
+        mask = None
+        for number, condition in enumerate(self._conditions):
+            if condition.run_key != 0 or condition.probe_key != 0:
+                continue
+            oldest, newest = int(run.zone[0][0] + condition.lo), int(run.zone[0][1] + condition.hi)
+            smallest, largest = self._ranges[number]
+            reach = min(newest, largest) - max(oldest, smallest) + 1
+            if reach < _TRIM_SHARE * (largest - smallest + 1):
+                times = columns[number]
+                inside = (times >= max(oldest, smallest)) & (times <= min(newest, largest))
+                mask = inside if mask is None else mask & inside
+        if mask is None:
+            return order, columns
+        return order[mask], [column[mask] for column in columns]
+
+
+def _may_match(probe: Range, run: Range, bounds: Range) -> bool:
+    # Float subtraction is monotone, rounding included, so these are exact for floats too. NaN (inf - inf) decides nothing.
+    with np.errstate(invalid="ignore"):
+        return not (probe[1] - run[0] < bounds[0] or probe[0] - run[1] > bounds[1])
+
+
+def _always_matches(probe: Range, run: Range, bounds: Range) -> bool:
+    return bool(probe[0] - run[1] >= bounds[0] and probe[1] - run[0] <= bounds[1])

@@ -1,0 +1,142 @@
+"""A run: tuples of one stream, sealed, in columns, sorted in grid order (CellJoin's basic window, PIM-Tree's T_S)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.columns import array_of, filtered, gathered, one_batch
+from streamjoin_ds.engine.grid import Grid, GridChooser
+from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.keys import is_stored, key_column, key_values
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["Range", "Run", "RunForm"]
+
+Range = tuple[int | float, int | float]
+
+
+class RunForm:
+    """What all runs of one stream have in common: their columns, their keys, how they are laid out."""
+
+    def __init__(self, bound: BoundJoin, stream: int, kernels: Kernels, index: str | Sequence[str] = "auto") -> None:
+        self.stream = stream
+        self.kernels = kernels
+        self.keys = bound.keys[stream]
+        self.columns = tuple(key_column(bound, stream, key.column) for key in self.keys)
+        self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
+        self.chooser = GridChooser(bound, stream, index)
+        hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
+        self.run_schema = pa.schema([*self.tuple_schema, *hashes])
+
+    def sealed(self, tuples: pa.RecordBatch) -> Run:
+        """A run of these tuples.
+
+        Parameters
+        ----------
+        tuples : pyarrow.RecordBatch
+            Of `tuple_schema` (or `run_schema`); rows in any order, no null and no NaN in a key.
+        """
+        if len(tuples.schema) < len(self.run_schema):
+            tuples = self._with_hashes(tuples)
+        keys = [self._values(tuples, number) for number in range(len(self.keys))]
+        grid = self.chooser.choose(keys)
+        zone = tuple(_range(values) for values in keys)
+        if grid.is_sorted:
+            order = self._order(keys, grid)
+            columns = [gathered(column, order, self.kernels) for column in tuples.columns]
+            tuples = pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+        return Run(self, tuples, grid, zone)
+
+    def merged(self, runs: Sequence[Run]) -> Run:
+        """One run of the tuples of several."""
+        return self.sealed(one_batch([run.tuples for run in runs], self.run_schema))
+
+    def _values(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
+        kind = self.keys[number].kind
+        if is_stored(kind):
+            return key_values(tuples.column(f"_key_{number}"), "int")
+        return key_values(tuples.column(self.columns[number]), kind)
+
+    def _with_hashes(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
+        columns = list(tuples.columns)
+        for number, key in enumerate(self.keys):
+            if is_stored(key.kind):
+                columns.append(array_of(key_values(tuples.column(self.columns[number]), key.kind), pa.int64()))
+        return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+
+    def _order(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> npt.NDArray[np.int32]:
+        module = self.kernels.module
+        buckets = None
+        if grid.first >= 0:
+            zero = 0.0 if keys[grid.first].dtype.kind == "f" else 0
+            buckets = module.grid_buckets(keys[grid.first], grid.width, zero)
+        order: npt.NDArray[np.int32] = module.grid_order(buckets, keys[grid.second])
+        return order
+
+
+class Run:
+    """Immutable: tuples in grid order, their keys, and a zone map.
+
+    Attributes
+    ----------
+    tuples : pyarrow.RecordBatch
+        The inside form, and a column ``_key_<n>`` for each hashed key.
+    grid : Grid
+    zone : tuple of (smallest, largest)
+        One a key; key 0 is the event time in microseconds.
+    """
+
+    def __init__(self, form: RunForm, tuples: pa.RecordBatch, grid: Grid, zone: tuple[Range, ...]) -> None:
+        self.form = form
+        self.tuples = tuples
+        self.grid = grid
+        self.zone = zone
+        self._keys: dict[int, npt.NDArray[Any]] = {}
+        # What the state codec made of this run; a run never changes, so neither does that.
+        self.encoded: pa.Buffer | None = None
+
+    @property
+    def rows(self) -> int:
+        return int(self.tuples.num_rows)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        return int(self.tuples.nbytes)
+
+    @property
+    def oldest_us(self) -> int:
+        return int(self.zone[0][0])
+
+    @property
+    def newest_us(self) -> int:
+        return int(self.zone[0][1])
+
+    def key(self, number: int) -> npt.NDArray[Any]:
+        """Values of a key, float64 or int64, in the run's order."""
+        if number not in self._keys:
+            self._keys[number] = self.form._values(self.tuples, number)
+        return self._keys[number]
+
+    @cached_property
+    def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Ids of the buckets that occur, and where each starts; only of a run with a first key."""
+        module, first = self.form.kernels.module, self.key(self.grid.first)
+        buckets = module.grid_buckets(first, self.grid.width, 0.0 if first.dtype.kind == "f" else 0)
+        ids, starts = module.bucket_directory(buckets)
+        return ids, starts
+
+    def kept(self, mask: npt.NDArray[np.bool_]) -> Run:
+        """The run without the rows where the mask is false; it stays in grid order."""
+        tuples = filtered(self.tuples, mask)
+        zone = tuple(_range(self.form._values(tuples, number)) for number in range(len(self.zone)))
+        return Run(self.form, tuples, self.grid, zone)
+
+
+def _range(values: npt.NDArray[Any]) -> Range:
+    return (values.min().item(), values.max().item()) if len(values) else (0, 0)

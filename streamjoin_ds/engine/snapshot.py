@@ -1,0 +1,151 @@
+"""Windows as bytes and back: checksum first, then version, then whose it is, and only then is anything parsed.
+
+::
+
+    magic  xxh3_128 of the rest  version  facts' length │ facts (JSON) │ pad │ run │ run │ ...
+    8 B    16 B                  4 B      4 B           │              │ 64  │ Arrow record batches, 64-byte aligned
+
+A run is written as it lies, in grid order, with its grid and zone map among the facts, so it is used as it is read: the
+columns of a restored window are views of the blob. Keys are not written, they are made of the columns again; hashes are.
+The first 32 bytes mean the same in every version.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from streamjoin_ds.engine.grid import Grid
+from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.window import Window
+from streamjoin_ds.errors import FingerprintMismatchError, StateCorruptError, StateVersionError
+
+__all__ = ["STATE_VERSION", "decoded", "encoded", "opened", "sealed"]
+
+STATE_VERSION = 1
+
+_MAGIC = b"SJDSWIN\n"
+_HEADER = struct.Struct("<8s16sII")
+_ALIGNMENT = 64
+
+Blob = bytes | bytearray | memoryview
+
+
+def encoded(fingerprint: str, facts: Mapping[str, Any], windows: Sequence[Window]) -> bytes:
+    """Windows as a state blob.
+
+    Parameters
+    ----------
+    fingerprint : str
+        Of the join.
+    facts : mapping
+        Plain JSON values to be kept with them.
+    windows : sequence of Window
+        One a stream.
+    """
+    parts: list[pa.Buffer] = []
+    streams = []
+    for window in windows:
+        runs = []
+        for run in window.runs:
+            if run.encoded is None:
+                run.encoded = run.tuples.serialize()
+            parts.append(run.encoded)
+            grid = [run.grid.first, run.grid.second, run.grid.width]
+            runs.append({"rows": run.rows, "size": run.encoded.size, "grid": grid, "zone": run.zone})
+        streams.append(runs)
+    return sealed(fingerprint, {**facts, "runs": streams}, parts)
+
+
+def decoded(fingerprint: str, blob: Blob, forms: Sequence[RunForm]) -> tuple[dict[str, Any], list[Window]]:
+    """The facts and windows of a state blob; the windows' columns are views of it.
+
+    Raises
+    ------
+    StateCorruptError
+        The bytes are not those that were written.
+    StateVersionError
+        A newer version wrote them.
+    FingerprintMismatchError
+        They are of another join.
+    """
+    facts, body = opened(fingerprint, blob)
+    windows, position = [], 0
+    try:
+        for form, stream_runs in zip(forms, facts["runs"], strict=True):
+            runs = []
+            for entry in stream_runs:
+                piece = body.slice(position, entry["size"])
+                runs.append(_run(form, piece, entry))
+                position += _padded(entry["size"])
+            windows.append(Window(form, runs))
+    except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
+        msg = "a state blob does not hold what its header says"
+        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
+    return facts, windows
+
+
+def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes]) -> bytes:
+    """Facts and buffers as one checksummed blob; every buffer begins on 64 bytes."""
+    text = json.dumps({"fingerprint": fingerprint, **facts}, separators=(",", ":")).encode()
+    pieces: list[Any] = [text, bytes(_padded(_HEADER.size + len(text)) - _HEADER.size - len(text))]
+    for part in parts:
+        size = len(memoryview(part))
+        pieces += [memoryview(part), bytes(_padded(size) - size)]
+    tail = struct.pack("<II", STATE_VERSION, len(text))
+    digest = xxhash.xxh3_128(tail)
+    for piece in pieces:
+        digest.update(piece)
+    return b"".join([_MAGIC, digest.digest(), tail, *pieces])
+
+
+def opened(fingerprint: str, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
+    """The facts of a sealed blob and the rest of it, verified; errors as `decoded`."""
+    view = memoryview(blob).cast("B")
+    if len(view) < _HEADER.size or bytes(view[: len(_MAGIC)]) != _MAGIC:
+        msg = "this is not a state blob, or its beginning is lost"
+        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+    _, checksum, version, length = _HEADER.unpack_from(view)
+    if xxhash.xxh3_128_digest(view[24:]) != checksum:
+        msg = "a state blob fails its checksum"
+        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+    if version > STATE_VERSION:
+        msg = f"a state blob was written by a newer version (format {version}, this one reads {STATE_VERSION})"
+        raise StateVersionError(msg, name="state", hint="upgrade streamjoin_ds")
+    try:
+        facts = json.loads(bytes(view[_HEADER.size : _HEADER.size + length]))
+        found = facts.pop("fingerprint")
+    except (ValueError, KeyError, AttributeError) as error:
+        msg = "the header of a state blob cannot be read"
+        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
+    if found != fingerprint:
+        msg = "a state blob belongs to another join: streams, types, predicates, window or selection differ"
+        raise FingerprintMismatchError(msg, name="state", hint="use a new checkpoint, or the join that wrote this one")
+    body = view[_padded(_HEADER.size + length) :]
+    buffer = pa.py_buffer(body)
+    if buffer.size and buffer.address % 8:
+        # Kernels want aligned columns; a blob that lies askew in memory is copied once.
+        buffer = pa.py_buffer(np.frombuffer(body, dtype=np.uint8).copy())
+    return facts, buffer
+
+
+def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> Run:
+    tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
+    tuples.validate()
+    first, second, width = entry["grid"]
+    if tuples.num_rows != entry["rows"] or len(entry["zone"]) != len(form.keys):
+        msg = "rows"
+        raise ValueError(msg)
+    run = Run(form, tuples, Grid(first, second, width), tuple((lo, hi) for lo, hi in entry["zone"]))
+    run.encoded = piece
+    return run
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
