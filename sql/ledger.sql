@@ -1,0 +1,40 @@
+-- ledger: what became of every row that was read.
+--
+-- | column              | what it is                                                                            |
+-- |---------------------|---------------------------------------------------------------------------------------|
+-- | stream              | the stream's name                                                                     |
+-- | batches             | batches so far                                                                        |
+-- | read                | rows read; = stored + late + rejected                                                 |
+-- | stored              | rows that took part in the join                                                       |
+-- | late, rejected      | rows set aside, to be found in <root>_late and <root>_rejects                         |
+-- | null_keys           | stored rows whose join attribute is null or NaN, which match nothing                  |
+-- | unaccounted         | read - stored - late - rejected: 0, or something was lost                             |
+-- | late_kept           | rows in <root>_late: equal to late                                                    |
+-- | rejected_kept       | rows in <root>_rejects: equal to rejected                                             |
+-- | largest_ts          | the stream's newest event time                                                        |
+--
+-- First: SET streamjoin.root=/data/matches (the path of the matches table).
+
+SELECT
+  l.*,
+  coalesce(t.late_kept, 0) AS late_kept,
+  coalesce(r.rejected_kept, 0) AS rejected_kept
+FROM (
+  SELECT
+    stream,
+    count(*) AS batches,
+    sum(read) AS read,
+    sum(stored) AS stored,
+    sum(late) AS late,
+    sum(rejected) AS rejected,
+    sum(null_keys) AS null_keys,
+    sum(read - stored - late - rejected) AS unaccounted,
+    max(largest_ts) AS largest_ts
+  FROM delta.`${streamjoin.root}_ledger`
+  GROUP BY stream
+) AS l
+LEFT JOIN (SELECT stream, count(*) AS late_kept FROM delta.`${streamjoin.root}_late` GROUP BY stream) AS t
+  ON t.stream = l.stream
+LEFT JOIN (SELECT stream, count(*) AS rejected_kept FROM delta.`${streamjoin.root}_rejects` GROUP BY stream) AS r
+  ON r.stream = l.stream
+ORDER BY l.stream;

@@ -1,0 +1,58 @@
+"""The sink: matches become Parquet where they are found, and one Delta commit a batch on the driver.
+
+Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (design, section 5).
+
+::
+
+    worker (one per cell)                    driver (foreachBatch)
+    ---------------------                    ------------------------------------------------
+    matches --> TableWriter --> files        Committer.open    tables made, or proved to be ours
+                     |                       Committer.commit, in this order:
+                     +--> FileReport --rows-->   late, rejects    their files, if any
+                          (path, rows,           ledger, metrics  what the batch read and did
+                           bytes, stats)         matches          files + transaction id + punctuation
+                                                 punctuations     one row: p, watermark, commit time
+                                             Maintenance       compaction, log checkpoints, VACUUM
+    reader                                        |
+    ------                                        v
+    complete / between / Follower  <------  <root>, <root>_punctuations, _late, _rejects, _ledger, _metrics
+
+* ``tables``       where the tables are and what columns they have
+* ``report``       what a worker says about one file it wrote
+* ``statistics``   Delta's per-file statistics
+* ``writer``       Parquet files, as fast as the disk takes them
+* ``guard``        is this table ours, may we write it, is this batch in it already
+* ``rows``         the small tables the driver writes: ledger, metrics, punctuations
+* ``commit``       the commit protocol
+* ``log``          reading single commits of a table
+* ``reader``       results in order, up to a punctuation, without Spark
+* ``maintenance``  small files, log files, orphans
+* ``sql``          the files of ``sql/``, with the table's path filled in
+
+``commit``, ``guard``, ``log``, ``reader`` and ``maintenance`` import ``deltalake``, whose runtime does not survive a
+fork: import them on the driver only. What this file exports is safe in a worker.
+"""
+
+from __future__ import annotations
+
+from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.tables import (
+    LATE_SCHEMA,
+    LEDGER_SCHEMA,
+    METRICS_SCHEMA,
+    PUNCTUATIONS_SCHEMA,
+    REJECTS_SCHEMA,
+    TableSet,
+)
+from streamjoin_ds.sink.writer import TableWriter
+
+__all__ = [
+    "LATE_SCHEMA",
+    "LEDGER_SCHEMA",
+    "METRICS_SCHEMA",
+    "PUNCTUATIONS_SCHEMA",
+    "REJECTS_SCHEMA",
+    "FileReport",
+    "TableSet",
+    "TableWriter",
+]

@@ -1,0 +1,344 @@
+"""The commit protocol: one batch into all tables, once.
+
+A batch is committed in this order, each step one Delta commit that carries the batch's transaction ids::
+
+    late, rejects (if any)  ->  ledger  ->  metrics  ->  matches + punctuation  ->  punctuations row
+
+A driver that dies between two steps replays the batch; each table then says by itself whether it has it, so the steps
+that were done are skipped and the others follow. Nobody can read a punctuation before the matches it speaks of, and
+the ledger of a batch is there when its matches are.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from streamjoin_ds.errors import ArgumentError, PunctuationError
+from streamjoin_ds.sink.guard import Identity
+from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row
+from streamjoin_ds.sink.tables import (
+    BATCH_ID,
+    EVENT_TIME,
+    LATE_SCHEMA,
+    LEDGER_SCHEMA,
+    METRICS_SCHEMA,
+    PUNCTUATIONS_SCHEMA,
+    REJECTS_SCHEMA,
+    TableSet,
+    check_match_schema,
+)
+from streamjoin_ds.sink.target import Batch, Target
+from streamjoin_ds.sink.writer import TableWriter
+
+__all__ = ["CommitOutcome", "Committer"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """What became of a batch.
+
+    Parameters
+    ----------
+    batch_id : int
+        The batch.
+    committed : bool
+        True if this call put its matches into the table, False if they were there.
+    version : int
+        A version of the matches table that holds the batch.
+    """
+
+    batch_id: int
+    committed: bool
+    version: int
+
+    @property
+    def already_there(self) -> bool:
+        """Whether the matches were in the table before this call."""
+        return not self.committed
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Committer:
+    """Commits the batches of one join to its tables; used by the driver, from one thread.
+
+    Parameters
+    ----------
+    tables : TableSet
+        Where the tables are.
+    match_schema : pyarrow.Schema
+        Columns of the matches: ``<stream>_<column>``..., ``event_time``, ``batch_id``.
+    join_id : str, keyword-only
+        Identity of the join, kept in its checkpoint.
+    fingerprint : str, keyword-only
+        Digest of what the join computes: window, bands, streams, selection.
+    description : str, keyword-only
+        Description of the tables when they are made.
+    clock : callable, keyword-only
+        Microseconds since 1970; for ``committed_at``, the only place where the wall clock appears.
+
+    Raises
+    ------
+    ColumnError
+        The matches have a column that a Delta table cannot hold.
+    ArgumentError
+        ``join_id`` or ``fingerprint`` is not one word.
+    """
+
+    def __init__(
+        self,
+        tables: TableSet,
+        match_schema: pa.Schema,
+        *,
+        join_id: str,
+        fingerprint: str,
+        description: str,
+        clock: Callable[[], int] = _now_us,
+    ) -> None:
+        check_match_schema(match_schema)
+        self.tables = tables
+        self._identity = Identity(join_id, fingerprint)
+        self._description = description
+        self._clock = clock
+        schemas = {
+            "late": LATE_SCHEMA,
+            "rejects": REJECTS_SCHEMA,
+            "ledger": LEDGER_SCHEMA,
+            "metrics": METRICS_SCHEMA,
+            "matches": match_schema,
+            "punctuations": PUNCTUATIONS_SCHEMA,
+        }
+        self._targets = {
+            name: Target(
+                tables.path_of(name),
+                schemas[name],
+                self._identity,
+                # The others may be deleted to save space; these two are the results and their proof.
+                every_batch=name in ("matches", "ledger"),
+                stagger=17 * position,
+            )
+            for position, name in enumerate(TableSet.names())
+        }
+
+    def open(self) -> None:
+        """Make the tables that are missing; check that the others are this join's.
+
+        Raises
+        ------
+        FingerprintMismatchError, ForeignCheckpointError, TableError
+            See :func:`streamjoin_ds.sink.guard.check_table`. Nothing is made if an existing table is refused.
+        """
+        existing = [target for target in self._targets.values() if DeltaTable.is_deltatable(target.path)]
+        for target in existing:
+            target.open(self._description)
+        for name, target in self._targets.items():
+            if target not in existing:
+                target.open(self._description if name == "matches" else f"{name} of: {self._description}")
+
+    def commit(
+        self,
+        batch_id: int,
+        query_id: str,
+        reports: Sequence[FileReport],
+        *,
+        punctuation_us: int | None,
+        watermark_us: int | None,
+        ledger: pa.Table,
+        metrics: pa.Table,
+        largest_ts_us: int | None,
+    ) -> CommitOutcome:
+        """Put a batch into all tables, once, however often it is called for the same batch.
+
+        Parameters
+        ----------
+        batch_id : int
+            Spark's batch number.
+        query_id : str
+            Spark's query id, which lives in the checkpoint.
+        reports : sequence of FileReport
+            The workers' files of this batch, in any order.
+        punctuation_us : int or None, keyword-only
+            Every result with ``event_time < punctuation_us`` is in this batch or an earlier one. None: not known yet.
+        watermark_us, largest_ts_us : int or None, keyword-only
+            The query's watermark, and the largest time among the batch's input tuples.
+        ledger, metrics : pyarrow.Table, keyword-only
+            Rows as in ``LEDGER_SCHEMA`` and ``METRICS_SCHEMA``.
+
+        Returns
+        -------
+        CommitOutcome
+            Whether this call committed the matches.
+
+        Raises
+        ------
+        LedgerError
+            A stream's rows do not balance. As with the next two, nothing of this step or a later one is committed.
+        PunctuationError
+            The punctuation goes back, or a file holds a result older than the last punctuation.
+        ForeignCheckpointError
+            The tables hold batches of another checkpoint, or lack batches before this one.
+        CommitConflictError
+            Another driver committed this batch at the same moment.
+        FileMissingError
+            A reported file is not there with the bytes reported.
+        """
+        batch = Batch(batch_id, query_id)
+        self.commit_before(batch_id, query_id, reports, ledger=ledger, metrics=metrics)
+        files = [report for report in reports if report.table == "matches"]
+        target = self._targets["matches"]
+
+        def checked(table: DeltaTable) -> list[FileReport]:
+            self._check_punctuation(table, punctuation_us, files)
+            return files
+
+        committed = target.commit(
+            batch,
+            checked,
+            user_metadata=self._user_metadata(batch, punctuation_us),
+            punctuation_us=punctuation_us,
+        )
+        target.table.update_incremental()
+        version = target.table.version()
+        self.commit_after(
+            batch_id,
+            query_id,
+            matches=sum(report.rows for report in files),
+            punctuation_us=punctuation_us,
+            watermark_us=watermark_us,
+            largest_ts_us=largest_ts_us,
+        )
+        return CommitOutcome(batch_id, committed, version)
+
+    def commit_before(
+        self, batch_id: int, query_id: str, reports: Sequence[FileReport], *, ledger: pa.Table, metrics: pa.Table
+    ) -> None:
+        """Do the steps before the matches: late tuples, rejects, ledger, metrics (part of :meth:`commit`).
+
+        With delta-spark as writer of the matches (the plain path) call this, write with :meth:`plain_options`, then
+        call :meth:`commit_after`.
+        """
+        batch = Batch(batch_id, query_id)
+        _check_reports(reports, batch_id)
+        ledger = conformed(ledger, LEDGER_SCHEMA, name="ledger", batch_id=batch_id)
+        metrics = conformed(metrics, METRICS_SCHEMA, name="metrics", batch_id=batch_id)
+        check_ledger(ledger)
+        # Asked first, so that a foreign checkpoint is refused before anything of it is in any table.
+        for name in ("ledger", "matches"):
+            self._targets[name].refresh()
+            self._targets[name].holds(batch)
+        for name in ("late", "rejects"):
+            files = [report for report in reports if report.table == name]
+            if files:
+                self._targets[name].commit(batch, lambda _table, files=files: files)  # type: ignore[misc]
+        self._append("ledger", batch, ledger)
+        self._append("metrics", batch, metrics)
+
+    def commit_after(
+        self,
+        batch_id: int,
+        query_id: str,
+        *,
+        matches: int,
+        punctuation_us: int | None,
+        watermark_us: int | None,
+        largest_ts_us: int | None,
+    ) -> None:
+        """Do the step after the matches: the punctuation's row (part of :meth:`commit`).
+
+        Parameters
+        ----------
+        matches : int, keyword-only
+            Rows that the batch added to the matches.
+        """
+        row = punctuation_row(
+            batch_id=batch_id,
+            punctuation_us=punctuation_us,
+            watermark_us=watermark_us,
+            matches=matches,
+            largest_ts_us=largest_ts_us,
+            committed_at_us=self._clock(),
+        )
+        self._append("punctuations", Batch(batch_id, query_id), row)
+
+    def plain_options(self, batch_id: int, query_id: str, punctuation_us: int | None = None) -> dict[str, str]:
+        """Options with which delta-spark's own writer commits the batch's matches once.
+
+        delta-spark skips a ``txnVersion`` that the table has without running the query; run the batch's plan to its end
+        first (an action over all rows), or Spark cannot restart the batch (notes, M4).
+
+        Raises
+        ------
+        ForeignCheckpointError
+            As in :meth:`commit`.
+        """
+        batch = Batch(batch_id, query_id)
+        target = self._targets["matches"]
+        target.refresh()
+        target.holds(batch)
+        return {
+            "txnAppId": self._identity.query_app(query_id),
+            "txnVersion": str(batch_id),
+            "userMetadata": self._user_metadata(batch, punctuation_us),
+        }
+
+    def _append(self, name: str, batch: Batch, rows: pa.Table) -> None:
+        target = self._targets[name]
+        written: list[FileReport] = []
+
+        def files(_table: DeltaTable) -> list[FileReport]:
+            if rows.num_rows and not written:
+                # The label of a report is one of the workers' tables; the file goes where the target says.
+                with TableWriter(
+                    target.path, target.schema, table="matches", batch_id=batch.batch_id, label=name, durable=False
+                ) as writer:
+                    writer.write(rows)
+                    written.extend(writer.close())
+            return written
+
+        target.commit(batch, files)
+
+    def _user_metadata(self, batch: Batch, punctuation_us: int | None) -> str:
+        facts = {
+            "batch_id": batch.batch_id,
+            "query_id": batch.query_id,
+            "punctuation": punctuation_us,
+            "fingerprint": self._identity.fingerprint,
+        }
+        return json.dumps({"streamjoin": facts}, separators=(",", ":"))
+
+    def _check_punctuation(self, table: DeltaTable, punctuation_us: int | None, files: Sequence[FileReport]) -> None:
+        last_us = table.transaction_version(self._identity.punctuation_app)
+        if last_us is None:
+            return
+        if punctuation_us is None or punctuation_us < last_us:
+            message = f"the punctuation {punctuation_us} goes back behind {last_us}, which the table has promised"
+            raise PunctuationError(message, name="punctuation", hint="nothing was added to the matches")
+        for report in files:
+            oldest = json.loads(report.stats).get("minValues", {}).get(EVENT_TIME)
+            if oldest is not None and int(np.datetime64(oldest.removesuffix("Z"), "us").astype(np.int64)) < last_us:
+                message = f"the file {report.path} holds results older than the punctuation {last_us} already given"
+                raise PunctuationError(message, name=report.path, hint="nothing was added to the matches")
+
+
+def _check_reports(reports: Sequence[FileReport], batch_id: int) -> None:
+    paths = [(report.table, report.path) for report in reports]
+    if len(set(paths)) != len(paths):
+        doubled = next(path for path in paths if paths.count(path) > 1)
+        message = f"the file {doubled[1]} is reported twice"
+        raise ArgumentError(message, name=doubled[1], hint="each file of a batch is reported once")
+    for report in reports:
+        stats = json.loads(report.stats)
+        bounds = {stats.get(side, {}).get(BATCH_ID, batch_id) for side in ("minValues", "maxValues")}
+        if bounds != {batch_id}:
+            message = f"the file {report.path} holds rows of another batch than {batch_id}"
+            raise ArgumentError(message, name=report.path, hint="report the files of the batch being committed")

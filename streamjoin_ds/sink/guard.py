@@ -1,0 +1,193 @@
+"""Whether a table is this join's, whether this path may write it, whether a batch is in it already.
+
+Every question is put to one snapshot (a ``DeltaTable`` object as it was refreshed last), and the commit that follows
+is made through the same object: delta-rs then refuses it if anyone else committed under the same application id in
+between. Asking one snapshot and writing through another is how a paused driver writes a batch twice (notes,
+reliability M3, M18).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from streamjoin_ds.errors import (
+    ArgumentError,
+    FingerprintMismatchError,
+    ForeignCheckpointError,
+    TableError,
+)
+
+__all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "Identity", "batch_is_there", "check_table"]
+
+JOIN_ID_KEY = "streamjoin.joinId"
+FINGERPRINT_KEY = "streamjoin.fingerprint"
+_PLAIN_HINT = "use a new path, or the plain path (result rows as a DataFrame, written by delta-spark)"
+# Features that neither change what a data file must look like nor what a reader must know.
+_HARMLESS_FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
+_REFUSED_PROPERTIES = {
+    "delta.setTransactionRetentionDuration": "it makes the table forget which batches it holds",
+    "delta.columnMapping.mode": "its data files have other column names",
+}
+_REFUSED_FIELD_KEYS = ("delta.generationExpression", "delta.invariants", "delta.identity", "CURRENT_DEFAULT")
+_TOKEN = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a table remembers of the join that writes it.
+
+    Parameters
+    ----------
+    join_id : str
+        Names the join: letters, digits, ``.``, ``_`` and ``-``.
+    fingerprint : str
+        Digest of what the join computes; the same characters.
+
+    Raises
+    ------
+    ArgumentError
+        One of them is not of that form.
+    """
+
+    join_id: str
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        for name in ("join_id", "fingerprint"):
+            check_token(name, getattr(self, name))
+
+    @property
+    def join_app(self) -> str:
+        """Application id of the join, whatever its checkpoint."""
+        return f"streamjoin/{self.join_id}"
+
+    @property
+    def punctuation_app(self) -> str:
+        """Application id whose version is the last punctuation, in microseconds."""
+        return f"streamjoin/{self.join_id}#punctuation"
+
+    def query_app(self, query_id: str) -> str:
+        """Application id of the join with one checkpoint: ``query_id`` is born and lost with it."""
+        check_token("query_id", query_id)
+        return f"streamjoin/{self.join_id}/{query_id}"
+
+    def properties(self) -> dict[str, str]:
+        """Table properties that carry the identity."""
+        return {JOIN_ID_KEY: self.join_id, FINGERPRINT_KEY: self.fingerprint}
+
+
+def check_token(name: str, value: str) -> None:
+    """Refuse an id that would not be one word of a transaction's application id."""
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        message = f"the {name} is not of the form that is understood"
+        raise ArgumentError(message, name=name, hint="1 to 128 letters, digits, '.', '_' or '-'")
+
+
+def check_table(table: DeltaTable, path: str, schema: pa.Schema, identity: Identity) -> None:
+    """Refuse a table that is not this join's, or that cannot be written by adding Parquet files.
+
+    Raises
+    ------
+    FingerprintMismatchError
+        The table holds the results of a join with another window, band, streams or selection.
+    ForeignCheckpointError
+        The table belongs to another join.
+    TableError
+        The table was not made by a join, has features that need another writer, or other columns.
+    """
+    properties = table.metadata().configuration
+    if JOIN_ID_KEY not in properties:
+        message = f"the table {path} exists, but was not made by a join of this package"
+        raise TableError(message, name=path, hint=_PLAIN_HINT)
+    if properties.get(FINGERPRINT_KEY) != identity.fingerprint:
+        message = f"the table {path} holds results of a join with another window, band, streams or selection"
+        raise FingerprintMismatchError(
+            message, name=path, hint="restore the join's former definition, or use a new table and a new checkpoint"
+        )
+    if properties[JOIN_ID_KEY] != identity.join_id:
+        message = f"the table {path} belongs to another join, or its checkpoint was deleted or swapped"
+        raise ForeignCheckpointError(
+            message, name=path, hint="go on with the table's own checkpoint, or use a new table for the new one"
+        )
+    _check_features(table, path, properties)
+    _check_columns(table, path, schema)
+
+
+def _check_features(table: DeltaTable, path: str, properties: dict[str, str]) -> None:
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ()) | set(protocol.writer_features or ())
+    found = [(name, f"the table feature {name}") for name in sorted(features - _HARMLESS_FEATURES)]
+    for key, value in sorted(properties.items()):
+        if (key in _REFUSED_PROPERTIES and value != "none") or key.startswith("delta.constraints."):
+            found.append((key, f"the table property {key} ({_REFUSED_PROPERTIES.get(key, 'it is not checked here')})"))
+    for column in _fields(table.schema()):
+        keys = [key for key in _REFUSED_FIELD_KEYS if key in column["metadata"]]
+        found += [(column["name"], f"the property {key} of column {column['name']}") for key in keys]
+    partitions = table.metadata().partition_columns
+    found += [(name, f"the partition column {name}") for name in partitions]
+    if found:
+        name, what = found[0]
+        message = f"the table {path} has {what}, which this writer cannot honour"
+        raise TableError(message, name=name, hint=f"drop it, or {_PLAIN_HINT}")
+
+
+def _fields(schema: Schema) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
+    return fields
+
+
+def _check_columns(table: DeltaTable, path: str, schema: pa.Schema) -> None:
+    here = _fields(table.schema())
+    wanted = _fields(Schema.from_arrow(schema))
+    for position in range(max(len(here), len(wanted))):
+        if position >= len(here):
+            name, what = wanted[position]["name"], "is missing"
+        elif position >= len(wanted):
+            name, what = here[position]["name"], "is surplus"
+        elif here[position]["name"] != wanted[position]["name"]:
+            name, what = wanted[position]["name"], f"is not at place {position + 1}"
+        elif here[position]["type"] != wanted[position]["type"]:
+            name, what = wanted[position]["name"], f"is {here[position]['type']}, not {wanted[position]['type']}"
+        elif wanted[position]["nullable"] and not here[position]["nullable"]:
+            name, what = wanted[position]["name"], "is required there, but may be null in the join's rows"
+        else:
+            continue
+        message = f"the table {path} has other columns than the join's rows: {name} {what}"
+        raise TableError(message, name=name, hint="undo the change of the table's columns, or use a new table")
+
+
+def batch_is_there(
+    table: DeltaTable, path: str, identity: Identity, *, batch_id: int, query_id: str, every_batch: bool
+) -> bool:
+    """Whether this snapshot holds the batch, by its transaction ids.
+
+    Parameters
+    ----------
+    every_batch : bool, keyword-only
+        Whether each batch commits to this table; then a gap means that results were lost.
+
+    Raises
+    ------
+    ForeignCheckpointError
+        The table holds batches of another checkpoint, or lacks batches that this checkpoint has behind it.
+    """
+    join_version = table.transaction_version(identity.join_app)
+    query_version = table.transaction_version(identity.query_app(query_id))
+    if join_version is not None and query_version is None:
+        message = f"the table {path} holds batches of this join from another checkpoint"
+        raise ForeignCheckpointError(
+            message, name=path, hint="go on with the table's own checkpoint, or use a new table for the new one"
+        )
+    last = -1 if query_version is None else query_version
+    if every_batch and batch_id > last + 1:
+        message = f"the checkpoint is at batch {batch_id}, but the table {path} lacks the batches from {last + 1} on"
+        raise ForeignCheckpointError(
+            message, name=path, hint="the table was deleted or restored: use a new checkpoint and a new table"
+        )
+    return last >= batch_id

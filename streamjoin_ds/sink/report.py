@@ -1,0 +1,86 @@
+"""What a worker says about one file that it wrote: the only thing that crosses to the driver."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+from streamjoin_ds.errors import ArgumentError
+
+__all__ = ["REPORT_TABLES", "FileReport"]
+
+REPORT_TABLES = ("matches", "late", "rejects")
+_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One Parquet file, written whole, not yet part of a table.
+
+    Parameters
+    ----------
+    table : str
+        ``matches``, ``late`` or ``rejects``.
+    path : str
+        File name inside that table's folder.
+    rows, size_bytes : int
+        Rows and bytes of the file, both positive.
+    stats : str
+        Delta's statistics of the file, a JSON object.
+
+    Raises
+    ------
+    ArgumentError
+        One of them is not of that form.
+    """
+
+    table: str
+    path: str
+    rows: int
+    size_bytes: int
+    stats: str
+
+    def __post_init__(self) -> None:
+        if self.table not in REPORT_TABLES:
+            _refuse("table", f"one of {', '.join(REPORT_TABLES)}")
+        # A worker names files of its own table only: no folder, no "..", nothing that Delta would have to escape.
+        if not isinstance(self.path, str) or not _PATH.fullmatch(self.path):
+            _refuse("path", "a plain file name ending in .parquet")
+        for name in ("rows", "size_bytes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+                _refuse(name, "a positive whole number")
+        if not isinstance(self.stats, str) or not isinstance(_loaded(self.stats), dict):
+            _refuse("stats", "a JSON object")
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> FileReport:
+        """Inverse of :meth:`to_json`.
+
+        Raises
+        ------
+        ArgumentError
+            The text is not what :meth:`to_json` writes.
+        """
+        value = _loaded(text)
+        if isinstance(value, dict) and set(value) == {"table", "path", "rows", "size_bytes", "stats"}:
+            return cls(**value)
+        _refuse("report", "the JSON of table, path, rows, size_bytes and stats")
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def _refuse(name: str, hint: str) -> NoReturn:
+    message = f"a file report's {name} is not of the form that is understood"
+    raise ArgumentError(message, name=name, hint=hint)

@@ -1,0 +1,84 @@
+"""The small tables that the driver writes itself: their form, and the one sum that must come out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import compute
+
+from streamjoin_ds.errors import ColumnError, LedgerError
+from streamjoin_ds.sink.tables import BATCH_ID, PUNCTUATIONS_SCHEMA
+
+__all__ = ["check_ledger", "conformed", "punctuation_row"]
+
+
+def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -> pa.Table:
+    """Bring a table to a schema: columns by name, casts that lose nothing.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        At least the columns of ``schema``, in any order; others are refused.
+    schema : pyarrow.Schema
+        One of the fixed schemas.
+    name : str, keyword-only
+        What the table is, for messages.
+    batch_id : int, keyword-only
+        Every row's ``batch_id`` must be this.
+
+    Raises
+    ------
+    ColumnError
+        A column is missing, surplus, null where a value is required, not castable, or of another batch.
+    """
+    if set(table.column_names) != set(schema.names) or len(table.column_names) != len(schema.names):
+        wrong = sorted(set(table.column_names) ^ set(schema.names)) or [table.column_names[0]]
+        message = f"the {name}'s columns are not those of its table: {wrong[0]} is missing, surplus or doubled"
+        raise ColumnError(message, name=wrong[0], hint=f"exactly {', '.join(schema.names)}")
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        if not field.nullable and column.null_count:
+            message = f"the {name}'s column {field.name} holds a null"
+            raise ColumnError(message, name=field.name, hint="a value is required")
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            message = f"the {name}'s column {field.name} is {column.type} and does not become {field.type}"
+            raise ColumnError(message, name=field.name, hint=f"give {field.type}") from error
+    conformed_table = pa.Table.from_arrays(columns, schema=schema)
+    if not compute.all(compute.equal(conformed_table.column(BATCH_ID), batch_id), min_count=0).as_py():
+        message = f"the {name} has rows of another batch than the one being committed"
+        raise ColumnError(message, name=BATCH_ID, hint="one batch's rows in one commit")
+    return conformed_table
+
+
+def check_ledger(ledger: pa.Table) -> None:
+    """Refuse a ledger in which a row was lost: per stream, ``read = stored + late + rejected``.
+
+    Raises
+    ------
+    LedgerError
+        The sum does not come out for a stream; the error names it.
+    """
+    for row in ledger.to_pylist():
+        if row["read"] != row["stored"] + row["late"] + row["rejected"]:
+            message = (
+                f"the ledger of stream {row['stream']} does not balance in batch {row['batch_id']}: "
+                f"read {row['read']}, stored {row['stored']}, late {row['late']}, rejected {row['rejected']}"
+            )
+            raise LedgerError(message, name=row["stream"], hint="nothing was committed; please report this as a defect")
+
+
+def punctuation_row(
+    *,
+    batch_id: int,
+    punctuation_us: int | None,
+    watermark_us: int | None,
+    matches: int,
+    largest_ts_us: int | None,
+    committed_at_us: int,
+) -> pa.Table:
+    """One row of the punctuations table; times in microseconds since 1970 UTC, None for "not known yet"."""
+    values = [batch_id, punctuation_us, watermark_us, matches, largest_ts_us, committed_at_us]
+    columns = [pa.array([value], field.type) for value, field in zip(values, PUNCTUATIONS_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(columns, schema=PUNCTUATIONS_SCHEMA)

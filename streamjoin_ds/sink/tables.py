@@ -1,0 +1,229 @@
+"""Where the tables of one join are, and the columns they have.
+
+All of them are siblings: ``<root>`` holds the matches, ``<root>_late`` the late tuples, and so on. Timestamps are
+microseconds UTC. Durations appear in the metrics only, the wall clock in ``committed_at`` only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from streamjoin_ds.errors import ArgumentError, ColumnError
+
+__all__ = [
+    "BATCH_ID",
+    "EVENT_TIME",
+    "LATE_SCHEMA",
+    "LEDGER_SCHEMA",
+    "METRICS_SCHEMA",
+    "PUNCTUATIONS_SCHEMA",
+    "REJECTS_SCHEMA",
+    "TIMESTAMP",
+    "TableSet",
+    "check_match_schema",
+    "filesystem_of",
+    "is_local",
+]
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+EVENT_TIME = "event_time"
+BATCH_ID = "batch_id"
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+LATE_SCHEMA = pa.schema(
+    [
+        _required("stream", pa.string()),
+        _required("seq", pa.int64()),
+        _required("ts", TIMESTAMP),
+        _required("largest_ts", TIMESTAMP),
+        _required(BATCH_ID, pa.int64()),
+        _required("row", pa.string()),
+    ]
+)
+"""A tuple that came too late; ``largest_ts`` is its stream's largest before it, ``row`` the tuple as JSON."""
+
+REJECTS_SCHEMA = pa.schema(
+    [
+        _required("stream", pa.string()),
+        pa.field("file", pa.string()),
+        pa.field("line", pa.int64()),
+        pa.field("column", pa.string()),
+        _required("reason", pa.string()),
+        _required(BATCH_ID, pa.int64()),
+        pa.field("text", pa.string()),
+    ]
+)
+"""An input row that could not be read as a tuple, with its place and its text."""
+
+LEDGER_SCHEMA = pa.schema(
+    [
+        _required(BATCH_ID, pa.int64()),
+        _required("stream", pa.string()),
+        _required("read", pa.int64()),
+        _required("stored", pa.int64()),
+        _required("late", pa.int64()),
+        _required("rejected", pa.int64()),
+        _required("null_keys", pa.int64()),
+        pa.field("largest_ts", TIMESTAMP),
+    ]
+)
+"""One row per batch and stream; ``read = stored + late + rejected``. ``null_keys`` counts within ``stored``."""
+
+METRICS_SCHEMA = pa.schema(
+    [
+        _required(BATCH_ID, pa.int64()),
+        _required("cell", pa.int32()),
+        _required("matches", pa.int64()),
+        _required("candidates", pa.int64()),
+        _required("stored_rows", pa.int64()),
+        _required("state_bytes", pa.int64()),
+        _required("state_rows", pa.int64()),
+        _required("expired_rows", pa.int64()),
+        _required("duration_ms", pa.int64()),
+    ]
+)
+"""One row per batch and cell."""
+
+PUNCTUATIONS_SCHEMA = pa.schema(
+    [
+        _required(BATCH_ID, pa.int64()),
+        pa.field("punctuation", TIMESTAMP),
+        pa.field("watermark", TIMESTAMP),
+        _required("matches", pa.int64()),
+        pa.field("largest_ts", TIMESTAMP),
+        _required("committed_at", TIMESTAMP),
+    ]
+)
+"""One row per batch: every result with ``event_time < punctuation`` is in the matches. Null: none is known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSet:
+    """The paths of one join's tables.
+
+    Parameters
+    ----------
+    root : str
+        The matches table: a local path or ``file:`` URI (made absolute, so that driver and workers mean the same),
+        or another URI, kept as it is.
+
+    Raises
+    ------
+    ArgumentError
+        The path is empty or holds a control character.
+    """
+
+    root: str
+    matches: str = field(init=False)
+    punctuations: str = field(init=False)
+    late: str = field(init=False)
+    rejects: str = field(init=False)
+    ledger: str = field(init=False)
+    metrics: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        root = _normal_path(self.root)
+        object.__setattr__(self, "root", root)
+        object.__setattr__(self, "matches", root)
+        for name in ("punctuations", "late", "rejects", "ledger", "metrics"):
+            object.__setattr__(self, name, f"{root}_{name}")
+
+    def path_of(self, table: str) -> str:
+        """Path of the table of that name (``matches``, ``late``, ...)."""
+        if table not in self.names():
+            message = f"there is no table {table!r} in a join's tables"
+            raise ArgumentError(message, name=table, hint=f"one of {', '.join(self.names())}")
+        path: str = getattr(self, table)
+        return path
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Names of the tables, in the order in which a batch is committed to them."""
+        return ("late", "rejects", "ledger", "metrics", "matches", "punctuations")
+
+
+def _normal_path(root: str) -> str:
+    if not root or any(ord(character) < 32 or ord(character) == 127 for character in root):
+        message = "a table's path is empty or holds a control character"
+        raise ArgumentError(message, name="root", hint="an absolute path or a URI such as s3://bucket/folder/name")
+    if is_local(root):
+        path = unquote(urlsplit(root).path) if root.startswith("file:") else root
+        root = os.path.abspath(path)
+    root = root.rstrip("/")
+    if not root or root.endswith(":"):
+        message = "a table cannot be the root folder"
+        raise ArgumentError(message, name="root", hint="name a folder, such as /data/matches")
+    return root
+
+
+def is_local(path: str) -> bool:
+    """Whether the path lies in this machine's file system: no URI, or a ``file:`` one."""
+    return path.startswith("file:") or "://" not in path
+
+
+def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
+    """File system and folder in it of a table's path."""
+    if is_local(table_path):
+        return fs.LocalFileSystem(), table_path
+    filesystem, folder = fs.FileSystem.from_uri(table_path)
+    return filesystem, folder
+
+
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")  # Delta and Spark's Parquet refuse these in a name
+_TYPES = (
+    pa.types.is_boolean,
+    pa.types.is_signed_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date32,
+    pa.types.is_decimal128,
+)
+
+
+def _storable(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "us" and kind.tz in ("UTC", None))
+    return any(test(kind) for test in _TYPES)
+
+
+def check_match_schema(schema: pa.Schema) -> None:
+    """Refuse columns that a Delta table of matches cannot hold.
+
+    Raises
+    ------
+    ColumnError
+        ``event_time`` (timestamp[us, UTC], required) or ``batch_id`` (int64, required) is missing or otherwise typed;
+        two names differ by case only; a name or a type is one that Delta has not.
+    """
+    for name, kind in ((EVENT_TIME, TIMESTAMP), (BATCH_ID, pa.int64())):
+        if schema.get_field_index(name) < 0 or schema.field(name).type != kind or schema.field(name).nullable:
+            message = f"the result has no required column {name} of type {kind}"
+            raise ColumnError(message, name=name, hint="add it to the match schema, not nullable")
+    seen: set[str] = set()
+    for column in schema:
+        if column.name.lower() in seen:
+            message = f"two result columns are named {column.name} (case does not count)"
+            raise ColumnError(message, name=column.name, hint="rename one of them")
+        seen.add(column.name.lower())
+        if not column.name or _FORBIDDEN.search(column.name):
+            message = f"the result column {column.name!r} has a name that Delta refuses"
+            raise ColumnError(message, name=column.name, hint="no spaces and none of , ; { } ( ) =")
+        if not _storable(column.type):
+            message = f"the result column {column.name} has type {column.type}, which Delta does not hold"
+            raise ColumnError(
+                message,
+                name=column.name,
+                hint="boolean, int8..int64, float, double, string, binary, date32, timestamp[us, UTC], decimal128",
+            )

@@ -1,0 +1,326 @@
+"""Parquet files of one table, written where the rows are found.
+
+The settings are those measured on one core (six columns, 100 matches a probe; design, section 5, and ``tests/bench``):
+
+=====================================================  =============  =======
+settings                                               M rows/s       B/row
+=====================================================  =============  =======
+no compression                                         80             32
+lz4 on the columns that come in runs                   99             16
+the same, and ``event_time`` is one of them            119            8.3
+the same, encoded 65 536 values at a time              **136-140**    8.3
+the same, and fsync                                    about 90       8.3
+=====================================================  =============  =======
+
+Numbers never profit from a dictionary. Strings do (0.4 to 18 bytes a row less, at the same speed) unless they come in
+runs, where plain values under lz4 are twice as fast and smaller still.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.sink.report import REPORT_TABLES, FileReport
+from streamjoin_ds.sink.statistics import FileStatistics
+from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of, is_local
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+__all__ = ["WRITING_FOLDER", "TableWriter"]
+
+WRITING_FOLDER = "_writing"
+"""Files being written lie here, inside the table's folder: Delta and VACUUM overlook names that begin with "_"."""
+
+ROW_GROUP_ROWS = 1 << 20
+SMALL_ROWS = 1 << 16
+_ENCODE_ROWS = 1 << 16
+_LABEL = re.compile(r"[A-Za-z0-9._-]{0,64}")
+
+
+class TableWriter:
+    """Writes the rows of one batch and label (a cell) to one table, as one or more Parquet files.
+
+    A file appears under its final name when it is whole, and belongs to the table only when the driver commits its
+    report; a file never committed is an orphan for VACUUM. Names are unique per attempt. As a context manager it
+    closes at the end and, on an exception, removes every file it wrote.
+
+    Parameters
+    ----------
+    table_path : str
+        Folder of the table (a path of :class:`~streamjoin_ds.sink.tables.TableSet`).
+    schema : pyarrow.Schema
+        Names, types and nullability of the columns; every table written must have them in this order.
+    table : str, keyword-only
+        ``matches``, ``late`` or ``rejects``: goes into the reports.
+    batch_id : int, keyword-only
+        Goes into file names, and must be the value of a ``batch_id`` column (not checked row by row; the driver
+        compares the file's statistics).
+    label : str, keyword-only
+        Who writes, such as the cell's number: letters, digits, ``.``, ``_``, ``-``.
+    rows_per_file : int, keyword-only
+        Rows after which the next file is begun.
+    low_cardinality : frozenset of str, keyword-only
+        Columns whose equal values come in runs (the probe's): lz4 instead of no compression.
+    durable : bool, keyword-only
+        Whether a file's bytes are forced to the disk before its name appears (local paths only).
+
+    Notes
+    -----
+    Memory: tables of at least 65 536 rows are encoded at once, in row groups of at most 2**20 rows, and no
+    reference to them is kept. Smaller ones are copied and wait until 65 536 rows are together. So the buffers
+    behind a table may be used again as soon as :meth:`write` returns.
+    """
+
+    def __init__(
+        self,
+        table_path: str,
+        schema: pa.Schema,
+        *,
+        table: str,
+        batch_id: int,
+        label: str,
+        rows_per_file: int = 4_000_000,
+        low_cardinality: frozenset[str] = frozenset(),
+        durable: bool = True,
+    ) -> None:
+        if table not in REPORT_TABLES:
+            message = "reports are of the matches, late or rejects table"
+            raise ArgumentError(message, name="table", hint=f"one of {', '.join(REPORT_TABLES)}")
+        if not _LABEL.fullmatch(label):
+            message = "a writer's label cannot be part of a file name"
+            raise ArgumentError(message, name="label", hint="at most 64 letters, digits, '.', '_' or '-'")
+        if rows_per_file < 1 or batch_id < 0:
+            message = "rows_per_file must be at least 1 and batch_id at least 0"
+            raise ArgumentError(message, name="rows_per_file" if rows_per_file < 1 else "batch_id")
+        for name in sorted(low_cardinality):
+            if schema.get_field_index(name) < 0:
+                message = f"the column {name} that is said to come in runs is not in the table"
+                raise ColumnError(message, name=name, hint=f"one of {', '.join(schema.names)}")
+        self._schema = schema
+        self._table = table
+        self._stem = f"batch-{batch_id:08d}-{label}-"
+        self._rows_per_file = rows_per_file
+        self._durable = durable and is_local(table_path)
+        self._filesystem, self._folder = filesystem_of(table_path)
+        self._options = _parquet_options(schema, low_cardinality)
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._file: _OpenFile | None = None
+        self._reports: list[FileReport] = []
+        self._closed = False
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    @property
+    def reports(self) -> list[FileReport]:
+        """Reports of the files that are whole: all of them once the writer is closed."""
+        return list(self._reports)
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Append rows.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table or pyarrow.RecordBatch
+            Columns as in the schema, in its order. None at all is fine.
+
+        Raises
+        ------
+        ColumnError
+            A column is missing, surplus, of another type, or null where the schema requires a value. The rows of this
+            call are then not written.
+        """
+        if self._closed:
+            message = "the writer is closed"
+            raise ArgumentError(message, name=self._table)
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        table = self._checked(table)
+        if table.num_rows == 0:
+            return
+        if table.num_rows < SMALL_ROWS:
+            self._pending.append(_copied(table))
+            self._pending_rows += table.num_rows
+            if self._pending_rows >= SMALL_ROWS:
+                self._flush()
+            return
+        self._flush()
+        self._encode(table)
+
+    def close(self) -> list[FileReport]:
+        """Finish the last file. No rows, no file; closing again gives the same reports.
+
+        Returns
+        -------
+        list of FileReport
+            In the order of writing.
+        """
+        if not self._closed:
+            try:
+                self._flush()
+                self._finish_file()
+            except BaseException:
+                self.abort()
+                raise
+            self._closed = True
+        return self.reports
+
+    def abort(self) -> None:
+        """Remove every file of this writer, finished or not."""
+        self._closed = True
+        self._pending.clear()
+        if self._file is not None:
+            self._file.discard()
+            self._file = None
+        for report in self._reports:
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.delete_file(f"{self._folder}/{report.path}")
+        self._reports.clear()
+
+    def _checked(self, table: pa.Table) -> pa.Table:
+        expected = self._schema
+        if table.schema.names != expected.names:
+            wrong = [name for name in expected.names if name not in table.schema.names]
+            wrong += [name for name in table.schema.names if name not in expected.names]
+            name = wrong[0] if wrong else expected.names[0]
+            message = f"the rows' columns are not the table's: {name} is missing, surplus or out of place"
+            raise ColumnError(message, name=name, hint=f"in this order: {', '.join(expected.names)}")
+        for column, wanted in zip(table.columns, expected, strict=True):
+            if column.type != wanted.type:
+                message = f"the column {wanted.name} is {column.type}, the table has {wanted.type}"
+                raise ColumnError(message, name=wanted.name, hint=f"cast it to {wanted.type}")
+            if not wanted.nullable and column.null_count:
+                message = f"the column {wanted.name} holds a null, but the table requires a value"
+                raise ColumnError(message, name=wanted.name, hint="declare the column nullable")
+        return pa.Table.from_arrays(table.columns, schema=expected)
+
+    def _flush(self) -> None:
+        if self._pending:
+            # One chunk a column: a chunk of ten rows costs the encoder as much as one of ten thousand.
+            table = pa.concat_tables(self._pending).combine_chunks()
+            self._pending.clear()
+            self._pending_rows = 0
+            self._encode(table)
+
+    def _encode(self, table: pa.Table) -> None:
+        offset = 0
+        while offset < table.num_rows:
+            if self._file is None:
+                self._file = self._begin_file()
+            part = table.slice(offset, self._rows_per_file - self._file.statistics.rows)
+            self._file.write(part)
+            offset += part.num_rows
+            if self._file.statistics.rows >= self._rows_per_file:
+                self._finish_file()
+
+    def _begin_file(self) -> _OpenFile:
+        name = f"{self._stem}{uuid.uuid4().hex}.parquet"
+        return _OpenFile(self._filesystem, self._folder, name, self._schema, self._options, durable=self._durable)
+
+    def _finish_file(self) -> None:
+        if self._file is None:
+            return
+        size_bytes = self._file.finish()
+        statistics = self._file.statistics
+        self._reports.append(
+            FileReport(self._table, self._file.name, statistics.rows, size_bytes, statistics.to_json())
+        )
+        self._file = None
+
+
+class _OpenFile:
+    """One Parquet file until it is whole."""
+
+    def __init__(
+        self,
+        filesystem: fs.FileSystem,
+        folder: str,
+        name: str,
+        schema: pa.Schema,
+        options: dict[str, object],
+        *,
+        durable: bool,
+    ) -> None:
+        self.name = name
+        self.statistics = FileStatistics(schema)
+        self._filesystem = filesystem
+        self._durable = durable
+        self._path = f"{folder}/{name}"
+        # An object store shows a file when it is complete; elsewhere a half-written one must not carry the final name.
+        self._aside = f"{folder}/{WRITING_FOLDER}/{name}" if filesystem.type_name == "local" else self._path
+        filesystem.create_dir(os.path.dirname(self._aside), recursive=True)
+        self._stream = filesystem.open_output_stream(self._aside)
+        self._parquet = parquet.ParquetWriter(self._stream, schema, **options)
+
+    def write(self, table: pa.Table) -> None:
+        self._parquet.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        self.statistics.add(table)
+
+    def finish(self) -> int:
+        """Complete the file, give it its name, return its bytes."""
+        self._parquet.close()
+        size_bytes = int(self._stream.tell())
+        self._stream.close()
+        if self._durable:
+            _force_to_disk(self._aside)
+        if self._aside != self._path:
+            self._filesystem.move(self._aside, self._path)
+            if self._durable:
+                _force_to_disk(os.path.dirname(self._path))
+        return size_bytes
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._parquet.close()
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        for path in {self._aside, self._path}:
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.delete_file(path)
+
+
+def _force_to_disk(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _copied(table: pa.Table) -> pa.Table:
+    """Copy in buffers of its own: Arrow shares memory in every other way of keeping a table."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def _parquet_options(schema: pa.Schema, low_cardinality: frozenset[str]) -> dict[str, object]:
+    runs = low_cardinality | {BATCH_ID}
+    texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+    return {
+        "version": "2.6",
+        "compression": {name: "lz4" if name in runs else "none" for name in schema.names},
+        "use_dictionary": [name for name in texts if name not in runs] or False,
+        "write_statistics": [name for name in schema.names if name in (EVENT_TIME, "ts")] or False,
+        "write_batch_size": _ENCODE_ROWS,
+        "store_schema": False,
+    }
