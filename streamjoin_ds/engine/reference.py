@@ -523,8 +523,7 @@ def _common_length(columns: Sequence[Column], name: str, count: int | None) -> i
 
 
 def _check_column(array: Column, name: str) -> None:
-    kind = array.dtype if isinstance(array, np.ndarray) else None
-    if kind not in (np.dtype(np.float64), np.dtype(np.int64)):
+    if not isinstance(array, np.ndarray) or array.dtype not in (np.dtype(np.float64), np.dtype(np.int64)):
         _refuse(f"{name} must be a float64 or int64 ndarray", name)
     _check_array(array, name, array.dtype)
 

@@ -61,9 +61,7 @@ def int_conditions(draw):
 
 @st.composite
 def bands(draw, max_conditions=4):
-    conditions = draw(
-        st.lists(st.one_of(float_conditions(), int_conditions()), min_size=1, max_size=max_conditions)
-    )
+    conditions = draw(st.lists(st.one_of(float_conditions(), int_conditions()), min_size=1, max_size=max_conditions))
     probe_count, run_count = draw(st.integers(0, 12)), draw(st.integers(0, 40))
     left, right, lo, hi = [], [], [], []
     for dtype, low, high, values in conditions:
