@@ -1,0 +1,88 @@
+"""The lateness rule of the contract, for one stream.
+
+A tuple is late iff its event time is older than the largest event time before it *in its own stream's order*, minus the
+stream's delay. That depends on the stream alone, not on how it is cut into batches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.engine.keys import INT64_MIN
+
+__all__ = ["StreamClock"]
+
+Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class StreamClock:
+    """The largest event time of a stream so far, and what is late by it.
+
+    Parameters
+    ----------
+    delay_us : int
+        The allowed delay, >= 0.
+    largest : int or None
+        The largest event time so far, in microseconds; None where there is none.
+    """
+
+    __slots__ = ("delay_us", "largest")
+
+    def __init__(self, delay_us: int, largest: int | None = None) -> None:
+        self.delay_us = delay_us
+        self.largest = largest
+
+    @property
+    def watermark(self) -> int | None:
+        """No tuple that is not late is older than this (microseconds); None before the first tuple."""
+        return None if self.largest is None else max(self.largest - self.delay_us, INT64_MIN)
+
+    def split(self, times_us: Int64) -> Mask:
+        """Tell which of the next tuples are late, and move on past them.
+
+        Parameters
+        ----------
+        times_us : ndarray, shape (n,), int64
+            Event times in the stream's order.
+
+        Returns
+        -------
+        ndarray, shape (n,), bool
+            True where late.
+        """
+        times_us = np.asarray(times_us, dtype=np.int64)
+        if not len(times_us):
+            return np.zeros(0, dtype=np.bool_)
+        # With no time before it the first tuple is compared with the smallest int64, and nothing is older than that.
+        largest = np.empty(len(times_us) + 1, dtype=np.int64)
+        largest[0] = INT64_MIN if self.largest is None else self.largest
+        largest[1:] = times_us
+        np.maximum.accumulate(largest, out=largest)
+        self.largest = int(largest[-1])
+        late: Mask = times_us < np.maximum(largest[:-1], INT64_MIN + self.delay_us) - self.delay_us
+        return late
+
+    def late_in_part(self, times_us: Int64) -> Mask:
+        """Tell which tuples of a part are late by the parts before it; the clock stays.
+
+        Parameters
+        ----------
+        times_us : ndarray, shape (n,), int64
+            Event times of those tuples of the part that are not late within it; any of them, in any order.
+        """
+        watermark = INT64_MIN if self.watermark is None else self.watermark
+        late: Mask = np.asarray(times_us, dtype=np.int64) < watermark
+        return late
+
+    def advance(self, largest: int | None) -> None:
+        """Move on past a part whose largest event time (late tuples included) is this; None of a part without tuples."""
+        if largest is not None and largest != INT64_MIN:
+            self.largest = largest if self.largest is None else max(self.largest, largest)
+
+    def part(self, times_us: Int64, part_largest: int | None) -> Mask:
+        """`late_in_part`, then `advance`."""
+        late = self.late_in_part(times_us)
+        self.advance(part_largest)
+        return late

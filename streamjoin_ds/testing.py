@@ -1,0 +1,179 @@
+"""For tests of joins, yours too: the contract in plain Python, and ways to cut and shuffle a stream.
+
+`oracle_join` says which results a join has over whole streams; every engine, batching and order of arrival within the
+delay must give the same. It is written to be read: no arrays, no index, one loop a stream. Nothing of the engine is
+used.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.predicate import Band, Predicate
+
+__all__ = ["event_time_us", "late_rows", "oracle_join", "oracle_numbers", "random_batches", "shuffled_within"]
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row] | pa.Table
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[dict[str, Any]]:
+    """Results of a join over whole streams.
+
+    Parameters
+    ----------
+    join : Join
+    streams : mapping of name to table or list of dicts
+        Each stream's tuples in its own order; a tuple's number (``_seq``) is its place in it.
+    lateness : bool
+        Whether late tuples are left out.
+
+    Returns
+    -------
+    list of dict
+        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, and ``event_time_us``; sorted by the numbers.
+    """
+    rows = {name: _listed(streams[name]) for name in join.names}
+    results = []
+    for numbers in oracle_numbers(join, rows, lateness=lateness):
+        result: dict[str, Any] = {}
+        for name, number in zip(join.names, numbers, strict=True):
+            result.update({f"{name}_{column}": value for column, value in rows[name][number].items()})
+            result[f"{name}_seq"] = number
+        times = (_time(join, name, rows[name][number]) for name, number in zip(join.names, numbers, strict=True))
+        result["event_time_us"] = max(time for time in times if time is not None)
+        results.append(result)
+    return results
+
+
+def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[tuple[int, ...]]:
+    """The results as the tuples' numbers, one a stream, sorted."""
+    rows = {name: _listed(streams[name]) for name in join.names}
+    usable = {}
+    for stream in join.streams:
+        late = set(late_rows(join, stream.name, rows[stream.name])) if lateness else set()
+        times = [_time(join, stream.name, row) for row in rows[stream.name]]
+        usable[stream.name] = [n for n, time in enumerate(times) if time is not None and n not in late]
+    partial: list[tuple[int, ...]] = [()]
+    for place, name in enumerate(join.names):
+        partial = [
+            (*numbers, number)
+            for numbers in partial
+            for number in usable[name]
+            if _joins(join, rows, numbers, place, number)
+        ]
+    return sorted(partial)
+
+
+def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
+    """Numbers of the late tuples of a stream: older than the largest event time before them minus the delay."""
+    delay_us = join.streams[join.names.index(name)].delay_us
+    late, largest = [], None
+    for number, row in enumerate(_listed(rows)):
+        time = _time(join, name, row)
+        if time is None:
+            continue
+        if largest is not None and time < largest - delay_us:
+            late.append(number)
+        largest = time if largest is None else max(largest, time)
+    return late
+
+
+def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
+    """A stream cut into at most `most` batches, some of them empty; their concatenation is the stream."""
+    chooser = random.Random(seed)  # noqa: S311
+    cuts = sorted(chooser.randint(0, len(rows)) for _ in range(chooser.randint(0, most - 1)))
+    for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        yield rows[start:stop]
+
+
+def shuffled_within(times_us: Sequence[int], delay_us: int, seed: int) -> list[int]:
+    """An order of arrival in which no tuple is late: positions of the tuples, delayed at random by at most `delay_us`."""
+    chooser = random.Random(seed)  # noqa: S311
+    arrivals = [(time + chooser.randint(0, delay_us), chooser.random(), n) for n, time in enumerate(times_us)]
+    return [number for _, _, number in sorted(arrivals)]
+
+
+def event_time_us(value: Any, unit: str = "us") -> int | None:
+    """Microseconds since 1970 UTC of an event time; None of a null."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return (aware - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date):
+        return (value - _EPOCH.date()) // timedelta(microseconds=1)
+    return int(value) // 1000 if unit == "ns" else int(value) * _UNITS[unit]
+
+
+def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int) -> bool:
+    """Whether a tuple of stream `place` goes with the tuples of the streams before it."""
+    name = join.names[place]
+    row = rows[name][number]
+    chosen = {join.names[n]: rows[join.names[n]][numbers[n]] for n in range(place)}
+    time = _time(join, name, row)
+    assert time is not None
+    for n, other in enumerate(chosen):
+        other_time = _time(join, other, chosen[other])
+        assert other_time is not None
+        if not -join.window.extent(n) <= other_time - time <= join.window.extent(place):
+            return False
+        source = join.streams[place].source
+        same = source is not None and join.streams[n].source == source
+        if same and not join.include_self_pairs and numbers[n] == number:
+            return False
+    chosen[name] = row
+    return all(
+        _holds(predicate, chosen[predicate.left.stream], chosen[predicate.right.stream])
+        for predicate in join.predicates
+        if name in (predicate.left.stream, predicate.right.stream)
+        and {predicate.left.stream, predicate.right.stream} <= chosen.keys()
+    )
+
+
+def _holds(predicate: Predicate, left_row: Row, right_row: Row) -> bool:
+    left, right = left_row[predicate.left.name], right_row[predicate.right.name]
+    if left is None or right is None:
+        return False
+    if not isinstance(predicate, Band):
+        return not _equal(left, right)
+    if isinstance(left, (str, bytes, bool)):
+        return bool(left == right)
+    lo, hi = predicate.lo, predicate.hi
+    if isinstance(left, float) or isinstance(right, float):
+        difference = float(left) - float(right)
+        return float(lo) <= difference <= float(hi)  # type: ignore[arg-type]
+    if isinstance(left, date):
+        apart = left - right
+        low, high = (bound if isinstance(bound, timedelta) else timedelta(0) for bound in (lo, hi))
+        return bool(low <= apart <= high)
+    exact = Fraction(left) - Fraction(right)
+    return Fraction(lo) <= exact <= Fraction(hi)  # type: ignore[arg-type]
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, float) or isinstance(right, float):
+        left, right = float(left), float(right)
+        return bool(left == right or (left != left and right != right))
+    return bool(left == right)
+
+
+def _time(join: Join, name: str, row: Row) -> int | None:
+    stream = join.streams[join.names.index(name)]
+    return event_time_us(row[stream.time], stream.time_unit)
+
+
+def _listed(rows: Rows) -> Sequence[Row]:
+    return rows.to_pylist() if isinstance(rows, pa.Table) else rows
+
+
