@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamjoin_ds.cli.main import DISTRIBUTION, error_text, version
+from streamjoin_ds import __version__
+from streamjoin_ds.cli.main import DISTRIBUTION, error_text
 from streamjoin_ds.errors import StreamJoinError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Check:
 
 def machine_checks() -> Iterator[Check]:
     """Everything that can be seen without starting Spark."""
-    yield Check("streamjoin-ds", f"{version()} ({_build()})")
+    yield Check("streamjoin-ds", f"{__version__} ({_build()})")
     yield _python()
     yield from _kernels()
     yield _cores()
@@ -98,12 +99,12 @@ def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def python_facts() -> dict[str, Any]:
+def python_facts() -> dict[str, str]:
     """Tell what must be the same in the driver and in every worker."""
-    facts: dict[str, Any] = {"python": platform.python_version(), "executable": sys.executable}
-    facts["streamjoin-ds"] = version()
+    facts = {"python": platform.python_version(), "executable": sys.executable}
+    facts["streamjoin-ds"] = __version__
     try:
-        facts["kernels"] = list(_load_kernels().implementations())
+        facts["kernels"] = _load_kernels().default_implementation()
     except ImportError as error:
         facts["kernels"] = f"not importable: {error}"
     return facts
@@ -147,15 +148,14 @@ def _load_kernels() -> Any:
     return importlib.import_module("streamjoin_ds._kernels")
 
 
-def _compare(driver: dict[str, Any], worker: dict[str, Any]) -> Iterator[Check]:
+def _compare(driver: dict[str, str], worker: dict[str, str]) -> Iterator[Check]:
     for name, here in driver.items():
         there = worker.get(name)
-        text = ", ".join(there) if isinstance(there, list) else str(there)
-        if there == here and not text.startswith("not importable"):
-            yield Check(f"worker's {name}", text)
+        if there == here and not there.startswith("not importable"):
+            yield Check(f"worker's {name}", there)
         else:
             hint = "install the same streamjoin-ds for the workers' Python, and set spark.pyspark.python to it."
-            yield Check(f"worker's {name}", f"{text} (driver: {here})", "missing", hint)
+            yield Check(f"worker's {name}", f"{there} (driver: {here})", "missing", hint)
 
 
 def _build() -> str:
@@ -189,8 +189,7 @@ def _kernels() -> Iterator[Check]:
         return
     features = [name for name, present in kernels.cpu_features().items() if present]
     yield Check("CPU features", " ".join(features) or "none that a kernel uses")
-    implementations = list(kernels.implementations())
-    yield Check("kernels", f"{implementations[-1]} chosen of {', '.join(implementations)}")
+    yield Check("kernels", f"{kernels.default_implementation()} chosen of {', '.join(kernels.implementations())}")
 
 
 def _cores() -> Check:

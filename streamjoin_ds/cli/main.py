@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 
 import click
 
+from streamjoin_ds import __version__
 from streamjoin_ds.errors import DependencyMissingError, StreamJoinError
 
-__all__ = ["DISTRIBUTION", "error_text", "group", "main", "version"]
+__all__ = ["DISTRIBUTION", "error_text", "group", "main"]
 
 DISTRIBUTION = "streamjoin-ds"
 _EXPECTED_ERROR_STATUS = 2
@@ -64,14 +65,6 @@ class LazyGroup(click.Group):
             ctx.exit(_EXPECTED_ERROR_STATUS if expected else _UNEXPECTED_ERROR_STATUS)
 
 
-def version() -> str:
-    """Version of the installed distribution; "0+source" where the package is only on the path."""
-    try:
-        return importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"
-
-
 def error_text(error: BaseException) -> tuple[str, bool]:
     """One line that says what is wrong, and whether it is an error this package raises on purpose.
 
@@ -112,7 +105,7 @@ def _install_hint(package: str) -> str:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version(), prog_name="streamjoin")
+@click.version_option(__version__, prog_name="streamjoin")
 @click.option("--traceback", is_flag=True, help="Show the whole stack trace of an error.")
 def group(traceback: bool) -> None:
     """Windowed band joins over fast streams: rows that are close, not equal."""

@@ -190,7 +190,7 @@ def _delta_settings(jars: list[Path]) -> dict[str, str]:
     }
 
 
-def _add(settings: dict[str, str], more: Mapping[str, str]) -> None:
+def _add(settings: dict[str, str], more: Mapping[str, object]) -> None:
     for name, value in more.items():
         if not isinstance(value, str):
             message = f"The Spark setting {name} is not given as text."

@@ -1,0 +1,23 @@
+"""What several rooms' tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """The one Spark session of this process: ours, with Delta, two cores, four attempts a task.
+
+    A process has one Java process with one set of settings: tests that need others start a process of their own.
+    """
+    from streamjoin_ds.stream.session import spark_session
+
+    log_path: Path = tmp_path_factory.mktemp("spark") / "spark.log"
+    return spark_session("tests", master="local[2,4]", log_path=log_path)
