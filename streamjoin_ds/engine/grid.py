@@ -182,11 +182,13 @@ class _Sample:
         if count < 2:
             return 1.0
         reach = float(extent) / 2
-        inside = np.searchsorted(values, values + reach, "right") - np.searchsorted(values, values - reach, "left")
+        with np.errstate(over="ignore"):
+            high, low = values + reach, values - reach
+        inside = np.searchsorted(values, high, "right") - np.searchsorted(values, low, "left")
         counted = (inside - 1) / (count - 1)
         steps = min(_NEIGHBOURS, count - 1)
-        gaps = values[steps:] - values[:-steps]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            gaps = values[steps:] - values[:-steps]
             dense = np.minimum(float(extent) * steps / (count - 1) / gaps, steps / (count - 1))
         dense = np.where(gaps > 0, dense, steps / (count - 1))
         few = counted[: len(dense)] * (count - 1) < steps
@@ -195,7 +197,7 @@ class _Sample:
     def width(self, extent: int | float, rows: int) -> int | float:
         """Width of a bucket: half the band, so that a probe visits three, but not so thin that buckets lie empty."""
         values = self._sorted
-        span = float(values[-1] - values[0]) if len(values) else 0.0
+        span = float(values[-1]) - float(values[0]) if len(values) else 0.0
         largest = float(np.abs(values).max()) if len(values) else 0.0
         if self.is_int:
             if extent == 0:

@@ -58,7 +58,7 @@ def encoded(fingerprint: str, facts: Mapping[str, Any], windows: Sequence[Window
                 run.encoded = run.tuples.serialize()
             parts.append(run.encoded)
             grid = [run.grid.first, run.grid.second, run.grid.width]
-            runs.append({"rows": run.rows, "size": run.encoded.size, "grid": grid, "zone": run.zone})
+            runs.append({"rows": run.rows, "grid": grid, "zone": run.zone})
         streams.append(runs)
     return sealed(fingerprint, {**facts, "runs": streams}, parts)
 
@@ -78,14 +78,15 @@ def decoded(fingerprint: str, blob: Blob, forms: Sequence[RunForm]) -> tuple[dic
     facts, body = opened(fingerprint, blob)
     windows, position = [], 0
     try:
+        sizes = iter(facts["sizes"])
         for form, stream_runs in zip(forms, facts["runs"], strict=True):
             runs = []
             for entry in stream_runs:
-                piece = body.slice(position, entry["size"])
-                runs.append(_run(form, piece, entry))
-                position += _padded(entry["size"])
+                size = next(sizes)
+                runs.append(_run(form, body.slice(position, size), entry))
+                position += _padded(size)
             windows.append(Window(form, runs))
-    except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
+    except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
         msg = "a state blob does not hold what its header says"
         raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
     return facts, windows
@@ -93,10 +94,10 @@ def decoded(fingerprint: str, blob: Blob, forms: Sequence[RunForm]) -> tuple[dic
 
 def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes]) -> bytes:
     """Facts and buffers as one checksummed blob; every buffer begins on 64 bytes."""
-    text = json.dumps({"fingerprint": fingerprint, **facts}, separators=(",", ":")).encode()
+    sizes = [len(memoryview(part)) for part in parts]
+    text = json.dumps({"fingerprint": fingerprint, **facts, "sizes": sizes}, separators=(",", ":")).encode()
     pieces: list[Any] = [text, bytes(_padded(_HEADER.size + len(text)) - _HEADER.size - len(text))]
-    for part in parts:
-        size = len(memoryview(part))
+    for part, size in zip(parts, sizes, strict=True):
         pieces += [memoryview(part), bytes(_padded(size) - size)]
     tail = struct.pack("<II", STATE_VERSION, len(text))
     digest = xxhash.xxh3_128(tail)

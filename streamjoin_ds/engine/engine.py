@@ -1,0 +1,201 @@
+"""The join for people without Spark: tuples in, results out, in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.engine import snapshot
+from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.lateness import StreamClock
+from streamjoin_ds.engine.tuples import Rows, as_table, stamped
+from streamjoin_ds.errors import ArgumentError, StateCorruptError
+from streamjoin_ds.spec.bound import TS, BoundJoin, bind
+from streamjoin_ds.spec.join import Join
+
+__all__ = ["JoinEngine"]
+
+
+class JoinEngine:
+    """A whole join in one process: numbering, lateness and watermarks round a `WindowJoin`.
+
+    It never waits for anything: no clock, no file, no thread of its own. Call `push` from an MQTT callback, an asyncio
+    task (``await asyncio.to_thread(engine.push, ...)`` where a push may be large) or a loop over files.
+
+    Parameters
+    ----------
+    join : Join or BoundJoin
+    schemas : mapping of stream name to pyarrow.Schema, optional
+        Of the streams whose `Stream.schema` is not given.
+    kernel, threads, index
+        As in `WindowJoin`.
+
+    Attributes
+    ----------
+    late, rejected : dict of stream name to pyarrow.Table
+        Tuples of the last push that were late (inside form: ``_ts``, ``_seq``, travelling columns), and rows that had
+        no event time (as they came); only streams that had any. `counters` has the totals.
+
+    Raises
+    ------
+    ArgumentError
+        A stream without a schema.
+
+    Examples
+    --------
+    >>> from streamjoin_ds import Join, JoinEngine, Stream
+    >>> schema = {"ts": "int64", "x": "float64"}
+    >>> join = Join([Stream("e", schema=schema), Stream("w", schema=schema)], "abs(e.x - w.x) <= 0.5", "10s")
+    >>> engine = JoinEngine(join)
+    >>> engine.push({"e": {"ts": 1_000_000, "x": 1.0}}).num_rows
+    0
+    >>> engine.push({"w": [{"ts": 2_000_000, "x": 1.5}, {"ts": 2_000_000, "x": 1.6}]})["w_x"].to_pylist()
+    [1.5]
+    """
+
+    def __init__(
+        self, join: Join | BoundJoin, schemas: Mapping[str, pa.Schema] | None = None, **options: Any
+    ) -> None:
+        self.bound = join if isinstance(join, BoundJoin) else bind(join, _schemas(join, schemas or {}))
+        self._join = WindowJoin(self.bound, **options)
+        self._clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
+        count = len(self.bound.names)
+        self._read, self._late_rows, self._rejected_rows = [0] * count, [0] * count, [0] * count
+        self._busy = threading.Lock()
+        self.late: dict[str, pa.Table] = {}
+        self.rejected: dict[str, pa.Table] = {}
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """Of every table that `push` returns."""
+        return self._join.result_schema
+
+    @property
+    def watermark(self) -> int | None:
+        """No tuple that is not late is older (microseconds); None while a stream has had no tuple."""
+        lows = [clock.watermark for clock in self._clocks]
+        return None if any(low is None for low in lows) else min(low for low in lows if low is not None)
+
+    def push(self, rows: Mapping[str, Rows]) -> pa.Table:
+        """Join new rows with each other and with those still in their windows.
+
+        Parameters
+        ----------
+        rows : mapping of stream name to table, record batch, pandas frame, list of dicts, or one dict
+            Each stream's rows in its order. Streams may be missing.
+
+        Returns
+        -------
+        pyarrow.Table
+            All new results, of `result_schema`.
+
+        Raises
+        ------
+        ArgumentError
+            An unknown stream, rows of no known form, or a push from another thread while one is running.
+        SchemaDriftError
+            A column is missing or does not fit its type. After an error nothing has changed.
+        """
+        for name in rows:
+            if name not in self.bound.names:
+                msg = f"the join has no stream '{name}'"
+                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self.bound.names)}")
+        if not self._busy.acquire(blocking=False):
+            msg = "a push is running in another thread"
+            raise ArgumentError(msg, name="push", hint="one push at a time; put a queue in front")
+        try:
+            return self._pushed(rows)
+        finally:
+            self._busy.release()
+
+    def _pushed(self, rows: Mapping[str, Rows]) -> pa.Table:
+        ready, late, rejected, read = {}, {}, {}, list(self._read)
+        clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
+        for stream, name in enumerate(self.bound.names):
+            if name not in rows:
+                continue
+            table = as_table(rows[name], self.bound, stream)
+            tuples, without_time = stamped(table, self.bound, stream, read[stream])
+            read[stream] += table.num_rows
+            mask = clocks[stream].split(tuples.column(TS).to_numpy())
+            if mask.any():
+                late[name] = tuples.filter(pa.array(mask))
+                tuples = tuples.filter(pa.array(~mask))
+            if without_time.num_rows:
+                rejected[name] = without_time
+            ready[stream] = tuples
+        before, self._clocks = self._clocks, clocks
+        try:
+            chunks = list(self._join.push(ready, self.watermark))
+        except BaseException:
+            self._clocks = before
+            raise
+        self._read, self.late, self.rejected = read, late, rejected
+        for stream, name in enumerate(self.bound.names):
+            self._late_rows[stream] += late[name].num_rows if name in late else 0
+            self._rejected_rows[stream] += rejected[name].num_rows if name in rejected else 0
+        return pa.concat_tables(chunks) if chunks else self.result_schema.empty_table()
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """The ledger and what is kept: read = stored + late + rejected, stream by stream."""
+        names = self.bound.names
+        return {
+            **self._join.counters,
+            "read_rows": dict(zip(names, self._read, strict=True)),
+            "late_rows": dict(zip(names, self._late_rows, strict=True)),
+            "rejected_rows": dict(zip(names, self._rejected_rows, strict=True)),
+        }
+
+    def explain(self) -> list[str]:
+        """How it joins; see `WindowJoin.explain`."""
+        return self._join.explain()
+
+    def save(self) -> bytes:
+        """Everything that decides what comes next, as bytes."""
+        facts = {
+            "read": self._read,
+            "late": self._late_rows,
+            "rejected": self._rejected_rows,
+            "largest_us": [clock.largest for clock in self._clocks],
+        }
+        return snapshot.sealed(self.bound.fingerprint, facts, [self._join.save()])
+
+    def restore(self, blob: bytes | bytearray | memoryview) -> None:
+        """Go on where `save` was called.
+
+        Raises
+        ------
+        StateCorruptError, StateVersionError, FingerprintMismatchError
+            And then nothing has changed.
+        """
+        facts, body = snapshot.opened(self.bound.fingerprint, blob)
+        count = len(self.bound.names)
+        try:
+            lists = [list(facts[name]) for name in ("read", "late", "rejected", "largest_us")]
+            size = facts["sizes"][0]
+        except (KeyError, TypeError, IndexError) as error:
+            msg = "this is the state of a WindowJoin, not of a JoinEngine"
+            raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored") from error
+        if any(len(values) != count for values in lists):
+            msg = "a state blob does not hold what its header says"
+            raise StateCorruptError(msg, name="state", hint="go back to an earlier state")
+        self._join.restore(memoryview(body)[:size])
+        self._read, self._late_rows, self._rejected_rows, largest = lists
+        for clock, value in zip(self._clocks, largest, strict=True):
+            clock.largest = value
+        self.late, self.rejected = {}, {}
+
+
+def _schemas(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
+    schemas = {}
+    for stream in join.streams:
+        schema = given.get(stream.name, stream.schema)
+        if not isinstance(schema, pa.Schema):
+            msg = f"stream {stream.name} has no schema"
+            raise ArgumentError(msg, name=stream.name, hint="Stream(..., schema={...}) or JoinEngine(join, schemas)")
+        schemas[stream.name] = schema
+    return schemas

@@ -1,0 +1,105 @@
+"""The engine against the contract in plain Python: any join, any types, any cuts, every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamjoin_ds.engine import JoinEngine, grid, kernel_names, probe
+from streamjoin_ds.testing import late_rows, oracle_numbers, random_batches, shuffled_within
+from tests.engine.scenarios import Scenario, assert_values, numbers_of, run_engine, scenarios
+
+KERNELS = [name for name in kernel_names() if name != "auto"]
+QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.fixture(autouse=True, scope="module", params=["small runs are indexed", "as always"])
+def _thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "small runs are indexed":
+            patch.setattr(grid, "_MIN_GRID_ROWS", 1)
+            patch.setattr(grid, "_MIN_GAIN", 100.0)
+            patch.setattr(grid, "_BUCKET_COST", 0.0)
+            patch.setattr(probe, "_SCAN_PAIRS", 0)
+        yield
+
+
+@QUICK
+@given(scenario=scenarios(), seed=st.integers(0, 1000), kernel=st.sampled_from(KERNELS))
+def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str) -> None:
+    cuts = {name: list(random_batches(table, seed + n)) for n, (name, table) in enumerate(scenario.tables.items())}
+    result, engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64)
+    assert numbers_of(scenario.join, result) == oracle_numbers(scenario.join, scenario.tables)
+    assert_values(scenario, result)
+    counters = engine.counters
+    for name, table in scenario.tables.items():
+        assert counters["late_rows"][name] == len(late_rows(scenario.join, name, table))
+        stored = counters["stored_rows"][name]
+        assert counters["read_rows"][name] == stored + counters["late_rows"][name] + counters["rejected_rows"][name]
+
+
+@QUICK
+@given(scenario=scenarios(), seeds=st.tuples(st.integers(0, 99), st.integers(0, 99)))
+def test_cuts_change_nothing(scenario: Scenario, seeds: tuple[int, int]) -> None:
+    found = []
+    for seed in seeds:
+        cuts = {name: list(random_batches(table, seed + n, 5)) for n, (name, table) in enumerate(scenario.tables.items())}
+        found.append(numbers_of(scenario.join, run_engine(scenario, cuts)[0]))
+    assert found[0] == found[1]
+
+
+@QUICK
+@given(scenario=scenarios(extreme_times=False), seed=st.integers(0, 99))
+def test_order_of_arrival_within_the_delay_changes_nothing(scenario: Scenario, seed: int) -> None:
+    everything = oracle_numbers(scenario.join, scenario.tables, lateness=False)
+    tables, orders = {}, {}
+    for n, stream in enumerate(scenario.join.streams):
+        table = scenario.tables[stream.name]
+        orders[stream.name] = shuffled_within(table["t"].to_pylist(), stream.delay_us, seed + n)
+        tables[stream.name] = table.take(pa.array(orders[stream.name], pa.int64()))
+        assert late_rows(scenario.join, stream.name, tables[stream.name]) == []
+    cuts = {name: list(random_batches(table, seed, 6)) for name, table in tables.items()}
+    result, _ = run_engine(scenario, cuts)
+    names = scenario.join.names
+    found = sorted(
+        tuple(orders[name][number] for name, number in zip(names, numbers, strict=True))
+        for numbers in numbers_of(scenario.join, result)
+    )
+    assert found == everything
+
+
+@QUICK
+@given(scenario=scenarios(), seed=st.integers(0, 99))
+def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(scenario: Scenario, seed: int) -> None:
+    cuts = {name: list(random_batches(table, seed, 4)) for name, table in scenario.tables.items()}
+    first, engine = run_engine(scenario, cuts, kernel=KERNELS[0], chunk_rows=64)
+    for kernel in KERNELS[1:]:
+        other, other_engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64)
+        assert repr(other.to_pylist()) == repr(first.to_pylist())
+        assert other_engine.save() == engine.save()
+
+
+@QUICK
+@given(scenario=scenarios(), seed=st.integers(0, 99), kernel=st.sampled_from(KERNELS))
+def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel: str) -> None:
+    cuts = {name: list(random_batches(table, seed, 4)) for name, table in scenario.tables.items()}
+    pushes = max(len(pieces) for pieces in cuts.values())
+    straight = JoinEngine(scenario.join, kernel=kernel)
+    blob = JoinEngine(scenario.join).save()
+    for n in range(pushes):
+        batch = {name: pieces[n] for name, pieces in cuts.items() if n < len(pieces)}
+        restarted = JoinEngine(scenario.join, kernel=kernel)
+        restarted.restore(blob)
+        assert restarted.save() == blob
+        expected, found = straight.push(batch), restarted.push(batch)
+        assert repr(found.to_pylist()) == repr(expected.to_pylist())
+        blob = restarted.save()
+        assert blob == straight.save()
+        tested = ("candidates",)
+        assert {k: v for k, v in restarted.counters.items() if k not in tested} == {
+            k: v for k, v in straight.counters.items() if k not in tested
+        }
