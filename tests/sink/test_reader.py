@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import random
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from streamjoin_ds.errors import ArgumentError, PunctuationError, TableError
+from streamjoin_ds.sink.reader import Follower, between, complete, follow, last_punctuation
+from streamjoin_ds.sink.tables import TIMESTAMP
+
+from .conftest import MATCH_SCHEMA, ROWS, STEP_US, match_rows
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def rows_at(times_us, batch_id):
+    """Results at these times, a pair for each value of s_seq 1 and 0."""
+    columns = {
+        "r_seq": [7 for _ in times_us for _ in range(2)],
+        "r_x": [0 for _ in times_us for _ in range(2)],
+        "s_seq": [i for _ in times_us for i in (1, 0)],
+        "s_name": [None for _ in times_us for _ in range(2)],
+        "event_time": pa.array([time for time in times_us for _ in range(2)], TIMESTAMP),
+        "batch_id": [batch_id for _ in times_us for _ in range(2)],
+    }
+    return pa.table(columns, schema=MATCH_SCHEMA)
+
+
+def keys(table):
+    times = table.column("event_time").cast("int64").to_pylist()
+    return list(zip(times, table.column("r_seq").to_pylist(), table.column("s_seq").to_pylist(), strict=True))
+
+
+def commit_times(join, committer, batches):
+    """Commit [(times, punctuation), ...]."""
+    for batch_id, (times_us, punctuation_us) in enumerate(batches):
+        reports = join.write(batch_id, rows_at(times_us, batch_id)) if times_us else []
+        join.commit(committer, batch_id, reports, punctuation_us=punctuation_us)
+
+
+def test_complete_leaves_out_what_is_not(join, committer):
+    assert last_punctuation(join.root) is None
+    commit_times(join, committer, [([10, 20, 30], None)])
+    assert complete(join.root).num_rows == 0
+    assert complete(join.root).column_names == MATCH_SCHEMA.names
+    commit_times(join, join.committer(), [([10, 20, 30], None), ([40, 25], 30)])
+    assert last_punctuation(join.root) == 30
+    assert sorted({key[0] for key in keys(complete(join.root))}) == [10, 20, 25]
+
+
+def test_between_is_half_open_and_ordered(join, committer):
+    commit_times(join, committer, [([30, 10], 5), ([20, 11, 10], 25)])
+    found = between(join.root, 10, 20)
+    assert keys(found) == sorted([(10, 7, 0), (10, 7, 1)] * 2 + [(11, 7, 0), (11, 7, 1)])
+    assert keys(between(join.root, EPOCH + timedelta(microseconds=20), 25)) == [(20, 7, 0), (20, 7, 1)]
+    assert between(join.root, 10, 10).num_rows == 0
+
+
+def test_between_refuses_what_is_not_complete(join, committer):
+    commit_times(join, committer, [([10], 15)])
+    with pytest.raises(PunctuationError, match="complete before 15"):
+        between(join.root, 0, 16)
+    assert between(join.root, 0, 15).num_rows == 2
+
+
+@pytest.mark.parametrize("value", [datetime(2026, 1, 1), 1.5, "now", True, None])
+def test_points_in_time_are_checked(join, committer, value):
+    with pytest.raises(ArgumentError) as raised:
+        between(join.root, value, 10)
+    assert raised.value.name == "begin"
+
+
+def test_between_prunes_files_by_event_time(join, committer):
+    for batch_id in range(4):
+        join.commit(committer, batch_id)
+    dataset = DeltaTable(join.tables.matches).to_pyarrow_dataset()
+    condition = pa.dataset.field("event_time") >= pa.scalar(3 * STEP_US, pa.int64()).cast(TIMESTAMP)
+    assert len(list(dataset.get_fragments(filter=condition))) == 1
+
+
+def test_a_table_that_is_not_there(tmp_path):
+    with pytest.raises(TableError, match="there is no Delta table"):
+        complete(f"{tmp_path}/nothing")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_following_gives_the_same_rows_in_the_same_order_whatever_the_batching(join, seed):
+    chance = random.Random(seed)
+    times = [chance.randrange(1, 400) for _ in range(60)]
+    limit = 40  # a result is at most this much older than the newest of an earlier batch
+    times.sort(key=lambda time: time + chance.randrange(limit))
+    batches, punctuation, start = [], None, 0
+    while start < len(times):
+        stop = start + chance.randrange(0, 15)
+        remaining = times[stop:]
+        punctuation = min(remaining, default=1000)
+        batches.append((times[start:stop], punctuation))
+        start = stop
+    monotone = [(part, min(p for _, p in batches[i:])) for i, (part, _) in enumerate(batches)]
+    committer = join.committer()
+    follower = Follower(join.root)
+    pieces, last = [], None
+    for batch_id, (part, p) in enumerate(monotone):
+        join.commit(committer, batch_id, join.write(batch_id, rows_at(part, batch_id)) if part else [], punctuation_us=p)
+        if chance.random() < 0.3:
+            DeltaTable(join.tables.matches).optimize.compact()
+        if chance.random() < 0.5:
+            for punctuation_us, rows in follower.poll():
+                assert all(key[0] < punctuation_us for key in keys(rows))
+                assert last is None or punctuation_us >= last
+                last = punctuation_us
+                pieces += keys(rows)
+    for _, rows in follower.poll():
+        pieces += keys(rows)
+    assert pieces == sorted((time, 7, s_seq) for time in times for s_seq in (0, 1))
+    assert pieces == keys(between(join.root, 0, 1000))
+    assert list(follower.poll()) == []
+
+
+def test_following_without_order_gives_each_commit(join, committer):
+    for batch_id in range(3):
+        join.commit(committer, batch_id)
+    join.commit(committer, 3, [])
+    DeltaTable(join.tables.matches).optimize.compact()
+    found = list(follow(join.root, in_order=False))
+    assert [punctuation_us for punctuation_us, _ in found] == [STEP_US, 2 * STEP_US, 3 * STEP_US, 4 * STEP_US]
+    assert [rows.num_rows for _, rows in found] == [ROWS, ROWS, ROWS, 0]
+    assert found[1][1].cast(MATCH_SCHEMA).equals(match_rows(1))
+
+
+def test_following_from_a_later_version_loses_nothing(join, committer):
+    commit_times(join, committer, [([10, 30], 15), ([20, 50], 25), ([40], 45), ([60], 61)])
+    everything = [keys(rows) for _, rows in follow(join.root)]
+    for version in range(1, 5):
+        assert [keys(rows) for _, rows in follow(join.root, from_version=version)] == everything[version - 1 :]
+
+
+def test_rows_of_another_writer_are_not_overlooked(join, committer):
+    commit_times(join, committer, [([10], 15)])
+    write_deltalake(join.tables.matches, rows_at([20], 99), mode="append")
+    commit_times(join, committer, [([10], 15), ([30], 31)])
+    assert [key[0] for _, rows in follow(join.root) for key in keys(rows)] == [10, 10, 20, 20, 30, 30]
+
+
+def test_log_entries_and_files_that_are_gone_are_named(join, committer):
+    for batch_id in range(2):
+        join.commit(committer, batch_id)
+    DeltaTable(join.tables.matches).create_checkpoint()
+    path = DeltaTable(join.tables.matches).file_uris()[0].removeprefix("file://")
+    os.rename(path, f"{path}_away")
+    with pytest.raises(TableError, match="removed while it was being read"):
+        list(follow(join.root))
+    os.remove(f"{join.tables.matches}/_delta_log/{0:020d}.json")
+    with pytest.raises(TableError, match="no log entry of version 0"):
+        list(follow(join.root))
