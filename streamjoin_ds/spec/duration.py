@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from decimal import Decimal
+from fractions import Fraction
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["MAX_DURATION_US", "Duration", "duration_text", "duration_us"]
+__all__ = ["MAX_DURATION_US", "Duration", "duration_text", "duration_us", "signed_duration"]
 
 Duration = str | timedelta
 
@@ -34,13 +34,14 @@ _NAMES = {
     "day": "d",
     "week": "w",
 }
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
+_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)")
+_MAX_TEXT = 200
 
 # Far beyond any window, far below int64: ts +- window cannot overflow in the years 1..9999.
 MAX_DURATION_US = 10_000 * 366 * _UNITS_US["d"]
 
 
-def duration_us(value: Duration, name: str) -> int:
+def duration_us(value: object, name: str) -> int:
     """Microseconds of a duration.
 
     Parameters
@@ -62,28 +63,35 @@ def duration_us(value: Duration, name: str) -> int:
     """
     hint = "a number with a unit (us, ms, s, m, h, d, w), for example '15s', '1h 30m' or '15 minutes'"
     if isinstance(value, timedelta):
-        total = Decimal(value // timedelta(microseconds=1))
+        total = Fraction(value // timedelta(microseconds=1))
     elif isinstance(value, str):
         total = _parsed(value, name, hint)
     else:
         msg = f"{name} is not a duration but {type(value).__name__}"
         raise ArgumentError(msg, name=name, hint=hint)
-    if total != int(total) or not 0 <= total <= MAX_DURATION_US:
+    if total.denominator != 1 or not 0 <= total <= MAX_DURATION_US:
         msg = f"{name} must be whole microseconds between 0 and 10000 years"
         raise ArgumentError(msg, name=name, hint=hint)
     return int(total)
 
 
-def _parsed(text: str, name: str, hint: str) -> Decimal:
-    total, position = Decimal(0), 0
+def signed_duration(text: str, name: str) -> timedelta:
+    """A duration that may have one sign before it: ``"-5s"``. Errors as `duration_us`."""
+    stripped = text.strip()
+    size = timedelta(microseconds=duration_us(stripped[1:] if stripped[:1] in ("+", "-") else stripped, name))
+    return -size if stripped.startswith("-") else size
+
+
+def _parsed(text: str, name: str, hint: str) -> Fraction:
+    total, position = Fraction(0), 0
     stripped = text.strip()
     while position < len(stripped) or not stripped:
-        part = _PART.match(stripped, position)
+        part = _PART.match(stripped, position) if len(stripped) <= _MAX_TEXT else None
         unit = _unit(part.group(2)) if part else None
         if part is None or unit is None:
             msg = f"{name} is not a duration"
             raise ArgumentError(msg, name=name, hint=hint)
-        total += Decimal(part.group(1)) * _UNITS_US[unit]
+        total += Fraction(part.group(1)) * _UNITS_US[unit]
         position = part.end()
     return total
 
@@ -92,6 +100,8 @@ def _unit(word: str) -> str | None:
     if word in _UNITS_US:
         return word
     lower = word.lower()
+    if lower == "m":
+        return None  # "M" is a month elsewhere, and a month is no duration
     singular = lower[:-1] if len(lower) > 2 and lower.endswith("s") else lower
     return lower if lower in _UNITS_US else _NAMES.get(singular)
 

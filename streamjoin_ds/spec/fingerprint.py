@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import xxhash
 
@@ -13,17 +13,13 @@ __all__ = ["CONTRACT_VERSION", "fingerprint"]
 CONTRACT_VERSION = 1
 
 
-def fingerprint(join_facts: Mapping[str, object], schemas: Sequence[object]) -> str:
+def fingerprint(facts: Mapping[str, object]) -> str:
     """32 hexadecimal digits over everything that decides the rows of the result.
 
-    Where the tuples lie does not enter (a file may be moved; what was read of it is checked by digests), nor do layout,
-    batch size or the way of the exchange, which the contract says change nothing. A generator's parameters do.
+    Parameters
+    ----------
+    facts : mapping
+        Plain JSON values; `BoundJoin.fingerprint` says which. Their order counts in lists, not in mappings.
     """
-    facts = json.loads(json.dumps(join_facts, sort_keys=True))
-    for stream in facts["streams"]:
-        if not isinstance(stream["source"], dict):
-            stream["source"] = None
-        for name in ("schema", "format"):
-            del stream[name]
-    text = json.dumps([CONTRACT_VERSION, facts, schemas], sort_keys=True, separators=(",", ":"))
+    text = json.dumps([CONTRACT_VERSION, facts], sort_keys=True, separators=(",", ":"))
     return xxhash.xxh3_128_hexdigest(text.encode())

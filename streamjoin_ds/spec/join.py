@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
+from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration
 from streamjoin_ds.spec.parse import parse_predicates
 from streamjoin_ds.spec.predicate import Band, Bound, Column, NotEqual, Predicate
@@ -58,33 +61,41 @@ class Join:
         include_self_pairs: bool = False,
     ) -> None:
         streams = tuple(streams)
+        for stream in streams:
+            _check_stream(stream)
         names = [stream.name for stream in streams]
         if not 2 <= len(streams) <= MAX_STREAMS:
             msg = f"a join has 2 to {MAX_STREAMS} streams, not {len(streams)}"
             raise ArgumentError(msg, name="streams", hint="for a self-join list the input twice, under two names")
+        folded = [name.lower() for name in names]
         for name in names:
-            if names.count(name) > 1:
+            if folded.count(name.lower()) > 1:
                 msg = f"two streams are named '{name}'"
-                raise ArgumentError(msg, name=name, hint="give each stream its own name")
+                hint = "give each stream its own name; Delta does not tell upper from lower case in columns"
+                raise ArgumentError(msg, name=name, hint=hint)
         predicates = _predicates(on)
         for predicate in predicates:
             for column in (predicate.left, predicate.right):
                 if column.stream not in names:
                     msg = f"'{predicate}' names the stream '{column.stream}', which is not in the join"
-                    raise ArgumentError(msg, name=column.stream, hint=f"the streams are {', '.join(names)}")
+                    hint = names_hint(column.stream, names, "the streams are")
+                    raise ArgumentError(msg, name=column.stream, hint=hint)
         if not isinstance(window, TimeWindow):
             window = TimeWindow.of(window, names)
+        if len(window.windows_us) != len(streams):
+            msg = f"the window is for {len(window.windows_us)} streams, the join has {len(streams)}"
+            raise WindowError(msg, name="window", hint="give one duration for all streams, or one for each")
         set_field = object.__setattr__
         set_field(self, "streams", streams)
         set_field(self, "predicates", predicates)
         set_field(self, "window", window)
         set_field(self, "select", _selected(select, names))
-        set_field(self, "include_self_pairs", include_self_pairs)
+        set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
         if len(declared) == len(streams):
             from streamjoin_ds.spec.bound import bind  # the bound join is made of joins
 
-            bind(self, declared)  # type: ignore[arg-type]
+            bind(self, declared)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,22 +113,25 @@ class Join:
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, object]) -> Join:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Join:
         """The join that `to_facts` described."""
-        join = Join.__new__(cls)
-        Join.__init__(
-            join,
-            [Stream.from_facts(stream) for stream in facts["streams"]],  # type: ignore[attr-defined]
-            [_predicate_from(predicate) for predicate in facts["predicates"]],  # type: ignore[attr-defined]
-            TimeWindow(tuple(facts["window"]["windows_us"])),  # type: ignore[index]
-            facts["select"],  # type: ignore[arg-type]
-            include_self_pairs=bool(facts["include_self_pairs"]),
+        return cls(
+            [Stream.from_facts(stream) for stream in facts["streams"]],
+            [_predicate_from(predicate) for predicate in facts["predicates"]],
+            TimeWindow(tuple(facts["window"]["windows_us"])),
+            facts["select"],
+            include_self_pairs=facts["include_self_pairs"],
         )
-        return join
 
 
-def _predicates(on: str | Iterable[str] | Iterable[Predicate]) -> tuple[Predicate, ...]:
-    items: list[str | Predicate] = [on] if isinstance(on, (str, Band, NotEqual)) else list(on)
+def _check_stream(stream: object) -> None:
+    if not isinstance(stream, Stream):
+        msg = f"a join is made of Stream objects, not of {type(stream).__name__}"
+        raise ArgumentError(msg, name="streams", hint="Stream('e', 'eastbound.csv.gz', time='ts')")
+
+
+def _predicates(on: object) -> tuple[Predicate, ...]:
+    items = [on] if isinstance(on, (str, Band, NotEqual)) or not isinstance(on, Iterable) else list(on)
     predicates: list[Predicate] = []
     for item in items:
         if isinstance(item, str):
@@ -139,7 +153,7 @@ def _selected(select: Sequence[str] | None, names: list[str]) -> tuple[str, ...]
         column = Column.of(text)
         if column.stream not in names:
             msg = f"select names the stream '{column.stream}', which is not in the join"
-            raise ColumnError(msg, name=text, hint=f"the streams are {', '.join(names)}")
+            raise ColumnError(msg, name=text, hint=names_hint(column.stream, names, "the streams are"))
     return tuple(select)
 
 
@@ -147,12 +161,10 @@ def _bound_fact(bound: Bound) -> str:
     # Text keeps ints, decimals and floats apart and exact (repr of a float is its shortest exact form).
     if isinstance(bound, timedelta):
         return f"us:{bound // timedelta(microseconds=1)}"
-    return f"{'float' if isinstance(bound, float) else 'number'}:{bound!r}" if isinstance(bound, (int, float)) else f"number:{bound}"
+    return f"float:{bound!r}" if isinstance(bound, float) else f"number:{bound}"
 
 
 def _bound_from(text: str) -> Bound:
-    from decimal import Decimal
-
     kind, _, value = text.partition(":")
     if kind == "us":
         return timedelta(microseconds=int(value))
@@ -172,8 +184,8 @@ def _predicate_facts(predicate: Predicate) -> dict[str, object]:
     return {"kind": "not_equal", **sides}
 
 
-def _predicate_from(facts: Mapping[str, object]) -> Predicate:
-    left, right = Column(*facts["left"]), Column(*facts["right"])  # type: ignore[misc]
+def _predicate_from(facts: Mapping[str, Any]) -> Predicate:
+    left, right = Column(*facts["left"]), Column(*facts["right"])
     if facts["kind"] == "not_equal":
         return NotEqual(left, right)
     return Band(left, right, _bound_from(str(facts["lo"])), _bound_from(str(facts["hi"])))

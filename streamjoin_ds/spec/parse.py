@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
+from typing import Any, NoReturn
 
-import sqlglot
 from sqlglot import expressions as sql
+from sqlglot import tokens
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from streamjoin_ds.errors import ArgumentError, PredicateSyntaxError
-from streamjoin_ds.spec.duration import duration_us
-from streamjoin_ds.spec.predicate import Band, Bound, Column, NotEqual, Predicate
+from streamjoin_ds.spec.duration import signed_duration
+from streamjoin_ds.spec.predicate import Band, Bound, Column, NotEqual, Predicate, negated
 
 __all__ = ["UNDERSTOOD", "parse_predicates"]
 
@@ -20,6 +22,19 @@ UNDERSTOOD = (
     "abs(l.a - r.b) <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b, l.a <> r.b, "
     "joined by AND; quote a column that holds a dot: u.`PM2.5`"
 )
+
+_MAX_TEXT = 10_000
+_SHOWN = 200
+
+_Node = Any  # sqlglot renamed its expression classes between versions
+
+
+class _StreamJoinPredicates(Dialect):
+    """Standard SQL with both ways of quoting a name."""
+
+    class Tokenizer(tokens.Tokenizer):
+        IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+        QUOTES = ["'"]  # noqa: RUF012
 
 
 def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
@@ -35,23 +50,37 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
     """
     predicates: list[Predicate] = []
     for text in [texts] if isinstance(texts, str) else texts:
-        dialect = "spark" if "`" in text else None  # back-ticks are Spark's quotes, double quotes standard SQL's
-        try:
-            tree = sqlglot.parse_one(text, dialect=dialect)
-        except SqlglotError:
-            raise _refused("it is not an SQL expression", text) from None
-        predicates.extend(_predicate(node, text) for node in _conjuncts(tree))
+        predicates.extend(_predicate(node, text) for node in _conjuncts(_tree(text)))
     return tuple(predicates)
 
 
-def _conjuncts(node: sql.Expression) -> list[sql.Expression]:
-    node = node.unnest()
-    if isinstance(node, sql.And):
-        return [*_conjuncts(node.this), *_conjuncts(node.expression)]
-    return [node]
+def _tree(text: str) -> _Node:
+    if len(text) > _MAX_TEXT:
+        _refuse(f"it is longer than {_MAX_TEXT} characters", text)
+    try:
+        # One condition and nothing after it: `parse_one` would drop what follows a semicolon.
+        trees = _StreamJoinPredicates().parse_into(sql.Condition, text)
+    except (SqlglotError, RecursionError):
+        _refuse("it is not an SQL condition", text)
+    if len(trees) != 1 or trees[0] is None:
+        _refuse("it is not one SQL condition", text)
+    if any(node.comments for node in trees[0].walk()):
+        _refuse("it holds a comment", text)
+    return trees[0]
 
 
-def _predicate(node: sql.Expression, text: str) -> Predicate:
+def _conjuncts(node: _Node) -> list[_Node]:
+    found, open_nodes = [], [node]
+    while open_nodes:
+        node = open_nodes.pop().unnest()
+        if isinstance(node, sql.And):
+            open_nodes += [node.expression, node.this]
+        else:
+            found.append(node)
+    return found
+
+
+def _predicate(node: _Node, text: str) -> Predicate:
     if isinstance(node, sql.Not) and isinstance(node.this.unnest(), sql.EQ):
         inner = node.this.unnest()
         return NotEqual(_column(inner.this, text), _column(inner.expression, text))
@@ -66,20 +95,22 @@ def _predicate(node: sql.Expression, text: str) -> Predicate:
     if isinstance(node, sql.Between):
         return _between(node, text)
     if isinstance(node, (sql.LT, sql.GT)):
-        raise _refused("both ends of a band are included: write <= instead of <", text)
-    raise _refused(f"'{node.sql()}' is not understood", text)
+        _refuse("both ends of a band are included: write <= instead of <", text)
+    _refuse("a condition in it is none of the forms that are", text)
 
 
-def _absolute(absolute: sql.Expression, width: sql.Expression, text: str) -> Band:
+def _absolute(absolute: _Node, width: _Node, text: str) -> Band:
     absolute = absolute.unnest()
     if not isinstance(absolute, sql.Abs) or not isinstance(absolute.this.unnest(), sql.Sub):
-        raise _refused("a comparison must be of abs(l.a - r.b)", text)
+        _refuse("a comparison must be of abs(l.a - r.b)", text)
     difference = absolute.this.unnest()
     eps = _bound(width, text)
-    return Band(_column(difference.this, text), _column(difference.expression, text), -eps, eps)
+    return Band(_column(difference.this, text), _column(difference.expression, text), negated(eps), eps)
 
 
-def _between(node: sql.Between, text: str) -> Band:
+def _between(node: _Node, text: str) -> Band:
+    if node.args.get("symmetric"):
+        _refuse("BETWEEN takes its ends in their order, without SYMMETRIC", text)
     subject = node.this.unnest()
     low, high = node.args["low"].unnest(), node.args["high"].unnest()
     if isinstance(subject, sql.Sub):
@@ -88,39 +119,53 @@ def _between(node: sql.Between, text: str) -> Band:
     left = _column(subject, text)
     (low_column, lo), (high_column, hi) = _shifted(low, text), _shifted(high, text)
     if low_column != high_column:
-        raise _refused("both ends of BETWEEN must be shifts of one column", text)
+        _refuse("both ends of BETWEEN must be shifts of one column", text)
     return Band(left, low_column, lo, hi)
 
 
-def _shifted(node: sql.Expression, text: str) -> tuple[Column, Bound]:
-    """``r.b``, ``r.b - c`` or ``r.b + c`` as the column and the signed shift."""
+def _shifted(node: _Node, text: str) -> tuple[Column, Bound]:
+    """``r.b``, ``r.b - c``, ``r.b + c`` or ``c + r.b`` as the column and the signed shift."""
     if isinstance(node, sql.Sub):
-        return _column(node.this, text), -_bound(node.expression, text)
+        return _column(node.this, text), negated(_bound(node.expression, text))
     if isinstance(node, sql.Add):
-        return _column(node.this, text), _bound(node.expression, text)
+        column, shift = node.this, node.expression
+        if not isinstance(column.unnest(), sql.Column):
+            column, shift = shift, column
+        return _column(column, text), _bound(shift, text)
     return _column(node, text), 0
 
 
-def _column(node: sql.Expression, text: str) -> Column:
+def _column(node: _Node, text: str) -> Column:
     node = node.unnest()
-    if not isinstance(node, sql.Column) or not node.table or node.args.get("db") is not None:
-        raise _refused(f"'{node.sql()}' is not stream.column", text)
+    plain = isinstance(node, sql.Column) and isinstance(node.this, sql.Identifier)
+    if not plain or not node.table or not node.name or node.args.get("db") is not None:
+        _refuse("a side of a comparison is not stream.column", text)
     return Column(node.table, node.name)
 
 
-def _bound(node: sql.Expression, text: str) -> Bound:
+def _bound(node: _Node, text: str) -> Bound:
     node = node.unnest()
     if isinstance(node, sql.Neg):
-        return -_bound(node.this, text)
-    if isinstance(node, sql.Interval) and node.this is not None:
-        unit = node.args.get("unit")
-        try:
-            return timedelta(microseconds=duration_us(f"{node.this.name} {unit.name if unit else ''}", "an interval"))
-        except ArgumentError:
-            raise _refused(f"'{node.sql()}' is not an interval", text) from None
+        return negated(_bound(node.this, text))
+    if isinstance(node, sql.Interval):
+        return _interval(node, text)
+    if isinstance(node, sql.Add):  # INTERVAL 1 HOUR 30 MINUTES
+        parts = (_bound(node.this, text), _bound(node.expression, text))
+        if isinstance(parts[0], timedelta) and isinstance(parts[1], timedelta):
+            return parts[0] + parts[1]
     if isinstance(node, sql.Literal) and not node.is_string:
         return _number(node.name, text)
-    raise _refused(f"'{node.sql()}' is not a number", text)
+    _refuse("a bound in it is neither a number nor an INTERVAL", text)
+
+
+def _interval(node: _Node, text: str) -> timedelta:
+    unit = node.args.get("unit")
+    if not isinstance(node.this, sql.Literal) or not (unit is None or isinstance(unit, sql.Var)):
+        _refuse("an INTERVAL in it is not a number and its unit", text)
+    try:
+        return signed_duration(f"{node.this.name} {unit.name if unit else ''}", "an interval")
+    except ArgumentError:
+        _refuse("an INTERVAL in it is not a number and its unit", text)
 
 
 def _number(literal: str, text: str) -> int | Decimal:
@@ -128,9 +173,12 @@ def _number(literal: str, text: str) -> int | Decimal:
     try:
         value = Decimal(literal)
     except InvalidOperation:
-        raise _refused(f"'{literal}' is not a number", text) from None
-    return int(value) if value == value.to_integral_value() and abs(value) < 1 << 80 else value
+        _refuse("a bound in it is not a number", text)
+    small = -(1 << 80) < value < 1 << 80
+    return int(value) if small and value == value.to_integral_value() else value
 
 
-def _refused(why: str, text: str) -> PredicateSyntaxError:
-    return PredicateSyntaxError(f"cannot read the predicate '{text}': {why}", name=text, hint=f"understood: {UNDERSTOOD}")
+def _refuse(why: str, text: str) -> NoReturn:
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    msg = f"cannot read the predicate '{shown}': {why}"
+    raise PredicateSyntaxError(msg, name=shown, hint=f"understood: {UNDERSTOOD}") from None

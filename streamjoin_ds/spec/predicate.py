@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, PredicateError
-from streamjoin_ds.spec.duration import duration_us
+from streamjoin_ds.spec.duration import duration_text, signed_duration
 
 __all__ = ["Band", "Bound", "Column", "NotEqual", "Predicate", "band", "equal", "not_equal", "stream_name"]
 
 Bound = int | float | Decimal | timedelta
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Of float64; what is beyond takes no part in any comparison, but its digits could fill the memory.
+_MAX_BITS, _MAX_EXPONENT = 1024, 400
 
 
 def stream_name(text: str) -> str:
@@ -35,17 +39,20 @@ class Column:
 
     @classmethod
     def of(cls, text: str | Column) -> Column:
-        """Split ``stream.column`` at its first dot."""
+        """Split ``stream.column`` at its first dot; quotes around the column (`` ` `` or ``"``) are taken off."""
         if isinstance(text, Column):
             return text
-        stream, dot, name = text.partition(".")
-        if not dot or not name:
-            msg = f"'{text}' does not name a stream's column"
-            raise ArgumentError(msg, name=text, hint="write stream.column, for example 'e.latitude'")
-        return cls(stream_name(stream), name.strip("`\""))
+        stream, _, name = text.partition(".") if isinstance(text, str) else ("", "", "")
+        if len(name) >= 2 and name[0] == name[-1] and name[0] in '`"':
+            name = name[1:-1].replace(name[0] * 2, name[0])
+        if not name:
+            msg = f"'{str(text)[:64]}' does not name a stream's column"
+            raise ArgumentError(msg, name=str(text)[:64], hint="write stream.column, for example 'e.latitude'")
+        return cls(stream_name(stream), name)
 
     def __str__(self) -> str:
-        return f"{self.stream}.{self.name}"
+        name = self.name if _NAME.fullmatch(self.name) else f"`{self.name.replace('`', '``')}`"
+        return f"{self.stream}.{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +74,16 @@ class Band:
 
     def __post_init__(self) -> None:
         _two_streams(self.left, self.right)
-        for bound in (self.lo, self.hi):
-            if isinstance(bound, bool) or not isinstance(bound, (int, float, Decimal, timedelta)):
-                msg = f"the bounds of the band on {self.left} must be numbers or durations"
-                raise PredicateError(msg, name=str(self.left), hint="for example band('e.x', 'w.x', 10)")
-            if not isinstance(bound, timedelta) and not math.isfinite(bound):
-                msg = f"the bounds of the band on {self.left} must be finite"
-                raise PredicateError(msg, name=str(self.left), hint="give both ends as finite numbers")
-        if isinstance(self.lo, timedelta) != isinstance(self.hi, timedelta):
+        lo, hi = _plain(self.lo, self.left), _plain(self.hi, self.left)
+        if isinstance(lo, timedelta) or isinstance(hi, timedelta):
+            lo, hi = lo or timedelta(0), hi or timedelta(0)  # zero needs no unit
+        if isinstance(lo, timedelta) != isinstance(hi, timedelta):
             msg = f"one bound of the band on {self.left} is a duration, the other is not"
             raise PredicateError(msg, name=str(self.left), hint="give both as durations or both as numbers")
-        if self.lo > self.hi:  # type: ignore[operator]
+        # Plain Python numbers: NumPy's would not survive being written down (``repr``) and read again.
+        object.__setattr__(self, "lo", lo)
+        object.__setattr__(self, "hi", hi)
+        if self.lo > self.hi:  # type: ignore[operator]  # both durations or both numbers, as of the check above
             msg = f"the band on {self.left} and {self.right} is empty: its lower end is above its upper end"
             raise PredicateError(msg, name=str(self.left), hint="lo <= hi; a width is not negative")
 
@@ -89,9 +95,9 @@ class Band:
     def __str__(self) -> str:
         if self.is_equality:
             return f"{self.left} = {self.right}"
-        if self.lo == -self.hi:
-            return f"abs({self.left} - {self.right}) <= {self.hi}"
-        return f"{self.left} - {self.right} BETWEEN {self.lo} AND {self.hi}"
+        if self.lo == negated(self.hi):
+            return f"abs({self.left} - {self.right}) <= {_text(self.hi)}"
+        return f"{self.left} - {self.right} BETWEEN {_text(self.lo)} AND {_text(self.hi)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +145,8 @@ def band(
         msg = f"the band on {left} needs either eps or both lo and hi"
         raise PredicateError(msg, name=str(left), hint="band(l, r, 10) or band(l, r, lo=-5, hi=10)")
     if eps is not None:
-        width = _bound(eps, left)
-        return Band(left, right, -width, width)
+        width = _plain(_bound(eps, left), left)
+        return Band(left, right, negated(width), width)
     if lo is None or hi is None:
         msg = f"the band on {left} has only one end"
         raise PredicateError(msg, name=str(left), hint="give both lo and hi; both are included")
@@ -157,9 +163,41 @@ def not_equal(left: str | Column, right: str | Column) -> NotEqual:
     return NotEqual(Column.of(left), Column.of(right))
 
 
+def negated(bound: Bound) -> Bound:
+    """``-bound``, exactly: a Decimal's minus sign would round it to the context's digits."""
+    return bound.copy_negate() if isinstance(bound, Decimal) else -bound
+
+
 def _bound(value: Bound | str, column: Column) -> Bound:
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    sign = -1 if text.startswith("-") else 1
-    return sign * timedelta(microseconds=duration_us(text.lstrip("+-"), f"the band on {column}"))
+    return signed_duration(value, f"the band on {column}") if isinstance(value, str) else value
+
+
+def _plain(bound: Any, column: Column) -> Bound:
+    """A bound as int, float, Decimal or timedelta; finite, and of a size that any column could need."""
+    if isinstance(bound, timedelta):
+        return timedelta(microseconds=bound // timedelta(microseconds=1))
+    plain: int | float | Decimal
+    if isinstance(bound, Decimal):
+        plain = bound
+    elif isinstance(bound, numbers.Real) and not isinstance(bound, bool):
+        plain = int(bound) if isinstance(bound, numbers.Integral) else float(bound)
+    else:
+        msg = f"the bounds of the band on {column} must be numbers or durations"
+        raise PredicateError(msg, name=str(column), hint="for example band('e.x', 'w.x', 10)")
+    if isinstance(plain, int):
+        usable = plain.bit_length() <= _MAX_BITS
+    elif isinstance(plain, float):
+        usable = math.isfinite(plain)
+    else:
+        usable = plain.is_finite() and (not plain or abs(plain.adjusted()) <= _MAX_EXPONENT)
+    if not usable:
+        msg = f"the bounds of the band on {column} must be finite"
+        raise PredicateError(msg, name=str(column), hint="give both ends as finite numbers that a float64 could hold")
+    return plain
+
+
+def _text(bound: Bound) -> str:
+    if not isinstance(bound, timedelta):
+        return str(bound)
+    sign = "-" if bound < timedelta(0) else ""
+    return f"{sign}INTERVAL '{duration_text(abs(bound) // timedelta(microseconds=1))}'"

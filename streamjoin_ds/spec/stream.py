@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.predicate import stream_name
 
@@ -28,6 +32,7 @@ class Generator:
     parameters: Mapping[str, int | float | str] = field(default_factory=dict)
 
     def to_facts(self) -> dict[str, object]:
+        """The generator as plain JSON values."""
         return {"generator": self.name, "parameters": dict(sorted(self.parameters.items()))}
 
 
@@ -64,8 +69,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         stream_name(self.name)
-        if self.source is not None and not isinstance(self.source, (str, Generator)):
-            object.__setattr__(self, "source", _path_text(self.source, self.name))
+        object.__setattr__(self, "source", _source(self.source, self.name))
         if not isinstance(self.time, str) or not self.time:
             msg = f"stream {self.name} does not say which column is its event time"
             raise ArgumentError(msg, name=self.name, hint="time='ts'")
@@ -76,7 +80,7 @@ class Stream:
                 raise ArgumentError(msg, name=what, hint=f"one of {', '.join(valid)}")
         if self.schema is not None:
             object.__setattr__(self, "schema", _schema(self.schema, self.name))
-            check_time_column(self.schema, self)  # type: ignore[arg-type]
+            check_time_column(self.schema, self)
 
     @property
     def delay_us(self) -> int:
@@ -86,7 +90,6 @@ class Stream:
     def to_facts(self) -> dict[str, object]:
         """The stream as plain JSON values; `Stream.from_facts` is the way back."""
         source = self.source.to_facts() if isinstance(self.source, Generator) else self.source
-        schema = self.schema
         return {
             "name": self.name,
             "source": source,
@@ -94,23 +97,23 @@ class Stream:
             "delay_us": self.delay_us,
             "format": self.format,
             "time_unit": self.time_unit,
-            "schema": None if schema is None else {f.name: str(f.type) for f in schema},  # type: ignore[union-attr]
+            "schema": None if self.schema is None else schema_text(self.schema),
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, object]) -> Stream:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Stream:
         """The stream that `to_facts` described."""
         source = facts["source"]
         if isinstance(source, Mapping):
-            source = Generator(source["generator"], source["parameters"])
+            source = Generator(str(source["generator"]), dict(source["parameters"]))
         return cls(
-            name=str(facts["name"]),
-            source=source,  # type: ignore[arg-type]
-            time=str(facts["time"]),
+            name=facts["name"],
+            source=source,
+            time=facts["time"],
             delay=f"{facts['delay_us']}us",
-            schema=facts["schema"],  # type: ignore[arg-type]
-            format=str(facts["format"]),
-            time_unit=str(facts["time_unit"]),
+            schema=None if facts["schema"] is None else schema_from_text(facts["schema"]),
+            format=facts["format"],
+            time_unit=facts["time_unit"],
         )
 
 
@@ -118,41 +121,63 @@ def check_time_column(schema: pa.Schema, stream: Stream) -> None:
     """Refuse a schema whose time column is missing or cannot be an event time."""
     if stream.time not in schema.names:
         msg = f"stream {stream.name} has no column '{stream.time}'"
-        raise ColumnError(msg, name=stream.time, hint=f"its columns are {', '.join(schema.names)}")
+        hint = names_hint(stream.time, schema.names, "its columns are")
+        raise ColumnError(msg, name=stream.time, hint=hint)
+    if schema.names.count(stream.time) > 1:
+        msg = f"stream {stream.name} has more than one column '{stream.time}'"
+        raise ColumnError(msg, name=stream.time, hint="rename one of them in the input")
     kind = schema.field(stream.time).type
     if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)):
         msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: its type is {kind}"
         raise ColumnError(msg, name=stream.time, hint="a timestamp, a date, or an integer with time_unit")
 
 
-def _path_text(source: object, name: str) -> str:
-    try:
-        return source.__fspath__()  # type: ignore[attr-defined,no-any-return]
-    except AttributeError:
+def schema_text(schema: pa.Schema) -> str:
+    """A schema as text that JSON can hold: types' names cannot say lists, structs and nullability."""
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    """The schema that `schema_text` wrote."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def _source(source: object, name: str) -> str | Generator | None:
+    if source is None or isinstance(source, (str, Generator)):
+        return source
+    path = os.fspath(source) if isinstance(source, os.PathLike) else None
+    if not isinstance(path, str):
         msg = f"the source of stream {name} is neither a path nor a generator"
-        raise ArgumentError(msg, name=name, hint="a file or directory, or Generator(...)") from None
+        raise ArgumentError(msg, name=name, hint="a file or directory, or Generator(...)")
+    return path
 
 
-def _schema(schema: pa.Schema | Mapping[str, str], name: str) -> pa.Schema:
+def _schema(schema: object, name: str) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
-    fields = []
-    for column, text in schema.items():
-        try:
-            fields.append(pa.field(column, arrow_type(text)))
-        except (ValueError, KeyError):
-            msg = f"column '{column}' of stream {name} is given a type that is not known"
-            raise ColumnError(msg, name=column, hint="an Arrow type: int64, double, string, timestamp[us, tz=UTC]") from None
-    return pa.schema(fields)
+    if not isinstance(schema, Mapping):
+        msg = f"the schema of stream {name} is not one"
+        raise ArgumentError(msg, name=name, hint="a pyarrow.Schema, or a mapping of column to Arrow type name")
+    return pa.schema([_field(column, kind, name) for column, kind in schema.items()])
+
+
+def _field(column: object, kind: object, name: str) -> pa.Field:
+    try:
+        return pa.field(column, arrow_type(kind) if isinstance(kind, str) else kind)
+    except (ValueError, KeyError, TypeError):
+        msg = f"column '{column}' of stream {name} is given a type that is not known"
+        hint = "an Arrow type: int64, double, string, timestamp[us, tz=UTC]; or pass a pyarrow.Schema"
+        raise ColumnError(msg, name=str(column), hint=hint) from None
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type that `str(type)` printed; timestamps and decimals included."""
+    """The Arrow type that ``str(type)`` printed; timestamps and decimals included, nested types not."""
     text = text.strip()
     if text.startswith("timestamp[") and text.endswith("]"):
         unit, _, zone = text[len("timestamp[") : -1].partition(",")
-        return pa.timestamp(unit.strip(), tz=zone.replace("tz=", "").strip() or None)
-    if text.startswith("decimal128(") and text.endswith(")"):
-        precision, scale = (int(part) for part in text[len("decimal128(") : -1].split(","))
+        return pa.timestamp(unit.strip(), tz=zone.strip().removeprefix("tz=").strip() or None)
+    prefix, _, digits = text.partition("(")
+    if prefix in ("decimal", "decimal128") and digits.endswith(")"):
+        precision, scale = (int(part) for part in digits[:-1].split(","))
         return pa.decimal128(precision, scale)
     return pa.type_for_alias({"timestamp": "timestamp[us]", "float": "float32"}.get(text, text))

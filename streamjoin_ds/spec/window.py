@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streamjoin_ds.errors import WindowError
-from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
+from streamjoin_ds.spec.duration import MAX_DURATION_US, Duration, duration_text, duration_us
 
 __all__ = ["TimeWindow", "Window"]
 
@@ -38,19 +38,28 @@ class TimeWindow:
     Parameters
     ----------
     windows_us : tuple of int
-        One a stream, in the order of the join's streams; >= 0.
+        One a stream, in the order of the join's streams; >= 0, at most ten thousand years.
     """
 
     windows_us: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        for window_us in self.windows_us:
+            if type(window_us) is not int or not 0 <= window_us <= MAX_DURATION_US:
+                msg = "a window is not a number of microseconds between 0 and 10000 years"
+                raise WindowError(msg, name="window", hint="for example TimeWindow.of('15s', ['e', 'w'])")
+
     @property
     def kind(self) -> str:
+        """``"time"``."""
         return "time"
 
     def extent(self, stream: int) -> int:
+        """``W`` of the stream with this number, in microseconds."""
         return self.windows_us[stream]
 
     def to_facts(self) -> dict[str, object]:
+        """The window as plain JSON values."""
         return {"kind": self.kind, "windows_us": list(self.windows_us)}
 
     @classmethod

@@ -1,0 +1,88 @@
+"""Columns of a stream: finding one by name, and the type it has inside the house and in the table."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ColumnError
+
+__all__ = ["SEQ", "TIMESTAMP", "TS", "check_result_name", "names_hint", "result_type", "schema_facts"]
+
+# Names of the two columns that every tuple has inside; no user column may take them.
+TS = "_ts"  # event time, int64 microseconds UTC
+SEQ = "_seq"  # number within its stream, int64
+
+# How an event time is seen outside.
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+_MOST_NAMES = 20
+_REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # by Delta, without column mapping
+
+
+def names_hint(name: str, valid: Sequence[str], what: str) -> str:
+    """What may have been meant by a name that is not there, then what there is (``what``: "its columns are")."""
+    same = [other for other in valid if other.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, valid, 3)
+    known = ", ".join(valid[:_MOST_NAMES]) + (
+        f" and {len(valid) - _MOST_NAMES} more" if len(valid) > _MOST_NAMES else ""
+    )
+    listed = f"{what} {known}" if valid else f"{what} none"
+    if not near:
+        return listed
+    meant = " or ".join(f"'{other}'" for other in near)
+    return f"did you mean {meant}{', as names are case-sensitive' if same else ''}? {listed}"
+
+
+def check_result_name(name: str, source: str) -> None:
+    """Refuse a name that a column of a Delta table cannot have."""
+    if not name or set(name) & _REFUSED_CHARACTERS:
+        msg = f"the result column '{name}' of {source} holds a character that a Delta table's column cannot have"
+        raise ColumnError(msg, name=name, hint="leave it out with select, or rename the column")
+
+
+def result_type(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type a column has inside the house and in the table: Delta's types, timestamps in microseconds UTC.
+
+    Unsigned integers widen, float16 becomes float32, narrow decimals become decimal128, large, fixed-size and
+    dictionary-encoded values become plain ones, timestamps without a zone are UTC.
+
+    Raises
+    ------
+    ColumnError
+        Types that Delta has not: uint64, time of day, durations, unions, decimals of more than 38 digits.
+    """
+    types = pa.types
+    if types.is_dictionary(kind):
+        return result_type(kind.value_type, name)
+    widened = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.float16(): pa.float32()}
+    if kind in widened:
+        return widened[kind]
+    if types.is_timestamp(kind):
+        return TIMESTAMP
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_large_string(kind) or types.is_string_view(kind) or types.is_null(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_decimal(kind) and kind.bit_width <= 128 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    plain = types.is_signed_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    if plain or types.is_string(kind) or types.is_binary(kind):
+        return kind
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(result_type(kind.value_type, name))
+    if types.is_struct(kind) and kind.num_fields:
+        for field in kind:
+            check_result_name(field.name, name)
+        return pa.struct([pa.field(field.name, result_type(field.type, name), field.nullable) for field in kind])
+    msg = f"column '{name}' has the type {kind}, which a Delta table cannot hold"
+    raise ColumnError(msg, name=name, hint="leave it out with select, or cast it first")
+
+
+def schema_facts(schema: pa.Schema) -> list[list[str]]:
+    """A schema as names and type names: what of it can change a result."""
+    return [[field.name, str(field.type)] for field in schema]

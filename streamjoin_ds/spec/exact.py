@@ -1,0 +1,131 @@
+"""Bounds made exact for the type of the columns they compare."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import NoReturn
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import PredicateError
+from streamjoin_ds.spec.predicate import Band, Bound, NotEqual
+
+__all__ = ["check_unequal", "exact_bounds"]
+
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
+# Digits of a decimal that always fit a 64-bit integer, and a difference of two of which does too.
+_MOST_DIGITS = 18
+
+
+def exact_bounds(
+    left: pa.DataType, right: pa.DataType, lo: Bound, hi: Bound, predicate: Band
+) -> tuple[str, int | float, int | float]:
+    """Kind of the keys ("float", "int" or "hash") and the bounds in their unit.
+
+    Parameters
+    ----------
+    left, right : pyarrow.DataType
+        Of the columns inside the house (`result_type`).
+    lo, hi : int, float, Decimal or timedelta
+        ``lo <= left - right <= hi``.
+    predicate : Band
+        As it was written, to name it in errors.
+
+    Raises
+    ------
+    PredicateError
+        The types cannot be compared, or the bounds mean nothing for them or hold for no value.
+    """
+    types = pa.types
+    both = (left, right)
+    if any(map(types.is_floating, both)) and all(types.is_floating(t) or types.is_integer(t) for t in both):
+        return ("float", *_floats(lo, hi, predicate))
+    if all(map(types.is_integer, both)):
+        return ("int", *_integers(_number(lo, predicate), _number(hi, predicate), predicate))
+    if all(map(types.is_timestamp, both)):
+        return ("int", *_integers(_time(lo, _MICROSECOND, predicate), _time(hi, _MICROSECOND, predicate), predicate))
+    if all(map(types.is_date, both)):
+        return ("int", *_integers(_time(lo, _DAY, predicate), _time(hi, _DAY, predicate), predicate))
+    if all(map(types.is_decimal, both)):
+        if left.scale != right.scale or max(left.precision, right.precision) > _MOST_DIGITS:
+            why = f"compares decimals of different scales, or of more than {_MOST_DIGITS} digits"
+            _refuse(predicate, why, f"cast both to one decimal(p<={_MOST_DIGITS}, s)")
+        unit = 10**left.scale
+        return ("int", *_integers(_number(lo, predicate) * unit, _number(hi, predicate) * unit, predicate))
+    if predicate.is_equality and all(map(types.is_boolean, both)):
+        return "int", 0, 0
+    if predicate.is_equality and (all(map(types.is_string, both)) or all(map(types.is_binary, both))):
+        return "hash", 0, 0
+    if left != right or predicate.is_equality:
+        _refuse(predicate, f"compares {left} with {right}", "compare columns of one type; cast one of them first")
+    why = f"needs a difference, which {left} values do not have"
+    _refuse(predicate, why, "bands are for numbers, dates and timestamps; strings and booleans can only be equal")
+
+
+def check_unequal(left: pa.DataType, right: pa.DataType, predicate: NotEqual) -> None:
+    """Refuse ``<>`` between types whose values cannot be compared."""
+    types = pa.types
+    both = (left, right)
+    numbers = all(types.is_integer(t) or types.is_floating(t) for t in both)
+    decimals = all(map(types.is_decimal, both)) and left.scale == right.scale
+    if any(map(types.is_nested, both)) or not (left == right or numbers or decimals):
+        _refuse(
+            predicate, f"compares {left} with {right}", "compare columns of one type: numbers, text, times, booleans"
+        )
+
+
+def _refuse(predicate: Band | NotEqual, why: str, hint: str) -> NoReturn:
+    msg = f"'{predicate}' {why}"
+    raise PredicateError(msg, name=str(predicate.left), hint=hint)
+
+
+def _floats(lo: Bound, hi: Bound, predicate: Band) -> tuple[float, float]:
+    ends = []
+    for bound in (lo, hi):
+        if isinstance(bound, timedelta):
+            _refuse(predicate, "compares numbers with a duration", "give the bound as a number")
+        try:
+            end = float(bound)
+        except OverflowError:
+            end = math.inf
+        if math.isinf(end):
+            _refuse(predicate, "has a bound that no float64 can hold", "bounds below 1.8e308")
+        ends.append(end + 0.0)  # -0.0 and 0.0 are one bound
+    return ends[0], ends[1]
+
+
+def _integers(lo: Fraction, hi: Fraction, predicate: Band) -> tuple[int, int]:
+    """The integers inside the band; refused where an end is not an int64."""
+    low, high = math.ceil(lo), math.floor(hi)
+    if low > high:
+        _refuse(
+            predicate,
+            "holds for no whole number",
+            "the columns hold whole numbers of their unit: widen the band to include one",
+        )
+    if low < _INT64_MIN or high > _INT64_MAX:
+        _refuse(
+            predicate, "has bounds outside the 64-bit integers", "bounds within -2^63 and 2^63 - 1 of the column's unit"
+        )
+    return low, high
+
+
+def _number(bound: Bound, predicate: Band) -> Fraction:
+    """The number that was written: 0.3 is three tenths here, not the float64 next to it."""
+    if isinstance(bound, timedelta):
+        _refuse(predicate, "compares numbers with a duration", "give the bound as a number")
+    return Fraction(Decimal(repr(bound)) if isinstance(bound, float) else bound)
+
+
+def _time(bound: Bound, unit: timedelta, predicate: Band) -> Fraction:
+    if isinstance(bound, timedelta):
+        return Fraction(bound // _MICROSECOND, unit // _MICROSECOND)
+    if bound:
+        _refuse(
+            predicate, "compares times with a bound that has no unit", "write INTERVAL 5 SECONDS, or band(l, r, '5s')"
+        )
+    return Fraction(0)
