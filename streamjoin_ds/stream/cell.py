@@ -9,6 +9,7 @@ nothing outside the state and the returned rows is believed.
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -96,6 +97,7 @@ class Cell:
 
     def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
         """Join the batch's rows of the exchange; gives the files written, the cell's facts, and its next state."""
+        began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
         accepted, late = self._judged(parts)
         self._set_aside(late, asides)
@@ -122,7 +124,8 @@ class Cell:
             windows,
         )
         blob = self.state.encode()
-        return self.reports, self._facts(matches, before, len(blob)), blob
+        duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
+        return self.reports, self._facts(matches, before, len(blob)) | {"duration_ms": duration_ms}, blob
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[tuple[int, pa.Table]]]]:
         """The tuples by stream and part, and what the source set aside by kind."""
@@ -218,9 +221,10 @@ class Cell:
         return pa.table([columns[name] for name in schema.names], schema=schema)
 
     def _count_nulls(self, before: dict[str, Any]) -> None:
-        for stream, (now, then) in enumerate(zip(self.engine.counters["null_keys"], before["null_keys"], strict=True)):
+        now = self.engine.counters["null_keys"]
+        for stream, name in enumerate(self.bound.names):
             if self.plan.layout.is_home(self.number, stream):
-                self.ledger[stream]["null_keys"] = now - then
+                self.ledger[stream]["null_keys"] = now[name] - before["null_keys"][name]
 
     def _facts(self, matches: int, before: dict[str, Any], state_bytes: int) -> dict[str, object]:
         counters = self.engine.counters

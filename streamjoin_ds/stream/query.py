@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, Layout, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.schema import infer_schema
+from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
@@ -144,7 +144,7 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFr
     spark.dataSource.register(SensorsDataSource)
     reader = spark.readStream.format("sensors").option("plan", plan.to_json())
     if options.max_rows_per_batch is not None:
-        reader = reader.option("maxRowsPerBatch", str(options.max_rows_per_batch))
+        reader = reader.option("max_rows_per_batch", str(options.max_rows_per_batch))
     for name, value in options.source_options:
         reader = reader.option(name, value)
     frame = reader.load()
