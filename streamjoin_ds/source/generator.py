@@ -1,0 +1,198 @@
+"""Generated streams: tuples that are a function of parameters and row number alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.band_rows import Band1dRows, Band2dRows
+from streamjoin_ds.source.feed import Frontier
+from streamjoin_ds.source.position import RowPosition
+from streamjoin_ds.source.records import Chunk, tuple_schema
+from streamjoin_ds.source.sensor_rows import SensorRows
+from streamjoin_ds.source.synthetic import BLOCK_ROWS, Parameters, SyntheticRows
+from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.stream import Generator, Stream
+
+__all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator"]
+
+# Rows of one chunk: large enough that what a chunk costs is small, small enough to stay out of memory's way.
+_CHUNK_BLOCKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorKind:
+    """A generator by name: what it is, its parameters with their meaning, and how it is made."""
+
+    summary: str
+    make: Callable[[Parameters], SyntheticRows]
+    parameters: Mapping[str, str]
+
+
+_COMMON = {
+    "rate": "tuples a second of event time (1000)",
+    "rates": "instead of rate: '0s:1000,60s:10000', each rate from that time after the start on",
+    "rows": "tuples in all; 0 for an endless stream (0)",
+    "seed": "whole number >= 0 (0)",
+    "start": "event time of the first tuple, ISO 8601 or microseconds (2024-01-01T00:00:00Z)",
+}
+
+GENERATORS: Mapping[str, GeneratorKind] = {
+    "band2d": GeneratorKind(
+        "the papers' R(x int, y float, z char[20]) and S(a int, b float, c double, d bool), all uniform",
+        Band2dRows,
+        {**_COMMON, "side": "r or s (r)", "low": "least value (1)", "high": "greatest value (10000)"},
+    ),
+    "band1d": GeneratorKind(
+        "one integer key (PIM-Tree)",
+        Band1dRows,
+        {
+            **_COMMON,
+            "keys": "uniform, gaussian, gamma or drift, a gaussian whose middle wanders (uniform)",
+            "low": "least key (0)",
+            "high": "greatest key (2147483647)",
+            "drift_rows": "of keys=drift: rows in which the middle goes up and comes back (10000000)",
+        },
+    ),
+    "sensor": GeneratorKind(
+        "sensors with a daily cycle, drift, noise, gaps, disorder and a few late and NaN readings",
+        SensorRows,
+        {
+            **_COMMON,
+            "sensors": "how many take turns (16)",
+            "disorder": "how far behind in time a reading may come, in order to be in time (2s)",
+            "late": "share of readings that come far later than that (0.0005)",
+            "nan": "share of readings that are NaN (0.001)",
+            "gaps": "share of the time for which a sensor gives no reading, a null (0.02)",
+            "shift": "added to every temperature (0)",
+        },
+    ),
+}
+
+
+def parse_generator(text: str) -> Generator:
+    """Read the text form ``gen:band2d?side=r&rate=5117&seed=1``.
+
+    Raises
+    ------
+    ArgumentError
+        Not of this form, an unknown generator or parameter, or a value that it cannot take.
+    """
+    body = text.removeprefix("gen:")
+    name, _, query = body.partition("?")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        pairs = [("", "")]
+    if body == text or any(not key for key, _ in pairs) or len(dict(pairs)) != len(pairs):
+        msg = "the generator is not written in the form that is understood"
+        raise ArgumentError(msg, name="generator", hint="gen:NAME?parameter=value&parameter=value, each parameter once")
+    generator = Generator(name, {key: _number(value) for key, value in pairs})
+    synthetic_rows(generator)
+    return generator
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def synthetic_rows(generator: Generator) -> SyntheticRows:
+    """The rows a generator stands for; `ArgumentError` names what is wrong with it."""
+    kind = GENERATORS.get(generator.name)
+    if kind is None:
+        msg = f"there is no generator '{generator.name}'"
+        raise ArgumentError(msg, name=generator.name, hint=f"one of {', '.join(GENERATORS)}")
+    for name in generator.parameters:
+        if name not in kind.parameters:
+            msg = f"the generator {generator.name} has no parameter '{name}'"
+            raise ArgumentError(msg, name=name, hint=f"its parameters are {', '.join(kind.parameters)}")
+    return kind.make(Parameters(generator.name, generator.parameters))
+
+
+def generator_schema(stream: Stream) -> pa.Schema:
+    """The columns a generated stream has, its time column first, under the name the stream gives it."""
+    if not isinstance(stream.source, Generator):
+        msg = f"stream {stream.name} is not generated"
+        raise ArgumentError(msg, name=stream.name, hint="Generator('band2d', {...})")
+    time = pa.field(stream.time, pa.timestamp("us", tz="UTC"), nullable=False)
+    return pa.schema([time, *synthetic_rows(stream.source).columns])
+
+
+class GeneratorFeed:
+    """A generated stream as a feed.
+
+    Parameters
+    ----------
+    stream : Stream
+        Its source is a `Generator`.
+    schema : pyarrow.Schema
+        The columns that travel; no others are made.
+    """
+
+    def __init__(self, stream: Stream, schema: pa.Schema) -> None:
+        assert isinstance(stream.source, Generator)
+        self._rows = synthetic_rows(stream.source)
+        self._schema = tuple_schema(schema, stream.time)
+        self._names = [name for name in self._schema.names if name not in (TS, SEQ)]
+
+    @property
+    def endless(self) -> bool:
+        """See `Feed.endless`."""
+        return self._rows.rows == 0
+
+    @property
+    def held_back_bytes(self) -> int:
+        """See `Feed.held_back_bytes`: a generator holds nothing back."""
+        return 0
+
+    def initial(self) -> RowPosition:
+        """See `Feed.initial`."""
+        return RowPosition()
+
+    def position(self, facts: object) -> RowPosition:
+        """See `Feed.position`."""
+        return RowPosition.from_facts(facts, self._rows.name)
+
+    def frontier(self, start: RowPosition, limit: int) -> Frontier:
+        """See `Feed.frontier`."""
+        rows = limit if self.endless else max(0, min(limit, self._rows.rows - start.seq))
+        return self._rows.frontier(start.seq, start.seq + rows)
+
+    def advance(self, start: RowPosition, rows: int) -> RowPosition:
+        """See `Feed.advance`."""
+        return RowPosition(start.seq + rows)
+
+    def freeze(self) -> None:
+        """See `Feed.freeze`: what it will be is known already."""
+
+    def split(self, start: RowPosition, end: RowPosition, parts: int) -> list[tuple[RowPosition, RowPosition]]:
+        """See `Feed.split`: parts of equal size, to a row."""
+        rows = end.seq - start.seq
+        parts = min(parts, rows)
+        cuts = [RowPosition(start.seq + rows * part // max(parts, 1)) for part in range(parts + 1)]
+        return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+    def read(self, start: RowPosition, end: RowPosition | None) -> Iterator[Chunk]:
+        """See `Feed.read`."""
+        last = self._rows.rows if end is None else end.seq
+        first = start.seq
+        while first < last:
+            until = min(last, (first // BLOCK_ROWS + _CHUNK_BLOCKS) * BLOCK_ROWS)
+            yield self._chunk(first, until)
+            first = until
+
+    def _chunk(self, first: int, last: int) -> Chunk:
+        ts, columns = self._rows.make(first, last, self._names)
+        arrays = [pa.array(ts), pa.array(np.arange(first, last, dtype=np.int64))]
+        arrays += [columns[name] for name in self._names]
+        return Chunk(first, last - first, pa.RecordBatch.from_arrays(arrays, schema=self._schema))

@@ -1,0 +1,117 @@
+"""What columns a stream has, and of which types: asked once, before a join is bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.json as arrow_json
+import pyarrow.parquet as pq
+
+from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
+from streamjoin_ds.source.csv_lines import NULL_TEXTS, csv_header
+from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.generator import generator_schema
+from streamjoin_ds.source.lines import first_line
+from streamjoin_ds.source.listing import FileEntry, Location
+from streamjoin_ds.source.text import open_text
+from streamjoin_ds.spec.stream import Generator, Stream, check_time_column
+
+__all__ = ["SAMPLE_BYTES", "infer_schema"]
+
+SAMPLE_BYTES = 64 << 20
+
+
+def infer_schema(stream: Stream) -> pa.Schema:
+    """The columns of a stream: declared, or those of its generator, or of its first file.
+
+    Types are what Arrow infers from up to `SAMPLE_BYTES` of text; a column of times of day stays text. Records with
+    the wrong number of fields do not count.
+
+    Raises
+    ------
+    ArgumentError
+        The stream has no source.
+    FileMissingError, FileFormatError
+        There is no file yet, or no record in the first one, and nothing is declared.
+    ColumnError
+        The time column is not there or cannot be an event time.
+    """
+    if isinstance(stream.source, Generator):
+        return generator_schema(stream)
+    if isinstance(stream.schema, pa.Schema):
+        return stream.schema
+    if stream.source is None:
+        msg = f"stream {stream.name} has neither a source nor a schema"
+        raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator, or declare its columns")
+    location = Location(stream.source, stream.format, stream.name)
+    entries = [entry for entry in location.entries() if entry.size]
+    if not entries:
+        msg = f"there is no file in {location.path} to tell the columns of stream {stream.name} by"
+        raise FileMissingError(msg, name=location.path, hint="put one there, or declare the schema")
+    schema = _of_file(entries[0], location.format_of(entries[0]), stream)
+    check_time_column(schema, stream)
+    return schema
+
+
+def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
+    if kind == "parquet":
+        try:
+            return _with_time(pq.read_schema(entry.path, memory_map=True), None, stream)
+        except (pa.ArrowInvalid, OSError):
+            raise _unreadable(entry) from None
+    with open_text(entry.path) as text:
+        data = text.read(0, SAMPLE_BYTES)
+    end = len(data) if len(data) < SAMPLE_BYTES else data.rfind(b"\n") + 1
+    try:
+        table = _csv(data[:end], entry) if kind == "csv" else _json(data[:end])
+    except pa.ArrowInvalid:
+        raise _unreadable(entry) from None
+    return _with_time(table.schema, table, stream)
+
+
+def _csv(data: bytes, entry: FileEntry) -> pa.Table:
+    head = first_line(data) or data
+    names = csv_header(head, entry.path)
+    body = data[len(head) :]
+    if not body.strip():
+        msg = f"{entry.path} has a header and no records to tell the types of its columns by"
+        raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
+    unique = [name if names.count(name) == 1 else f"\0{number}" for number, name in enumerate(names)]
+    table = arrow_csv.read_csv(
+        pa.BufferReader(body),
+        arrow_csv.ReadOptions(column_names=unique, use_threads=False, block_size=len(body) + 1),
+        arrow_csv.ParseOptions(newlines_in_values=False, invalid_row_handler=lambda _: "skip"),
+        arrow_csv.ConvertOptions(null_values=NULL_TEXTS, strings_can_be_null=False),
+    )
+    return table.select([name for name in unique if not name.startswith("\0")])
+
+
+def _json(data: bytes) -> pa.Table:
+    if not data.strip():
+        msg = "no records"
+        raise pa.ArrowInvalid(msg)
+    return arrow_json.read_json(
+        pa.BufferReader(data),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        arrow_json.ParseOptions(newlines_in_values=False),
+    )
+
+
+def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.Schema:
+    fields = []
+    for column in schema:
+        kind = pa.string() if pa.types.is_time(column.type) and table is not None else column.type
+        if column.name == stream.time and (pa.types.is_string(kind) or pa.types.is_null(kind)):
+            # One unreadable time makes Arrow call the column text: it is a time if most of it reads as one.
+            values = table.column(column.name) if table is not None else pa.array([], pa.string())
+            valid = event_times(values.cast(pa.string()), stream.time_unit)[1]
+            if table is None or np.count_nonzero(valid) * 2 > len(valid):
+                kind = pa.timestamp("us", tz="UTC")
+        fields.append(pa.field(column.name, kind, column.nullable))
+    return pa.schema(fields)
+
+
+def _unreadable(entry: FileEntry) -> FileFormatError:
+    msg = f"the columns of {entry.path} cannot be told: it is not of its format, or damaged"
+    return FileFormatError(msg, name=entry.path, hint="check the file, say its format, or declare the schema")

@@ -1,0 +1,95 @@
+"""JSON lines: one object a line; a key that is absent is a null, keys that do not travel are passed over."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from streamjoin_ds.source.event_time import event_times
+
+__all__ = ["JsonLines"]
+
+
+class JsonLines:
+    """Lines of one file of JSON objects.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The columns that travel, with their types inside the house.
+    time : str
+        The event time's column: a text, or an integer.
+    """
+
+    def __init__(self, schema: pa.Schema, time: str) -> None:
+        self._schema = schema
+        self._time = time
+        self._time_type = pa.string()
+
+    def parse(self, data: bytes) -> pa.Table:
+        """See `LineFormat.parse`."""
+        if not data:
+            return pa.table({f.name: pa.array([], self._read_type(f)) for f in self._schema})
+        try:
+            table = self._read(data)
+        except pa.ArrowInvalid:
+            # The time may be written as a number instead: try that before calling the lines broken.
+            usual = self._time_type
+            self._time_type = pa.int64() if usual == pa.string() else pa.string()
+            try:
+                table = self._read(data)
+            except pa.ArrowInvalid:
+                self._time_type = usual
+                raise
+        for number, column in enumerate(self._schema):
+            if column.name != self._time and pa.types.is_timestamp(column.type):
+                table = table.set_column(number, column.name, _timestamps(table.column(number)))
+        return self._uniform(table)
+
+    def reason(self, line: bytes) -> tuple[str, str]:
+        """See `LineFormat.reason`."""
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            return "", "not JSON"
+        if not isinstance(value, dict):
+            return "", "not a JSON object"
+        for column in self._schema:
+            alone = JsonLines(pa.schema([column]), self._time)
+            try:
+                alone.parse(line)
+            except pa.ArrowInvalid:
+                return column.name, f"the value is not of type {column.type}"
+        return "", "the line cannot be read"
+
+    def _read_type(self, column: pa.Field) -> pa.DataType:
+        if column.name == self._time:
+            return self._time_type
+        return pa.string() if pa.types.is_timestamp(column.type) else column.type
+
+    def _read(self, data: bytes) -> pa.Table:
+        schema = pa.schema([pa.field(f.name, self._read_type(f)) for f in self._schema])
+        table = arrow_json.read_json(
+            pa.BufferReader(data),
+            arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False),
+        )
+        return table.select(schema.names)
+
+    def _uniform(self, table: pa.Table) -> pa.Table:
+        # Pieces of one chunk may have written the time either way: text is what both can be put in.
+        place = self._schema.get_field_index(self._time)
+        if place < 0 or pa.types.is_string(table.column(place).type):
+            return table
+        return table.set_column(place, self._time, table.column(place).cast(pa.string()))
+
+
+def _timestamps(texts: pa.ChunkedArray) -> pa.Array:
+    texts = texts.combine_chunks()
+    ts, valid = event_times(texts, "us")
+    if (~valid & texts.is_valid().to_numpy(zero_copy_only=False)).any():
+        msg = "not a timestamp"
+        raise pa.ArrowInvalid(msg)
+    return pa.array(ts, mask=~valid).cast(pa.timestamp("us", tz="UTC"))

@@ -1,0 +1,123 @@
+"""Blocks of whole lines out of a text, and what a line means in a file's format."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import FileFormatError, SchemaDriftError
+from streamjoin_ds.source.csv_lines import CsvLines, csv_header
+from streamjoin_ds.source.json_lines import JsonLines
+from streamjoin_ds.source.lines import LineFormat, Lines, first_line, parse_lines
+from streamjoin_ds.source.records import RawRecords
+from streamjoin_ds.source.text import Text
+
+__all__ = ["BLOCK_BYTES", "MAX_LINE_BYTES", "LineBlocks", "TextFormat"]
+
+BLOCK_BYTES = 4 << 20
+MAX_LINE_BYTES = 64 << 20
+_HEADER_BYTES = 1 << 16
+_DRIFT_RECORDS = 3
+
+
+class LineBlocks:
+    """Cuts a text into blocks that end with a line.
+
+    Parameters
+    ----------
+    text : Text
+        Where the bytes come from.
+    offset : int
+        Byte of a line's beginning.
+    limit : int or None
+        Byte before which to stop; None: at the text's end.
+    path : str
+        To name in errors.
+    """
+
+    def __init__(self, text: Text, offset: int, limit: int | None, path: str) -> None:
+        self._text = text
+        self._read_to = offset
+        self._limit = limit
+        self._path = path
+        self._rest = b""
+        self.ended = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes after the last newline, once the end was reached."""
+        return len(self._rest)
+
+    def next(self, complete: bool) -> bytes:
+        """The next block; empty at the end. A last line without a newline is given only if the text is `complete`.
+
+        Raises
+        ------
+        FileFormatError
+            A line of more than `MAX_LINE_BYTES`.
+        """
+        while True:
+            if not self.ended:
+                want = BLOCK_BYTES if self._limit is None else min(BLOCK_BYTES, self._limit - self._read_to)
+                data = self._text.read(self._read_to, want) if want > 0 else b""
+                self._read_to += len(data)
+                self.ended = len(data) < BLOCK_BYTES
+                self._rest += data
+            cut = len(self._rest) if self.ended and complete else self._rest.rfind(b"\n") + 1
+            if cut or self.ended:
+                block, self._rest = self._rest[:cut], self._rest[cut:]
+                return block
+            if len(self._rest) > MAX_LINE_BYTES:
+                msg = f"a line of {self._path} is longer than {MAX_LINE_BYTES} bytes"
+                raise FileFormatError(msg, name=self._path, hint="a record is one line; is this the right format?")
+
+
+class TextFormat:
+    """How the lines of one file are to be read, once its header is known.
+
+    Parameters
+    ----------
+    kind : {"csv", "json"}
+        The file's format.
+    schema : pyarrow.Schema
+        The columns to parse.
+    time, stream, path : str
+        The event time's column; stream and file to name in errors.
+    """
+
+    def __init__(self, kind: str, schema: pa.Schema, time: str, stream: str, path: str) -> None:
+        self._kind = kind
+        self._schema = schema
+        self._time = time
+        self._stream = stream
+        self._path = path
+        self.header_bytes = 0
+        self._form: LineFormat | None = JsonLines(schema, time) if kind == "json" else None
+
+    def open(self, text: Text, limit: int | None, complete: bool) -> bool:
+        """Read the header, if the format has one; False where there is none yet."""
+        if self._form is not None:
+            return True
+        size, head = _HEADER_BYTES, b""
+        while True:
+            head = text.read(0, size if limit is None else min(size, limit))
+            line = first_line(head)
+            if line is not None or len(head) < size or size >= MAX_LINE_BYTES:
+                break
+            size *= 16
+        if line is None and not (complete and head):
+            return False
+        line = head if line is None else line
+        self._form = CsvLines(csv_header(line, self._path), self._schema, self._time, self._stream, self._path)
+        self.header_bytes = len(line)
+        return True
+
+    def parse(self, lines: Lines, at_file_start: bool) -> RawRecords:
+        """The records of these lines; see `lines.parse_lines`."""
+        assert self._form is not None
+        raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
+        if self._kind == "json" and at_file_start and lines.count >= _DRIFT_RECORDS:
+            times = raw.table.column(self._time)
+            if len(times) and times.null_count == len(times) and f'"{self._time}"'.encode() not in lines.data:
+                msg = f"the file {self._path} of stream {self._stream} has no column '{self._time}'"
+                raise SchemaDriftError(msg, name=self._time, hint="every record needs its event time")
+        return raw

@@ -1,0 +1,178 @@
+"""Lines: where the records of a text begin and end, and the search for the broken one among many good ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.errors import SchemaDriftError
+from streamjoin_ds.source.records import RawRecords, clipped
+
+__all__ = ["LineFormat", "Lines", "parse_lines"]
+
+_NEWLINE, _RETURN = 10, 13
+
+# So many first records of a file that all fail in one column are no accident: the column has another type now.
+_DRIFT_RECORDS = 3
+_DRIFT_SAMPLE = 64
+
+
+class LineFormat(Protocol):
+    """A format in which a record is a line."""
+
+    def parse(self, data: bytes) -> pa.Table:
+        """The records of whole lines, one row each; `pyarrow.ArrowInvalid` where any of them is broken."""
+
+    def reason(self, line: bytes) -> tuple[str, str]:
+        """Column (may be empty) and reason why `parse` refuses this one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The records of a text of whole lines; blank lines are none.
+
+    Attributes
+    ----------
+    starts, ends : numpy.ndarray of int64, shape (count,)
+        Bytes of each record within `data`, its newline included.
+    numbers : numpy.ndarray of int64, shape (count,)
+        Line of each record, from 0, blank lines counted.
+    lines : int
+        Newlines in all.
+    """
+
+    data: bytes
+    starts: np.ndarray
+    ends: np.ndarray
+    numbers: np.ndarray
+    lines: int
+
+    @classmethod
+    def of(cls, data: bytes) -> Lines:
+        """Cut a text; a last line without a newline is a record too."""
+        array = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(array == _NEWLINE) + 1
+        lines = len(ends)
+        if len(data) and (not lines or ends[-1] != len(data)):
+            ends = np.append(ends, len(data))
+        starts = np.empty_like(ends)
+        starts[:1] = 0
+        starts[1:] = ends[:-1]
+        lengths = ends - starts
+        first = array[starts] if len(starts) else array[:0]
+        blank = (lengths == 1) & ((first == _NEWLINE) | (first == _RETURN))
+        pairs = np.flatnonzero(lengths == 2)
+        blank[pairs] = (first[pairs] == _RETURN) & (array[starts[pairs] + 1] == _NEWLINE)
+        numbers = np.arange(len(ends), dtype=np.int64)
+        if blank.any():
+            starts, ends, numbers = starts[~blank], ends[~blank], numbers[~blank]
+        return cls(data, starts, ends, numbers, lines)
+
+    @property
+    def count(self) -> int:
+        """Records."""
+        return len(self.ends)
+
+    def text(self, first: int, last: int) -> bytes:
+        """The bytes of records ``[first, last)`` and of the blank lines between them."""
+        if first == last:
+            return b""
+        return self.data[int(self.starts[first]) : int(self.ends[last - 1])]
+
+    def record_text(self, record: int) -> str:
+        """One record as text, without its newline; bytes that are not UTF-8 are replaced."""
+        return self.text(record, record + 1).rstrip(b"\r\n").decode("utf-8", "replace")
+
+
+def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: bool) -> RawRecords:
+    """Parse records; a broken one costs a search by halves, the others stay on the fast path.
+
+    Raises
+    ------
+    SchemaDriftError
+        At a file's start: every one of its first records (at least three) fails in the same column.
+    """
+    try:
+        return RawRecords(_parsed(lines, form, 0, lines.count), lines.count)
+    except pa.ArrowInvalid:
+        if at_file_start and lines.count >= _DRIFT_RECORDS:
+            _check_drift(lines, form, file)
+    good: list[tuple[int, int, pa.Table]] = []
+    broken: list[tuple[int, str, str, str]] = []
+    _search(lines, form, 0, lines.count, good, broken)
+    index = [np.arange(first, last, dtype=np.int64) for first, last, _ in good]
+    if not good:
+        return RawRecords(form.parse(b""), lines.count, np.empty(0, np.int64), broken)
+    return RawRecords(pa.concat_tables([table for _, _, table in good]), lines.count, np.concatenate(index), broken)
+
+
+def _parsed(lines: Lines, form: LineFormat, first: int, last: int) -> pa.Table:
+    data = lines.text(first, last)
+    table = form.parse(data)
+    # A quote that is not closed swallows lines, a lone carriage return makes more of them: neither may pass.
+    stray = data.count(b"\r") - data.count(b"\r\n") - data.endswith(b"\r")
+    if table.num_rows != last - first or stray:
+        msg = "the number of rows is not the number of lines"
+        raise pa.ArrowInvalid(msg)
+    return table
+
+
+def _search(
+    lines: Lines,
+    form: LineFormat,
+    first: int,
+    last: int,
+    good: list[tuple[int, int, pa.Table]],
+    broken: list[tuple[int, str, str, str]],
+) -> None:
+    try:
+        good.append((first, last, _parsed(lines, form, first, last)))
+    except pa.ArrowInvalid:
+        if last - first > 1:
+            middle = (first + last) // 2
+            _search(lines, form, first, middle, good, broken)
+            _search(lines, form, middle, last, good, broken)
+            return
+        column, reason = form.reason(lines.text(first, last).rstrip(b"\r\n"))
+        broken.append((first, column, reason, clipped(lines.record_text(first))))
+
+
+def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
+    columns: set[str] = set()
+    for record in range(min(lines.count, _DRIFT_SAMPLE)):
+        try:
+            _parsed(lines, form, record, record + 1)
+        except pa.ArrowInvalid:
+            columns.add(form.reason(lines.text(record, record + 1).rstrip(b"\r\n"))[0])
+            continue
+        return
+    if len(columns) == 1 and (column := columns.pop()):
+        msg = f"column '{column}' of {file} has another type than the join was made with"
+        raise SchemaDriftError(msg, name=column, hint="correct the file, or start a new join with the new type")
+
+
+def first_line(data: bytes) -> bytes | None:
+    """The first line with its newline, or None where there is none yet."""
+    end = data.find(b"\n")
+    return None if end < 0 else data[: end + 1]
+
+
+def missing_columns(wanted: Sequence[str], found: Sequence[str], stream: str, file: str) -> None:
+    """Refuse a file that lacks a column, or has it twice.
+
+    Raises
+    ------
+    SchemaDriftError
+        Names the column and the file.
+    """
+    for name in wanted:
+        times = list(found).count(name)
+        if times != 1:
+            how = "has no column" if times == 0 else f"has {times} times the column"
+            msg = f"the file {file} of stream {stream} {how} '{name}'"
+            hint = f"its columns are {clipped(', '.join(found))}"
+            raise SchemaDriftError(msg, name=name, hint=hint)

@@ -1,0 +1,162 @@
+"""Options of ``format("sensors")``: strings in, one frozen object out; errors name an option, never show its value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.source.generator import parse_generator
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.pacing import parse_pace
+from streamjoin_ds.spec.bound import SEQ, TS, result_type
+from streamjoin_ds.spec.stream import Stream
+
+__all__ = ["READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions"]
+
+READER_OPTIONS = {
+    "max_rows_per_batch": "records of all streams in one batch (1000000)",
+    "pace": "max, or event time at this speed: 1 is real time (max)",
+    "parts": "tasks that make one generated stream's share of a batch (state partitions / streams)",
+    "missing_files": "error, or ignore files that vanish after they were read and committed (error)",
+    "max_block_rows": "tuples of one packed block (262144)",
+}
+STREAM_OPTIONS = {
+    "path": "a file, a folder, or /folder/*.extension",
+    "generator": "instead of path: gen:band2d?side=r&rate=1000",
+    "time": "column of the event time (ts)",
+    "time_unit": "of integer times: s, ms, us or ns (us)",
+    "format": "auto, csv, json or parquet (auto)",
+    "columns": 'columns and their types, {"x": "double"}; inferred from the first file where not given',
+    "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
+    "delay": "taken, and not used outside a join",
+}
+
+_MAX_ROWS = 100_000_000
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a reader was asked for.
+
+    Parameters
+    ----------
+    streams : tuple of Stream
+        The inputs; one outside a join.
+    schemas : tuple of pyarrow.Schema
+        The columns that travel, one a stream.
+    plan : Plan or None
+        The join's plan; None outside a join.
+    """
+
+    streams: tuple[Stream, ...]
+    schemas: tuple[pa.Schema, ...]
+    plan: Plan | None
+    max_rows_per_batch: int
+    pace: float | None
+    parts: int
+    ignore_missing: bool
+    max_block_rows: int
+    keep_broken: bool
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Read options as Spark hands them over (the case of their names does not count).
+
+        Raises
+        ------
+        ArgumentError
+            An unknown option, or one that cannot be read, by name.
+        """
+        given = {name.lower(): str(value) for name, value in options.items()}
+        joined = "plan" in given
+        valid = {"plan", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
+        for name in given:
+            if name not in valid:
+                msg = f"there is no option {name} of the format sensors{' in a join' if joined else ''}"
+                raise ArgumentError(msg, name=name, hint=f"its options are {', '.join(sorted(valid))}")
+        plan = _plan(given["plan"]) if joined else None
+        streams = plan.bound.join.streams if plan is not None else (_stream(given),)
+        schemas = plan.bound.schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
+        missing = _choice(given, "missing_files", ("error", "ignore"))
+        share = max(1, plan.partitions // len(streams)) if plan is not None else 1
+        return cls(
+            streams,
+            schemas,
+            plan,
+            _whole(given, "max_rows_per_batch", 1_000_000, _MAX_ROWS),
+            parse_pace(given.get("pace", "max")),
+            _whole(given, "parts", share, 4096),
+            missing == "ignore",
+            _whole(given, "max_block_rows", 1 << 18, _MAX_ROWS),
+            _choice(given, "broken_rows", ("fail", "keep")) == "keep",
+        )
+
+
+def _plan(text: str) -> Plan:
+    try:
+        return Plan.from_json(text)
+    except (ValueError, KeyError, TypeError):
+        msg = "the option plan does not hold a join's plan"
+        raise ArgumentError(msg, name="plan", hint="it is set by StreamJoin; Plan.to_json() writes it") from None
+
+
+def _stream(given: Mapping[str, str]) -> Stream:
+    if ("path" in given) == ("generator" in given):
+        msg = "the format sensors needs either the option path or the option generator"
+        raise ArgumentError(msg, name="path", hint='.load("/folder") or .option("generator", "gen:band2d?rate=1000")')
+    source = given["path"] if "path" in given else parse_generator(given["generator"])
+    columns = None
+    if "columns" in given:
+        try:
+            columns = json.loads(given["columns"])
+            usable = isinstance(columns, dict) and all(isinstance(kind, str) for kind in columns.values())
+        except ValueError:
+            usable = False
+        if not usable:
+            msg = "the option columns is not a JSON object of column names and type names"
+            raise ArgumentError(msg, name="columns", hint='{"ts": "timestamp[us, tz=UTC]", "x": "double"}')
+    return Stream(
+        name="sensors",
+        source=source,
+        time=given.get("time", "ts"),
+        delay=given.get("delay", "0s"),
+        schema=columns,
+        format=given.get("format", "auto").lower(),
+        time_unit=given.get("time_unit", "us"),
+    )
+
+
+def _all_columns(stream: Stream) -> pa.Schema:
+    """All of a stream's columns, as they are inside the house."""
+    found = infer_schema(stream)
+    fields = []
+    for column in found:
+        if column.name in (TS, SEQ, "_rejected"):
+            msg = f"the stream has a column '{column.name}', a name the format uses itself"
+            raise ArgumentError(msg, name=column.name, hint="rename the column")
+        kind = pa.timestamp("us", tz="UTC") if column.name == stream.time else result_type(column.type, column.name)
+        fields.append(pa.field(column.name, kind, column.nullable))
+    return pa.schema(fields)
+
+
+def _whole(given: Mapping[str, str], name: str, default: int, high: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    if not text.strip().isdecimal() or len(text) > 18 or not 1 <= int(text) <= high:
+        msg = f"the option {name} must be a whole number from 1 to {high}"
+        raise ArgumentError(msg, name=name, hint=READER_OPTIONS[name])
+    return int(text)
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    text = given.get(name, choices[0]).lower()
+    if text not in choices:
+        msg = f"the option {name} must be one of {', '.join(choices)}"
+        raise ArgumentError(msg, name=name, hint=(READER_OPTIONS | STREAM_OPTIONS)[name])
+    return text

@@ -1,0 +1,118 @@
+"""Positions: how far a stream has been read, as plain JSON; the same position, the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
+from streamjoin_ds.source.event_time import NO_TIME
+
+__all__ = ["FilePosition", "Position", "RowPosition"]
+
+_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowPosition:
+    """Of a generator: the number of its next row."""
+
+    seq: int = 0
+
+    def to_facts(self) -> dict[str, Any]:
+        """Plain JSON values, keys in alphabetical order."""
+        return {"seq": self.seq}
+
+    @classmethod
+    def from_facts(cls, facts: object, stream: str) -> RowPosition:
+        """The position that `to_facts` wrote; `OffsetError` for anything else."""
+        return cls(**_checked(facts, stream, _fields_of(cls), {}))
+
+
+@dataclass(frozen=True, slots=True)
+class FilePosition:
+    """Of files: the next record's place, and what must be known of all that lies before it. O(1) in size.
+
+    Parameters
+    ----------
+    file : str
+        Name of the file that holds the last record read; empty at the beginning.
+    offset : int
+        Bytes of its decompressed text (rows of a Parquet file) up to the next record.
+    line : int
+        Lines (rows) of it up to there, header and blank lines counted.
+    seq : int
+        Records of the stream up to there, broken ones counted: number of the next tuple.
+    time : int
+        Largest event time so far, microseconds UTC; the smallest int64 where there is none.
+    whole : bool
+        Whether the file ended here when the position was taken.
+    digest : str
+        See `digest.RollingDigest`.
+    files : int
+        Files that were read before this one.
+    names, sizes : str
+        Digests of their names, and of their names and sizes.
+    """
+
+    digest: str = EMPTY_DIGEST
+    file: str = ""
+    files: int = 0
+    line: int = 0
+    names: str = "0" * 16
+    offset: int = 0
+    seq: int = 0
+    sizes: str = "0" * 16
+    time: int = NO_TIME
+    whole: bool = False
+
+    def to_facts(self) -> dict[str, Any]:
+        """Plain JSON values, keys in alphabetical order."""
+        return asdict(self)
+
+    @classmethod
+    def from_facts(cls, facts: object, stream: str) -> FilePosition:
+        """The position that `to_facts` wrote; `OffsetError` for anything else."""
+        checks: dict[str, Callable[[Any], bool]] = {
+            "digest": RollingDigest.well_formed,
+            "file": lambda value: "/" not in value and "\0" not in value and value not in (".", ".."),
+            "names": _hexadecimal,
+            "sizes": _hexadecimal,
+        }
+        position = cls(**_checked(facts, stream, _fields_of(cls), checks))
+        if not position.file and (position.offset or position.seq or position.files):
+            raise _malformed(stream, "file")
+        return position
+
+
+Position = RowPosition | FilePosition
+
+
+def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:
+    return {field.name: {"int": int, "str": str, "bool": bool}[str(field.type)] for field in fields(kind)}
+
+
+def _hexadecimal(text: str) -> bool:
+    return len(text) == 16 and all(digit in "0123456789abcdef" for digit in text)
+
+
+def _checked(
+    facts: object, stream: str, types: Mapping[str, type], checks: Mapping[str, Callable[[Any], bool]]
+) -> dict[str, Any]:
+    if not isinstance(facts, Mapping) or set(facts) != set(types):
+        raise _malformed(stream, stream)
+    for name, kind in types.items():
+        value = facts[name]
+        low = NO_TIME if name == "time" else 0
+        if type(value) is not kind or (kind is int and not low <= value <= _MAX):
+            raise _malformed(stream, name)
+        if name in checks and not checks[name](value):
+            raise _malformed(stream, name)
+    return dict(facts)
+
+
+def _malformed(stream: str, name: str) -> OffsetError:
+    msg = f"the logged offset of stream {stream} is malformed: {name}"
+    return OffsetError(msg, name=name, hint="restore the checkpoint's offsets folder; offsets are never edited by hand")

@@ -1,0 +1,246 @@
+"""Spark's readers over feeds: admission, partitions, tasks, commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed
+from streamjoin_ds.source.feed import Feed
+from streamjoin_ds.source.file_feed import FileFeed
+from streamjoin_ds.source.generator import GeneratorFeed
+from streamjoin_ds.source.merge import rows_of_prefix
+from streamjoin_ds.source.offset import decode_offset, encode_offset
+from streamjoin_ds.source.options import SourceOptions
+from streamjoin_ds.source.pacing import Pacing
+from streamjoin_ds.source.plain_rows import plain_rows
+from streamjoin_ds.source.position import Position
+from streamjoin_ds.spec.stream import Generator, Stream
+
+__all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
+
+
+def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> Feed[Any]:
+    """The feed of a stream that has a source.
+
+    Raises
+    ------
+    ArgumentError
+        It has none: its tuples are handed over.
+    """
+    if stream.source is None:
+        msg = f"stream {stream.name} has no source: its tuples are handed over, not read"
+        raise ArgumentError(msg, name=stream.name, hint="a path or a generator")
+    if isinstance(stream.source, Generator):
+        return GeneratorFeed(stream, schema)
+    return FileFeed(stream, schema, ignore_missing=ignore_missing)
+
+
+@dataclass
+class SensorsPartition(InputPartition):
+    """What one task reads: plain values only.
+
+    Attributes
+    ----------
+    stream, part : int
+        Whose records, which part of the batch's.
+    start, end : dict or None
+        Positions of ``[start, end)`` as plain JSON values; an end of None: to the end of what is there.
+    silent : tuple of int
+        Streams without a part in this batch, for which this task sends the heartbeats.
+    """
+
+    stream: int
+    part: int
+    start: dict[str, Any]
+    end: dict[str, Any] | None
+    silent: tuple[int, ...] = ()
+
+
+class _Sensors:
+    """What both readers share."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema  # of the rows that Spark is given
+        self._names = [stream.name for stream in options.streams]
+        self._opened: list[Feed[Any]] | None = None
+
+    @property
+    def _feeds(self) -> list[Feed[Any]]:
+        if self._opened is None:
+            pairs = zip(self._options.streams, self._options.schemas, strict=True)
+            self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
+        return self._opened
+
+    def _refuse_endless(self, why: str) -> None:
+        for stream, feed in zip(self._options.streams, self._feeds, strict=True):
+            if feed.endless:
+                msg = f"stream {stream.name} is generated without end, and {why}"
+                raise ArgumentError(msg, name=stream.name, hint="give the generator a number of rows")
+
+    def _read(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
+        options, plan = self._options, self._options.plan
+        feed = self._feeds[partition.stream]
+        start = feed.position(partition.start)
+        end = None if partition.end is None else feed.position(partition.end)
+        chunks = feed.read(start, end)
+        if plan is None:
+            yield from plain_rows(chunks, options, self._schema)
+            return
+        assert end is not None
+        outbox = Outbox(
+            plan, partition.stream, partition.part, start.seq, end.seq, max_block_rows=options.max_block_rows
+        )
+        for chunk in chunks:
+            outbox.add(chunk)
+        yield from outbox.rows()
+        yield from heartbeats(plan, partition.silent)
+
+
+class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Streams as micro-batches: which records a batch holds is decided here, in Spark's planner process.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        What was asked for.
+    schema : pyarrow.Schema
+        Of the rows given to Spark.
+    clock : callable, optional
+        Seconds, for pacing.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema, clock: Callable[[], float] | None = None) -> None:
+        self._sensors = _Sensors(options, schema)
+        self._options = options
+        self._pacing = Pacing(options.pace) if clock is None else Pacing(options.pace, clock)
+        self._latest: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first tuple of every stream."""
+        return self._offset([feed.initial() for feed in self._sensors._feeds])
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`max_rows_per_batch` records of all streams together."""
+        return ReadMaxRows(self._options.max_rows_per_batch)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the batch that begins at `start`: `start` itself, to the letter, where there is nothing new."""
+        feeds, positions = self._sensors._feeds, self._positions(start)
+        most = self._limit(limit)
+        frontiers = [feed.frontier(at, most) for feed, at in zip(feeds, positions, strict=True)]
+        times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
+        horizon = self._pacing.horizon_us(min(times, default=None))
+        rows = rows_of_prefix(frontiers, most, horizon)
+        if isinstance(limit, ReadMinRows) and sum(rows) < limit.min_rows:
+            rows = [0] * len(rows)
+        ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
+        self._latest = self._offset(ends)
+        return self._latest
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For the progress of the query: the last offset, and bytes of unfinished lines that wait for their end."""
+        if self._latest is None:
+            return None
+        feeds = zip(self._options.streams, self._sensors._feeds, strict=True)
+        return {**self._latest, "held_back_bytes": {stream.name: feed.held_back_bytes for stream, feed in feeds}}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all there is; a generator without end is refused by name."""
+        self._sensors._refuse_endless("the trigger availableNow reads to the end")
+        for feed in self._sensors._feeds:
+            feed.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One task a stream and part; a function of the two offsets alone."""
+        planned: list[SensorsPartition] = []
+        silent = []
+        pairs = zip(self._sensors._feeds, self._positions(start), self._positions(end), strict=True)
+        for stream, (feed, first, last) in enumerate(pairs):
+            parts = feed.split(first, last, self._options.parts)
+            for part, (low, high) in enumerate(parts):
+                planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts()))
+            if not parts:
+                silent.append(stream)
+        if planned:
+            planned[0].silent = tuple(silent)
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """The rows of one task."""
+        assert isinstance(partition, SensorsPartition)
+        return self._sensors._read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark will not ask for what lies before `end` again: its exchange blocks go."""
+        plan = self._options.plan
+        if plan is not None and plan.exchange == "reference":
+            remove_committed(plan, [position.seq for position in self._positions(end)])
+
+    def stop(self) -> None:
+        """Nothing is held open between batches that the process's end would not close."""
+
+    def _limit(self, limit: ReadLimit) -> int:
+        if isinstance(limit, ReadMaxRows):
+            return max(1, limit.max_rows)
+        endless = any(feed.endless for feed in self._sensors._feeds)
+        if isinstance(limit, ReadAllAvailable) and not endless:
+            return 1 << 40
+        return self._options.max_rows_per_batch
+
+    def _positions(self, offset: Mapping[str, Any]) -> list[Position]:
+        facts = decode_offset(offset, self._sensors._names)
+        return [feed.position(fact) for feed, fact in zip(self._sensors._feeds, facts, strict=True)]
+
+    def _offset(self, positions: Sequence[Position]) -> dict[str, Any]:
+        offset = encode_offset(self._sensors._names, positions)
+        return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+class SensorsBatchReader(DataSourceReader):
+    """Streams as tables: all that is there, a last line without a newline included.
+
+    Parameters
+    ----------
+    options : SourceOptions
+        What was asked for; no plan.
+    schema : pyarrow.Schema
+        Of the rows given to Spark.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._sensors = _Sensors(options, schema)
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task a file stream, `parts` a generated one."""
+        self._sensors._refuse_endless("a batch reads to the end")
+        planned = []
+        for stream, feed in enumerate(self._sensors._feeds):
+            start = feed.initial()
+            if isinstance(feed, GeneratorFeed):
+                end = feed.advance(start, feed.frontier(start, 1 << 62).rows)
+                for part, (low, high) in enumerate(feed.split(start, end, self._options.parts)):
+                    planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts()))
+            else:
+                planned.append(SensorsPartition(stream, 0, start.to_facts(), None))
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """The rows of one task."""
+        assert isinstance(partition, SensorsPartition)
+        return self._sensors._read(partition)

@@ -1,0 +1,77 @@
+"""``format("sensors")``: the Python data source."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA
+from streamjoin_ds.source.options import SourceOptions
+from streamjoin_ds.source.plain_rows import plain_schema
+from streamjoin_ds.source.readers import SensorsBatchReader, SensorsStreamReader
+
+__all__ = ["SensorsDataSource", "exchange_struct"]
+
+
+def exchange_struct() -> StructType:
+    """Spark's type of the exchange's rows."""
+    return _struct(EXCHANGE_SCHEMA)
+
+
+class SensorsDataSource(DataSource):
+    """Recorded or generated sensors as a table or a stream.
+
+    ``spark.read.format("sensors")`` and ``spark.readStream.format("sensors")`` give ordinary rows: ``_seq`` (the
+    record's number in its stream, from 0) and the stream's columns, the event time as a timestamp. In a join, `StreamJoin`
+    sets the option `plan`, and the rows are those of the exchange.
+
+    Options
+    -------
+    path, or generator
+        A file, a folder, ``/folder/*.csv.gz``; or ``gen:band2d?side=r&rate=5117&rows=1000000``.
+    time, time_unit, format, columns, delay
+        Of the stream; see `streamjoin_ds.spec.Stream`. `columns` is JSON, ``{"ts": "timestamp[us, tz=UTC]"}``.
+    broken_rows
+        ``fail`` (default), or ``keep``: a broken record is a row of nulls with the reason in ``_rejected``.
+    max_rows_per_batch, pace, parts, missing_files
+        Of the reader; see `streamjoin_ds.source.options.READER_OPTIONS`.
+
+    Examples
+    --------
+    >>> spark.dataSource.register(SensorsDataSource)                            # doctest: +SKIP
+    >>> spark.read.format("sensors").load("flights.csv.gz").count()             # doctest: +SKIP
+    >>> spark.readStream.format("sensors").option("generator", "gen:sensor?rate=100").load()    # doctest: +SKIP
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name: sensors."""
+        return "sensors"
+
+    def schema(self) -> StructType:
+        """Columns of the rows, with Spark's types."""
+        return _struct(self._row_schema())
+
+    def reader(self, schema: StructType) -> SensorsBatchReader:
+        """For ``spark.read``."""
+        return SensorsBatchReader(self._parsed(), to_arrow_schema(schema, timezone="UTC"))
+
+    def streamReader(self, schema: StructType) -> SensorsStreamReader:
+        """For ``spark.readStream``."""
+        return SensorsStreamReader(self._parsed(), to_arrow_schema(schema, timezone="UTC"))
+
+    def _parsed(self) -> SourceOptions:
+        return SourceOptions.parse(self.options)
+
+    def _row_schema(self) -> pa.Schema:
+        options = self._parsed()
+        return plain_schema(options) if options.plan is None else EXCHANGE_SCHEMA
+
+
+def _struct(schema: pa.Schema) -> StructType:
+    struct = from_arrow_schema(schema)
+    for field, column in zip(struct.fields, schema, strict=True):
+        field.nullable = column.nullable
+    return struct

@@ -1,0 +1,177 @@
+"""The decompressed text of a file, read at any byte; plain or gzip."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import OrderedDict
+from typing import Protocol
+
+from streamjoin_ds.errors import FileFormatError, FileMissingError
+from streamjoin_ds.source.digest import SEGMENT_BYTES
+from streamjoin_ds.source.listing import is_gzip
+
+__all__ = ["Text", "open_text"]
+
+_RAW_BYTES = 1 << 16
+
+
+class Text(Protocol):
+    """Bytes of a file after decompression; used as a context manager."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes ``[offset, offset + size)``; fewer only where the text ends."""
+
+    def __enter__(self) -> Text: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def open_text(path: str) -> Text:
+    """Open a file by its name's ending.
+
+    Raises
+    ------
+    FileMissingError
+        It is not there.
+    """
+    try:
+        return _GzipText(path) if is_gzip(path) else _PlainText(path)
+    except FileNotFoundError:
+        msg = f"the file {path} is not there any more"
+        raise FileMissingError(msg, name=path, hint="put it back as it was: what was read of it must be readable again") from None
+
+
+class _PlainText:
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by __exit__
+
+    def read(self, offset: int, size: int) -> bytes:
+        pieces = []
+        while size > 0:
+            piece = os.pread(self._file.fileno(), size, offset)
+            if not piece:
+                break
+            pieces.append(piece)
+            offset += len(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def __enter__(self) -> _PlainText:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+class _Decoder:
+    """A decompressor and where it stands: `raw` bytes taken from the file, `offset` bytes given out."""
+
+    def __init__(self) -> None:
+        self.stream = zlib.decompressobj(31)
+        self.pending = b""  # taken from the file, not yet decompressed
+        self.raw = 0
+        self.offset = 0
+        self.inside = False  # whether a member has begun and not ended
+
+    def copy(self) -> _Decoder:
+        other = _Decoder.__new__(_Decoder)
+        other.stream = self.stream.copy()
+        other.pending, other.raw, other.offset, other.inside = self.pending, self.raw, self.offset, self.inside
+        return other
+
+
+# Positioned decompressors of files that are read bit by bit: a hint, by file and stamp; never needed for the result.
+_hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _Decoder]] = OrderedDict()
+_HINTED_FILES = 8
+_HINTS_A_FILE = 4
+
+
+class _GzipText:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by __exit__
+        found = os.fstat(self._file.fileno())
+        self._key = (path, found.st_size, found.st_mtime_ns, found.st_ino)
+        self._decoder = _Decoder()
+
+    def read(self, offset: int, size: int) -> bytes:
+        if offset != self._decoder.offset:
+            self._go_to(offset)
+        if offset % SEGMENT_BYTES == 0:
+            self._keep()
+        pieces = []
+        while size > 0:
+            piece = self._next(size)
+            if not piece:
+                break
+            pieces.append(piece)
+            size -= len(piece)
+            if self._decoder.offset % SEGMENT_BYTES == 0:
+                self._keep()
+        return b"".join(pieces)
+
+    def _go_to(self, offset: int) -> None:
+        hints = _hints.get(self._key, {})
+        known = [position for position in hints if position <= offset]
+        best = max(known, default=0)
+        if offset < self._decoder.offset or best > self._decoder.offset:
+            self._decoder = hints[best].copy() if best else _Decoder()
+        while self._decoder.offset < offset:
+            if not self._next(min(offset - self._decoder.offset, SEGMENT_BYTES)):
+                break
+
+    def _keep(self) -> None:
+        if self._decoder.offset == 0:
+            return
+        hints = _hints.setdefault(self._key, OrderedDict())
+        _hints.move_to_end(self._key)
+        hints[self._decoder.offset] = self._decoder.copy()
+        hints.move_to_end(self._decoder.offset)
+        while len(hints) > _HINTS_A_FILE:
+            hints.popitem(last=False)
+        while len(_hints) > _HINTED_FILES:
+            _hints.popitem(last=False)
+
+    def _next(self, size: int) -> bytes:
+        """Some decompressed bytes, at most `size` and never past a segment's end; none at the end of the file."""
+        decoder = self._decoder
+        size = min(size, SEGMENT_BYTES - decoder.offset % SEGMENT_BYTES)
+        while True:
+            if not decoder.pending:
+                decoder.pending = os.pread(self._file.fileno(), _RAW_BYTES, decoder.raw)
+                decoder.raw += len(decoder.pending)
+            if not decoder.pending:
+                # zlib may still hold output that the last call had no room for.
+                data = decoder.stream.decompress(b"", size) if decoder.inside else b""
+                if not data and decoder.inside and not decoder.stream.eof:
+                    raise self._broken("ends in the middle of its compressed data")
+                decoder.inside = decoder.inside and not decoder.stream.eof
+                decoder.offset += len(data)
+                return data
+            if not decoder.inside:
+                decoder.pending = decoder.pending.lstrip(b"\0")  # padding between members (RFC 1952)
+                if not decoder.pending:
+                    continue
+                decoder.stream, decoder.inside = zlib.decompressobj(31), True
+            try:
+                data = decoder.stream.decompress(decoder.pending, size)
+            except zlib.error:
+                raise self._broken("is not gzip, or is damaged") from None
+            decoder.pending = decoder.stream.unconsumed_tail
+            if decoder.stream.eof:
+                decoder.pending, decoder.inside = decoder.stream.unused_data, False
+            if data:
+                decoder.offset += len(data)
+                return data
+
+    def _broken(self, how: str) -> FileFormatError:
+        decoder = self._decoder
+        msg = f"the file {self._path} {how}: byte {decoder.raw - len(decoder.pending)}, after {decoder.offset} bytes of text"
+        return FileFormatError(msg, name=self._path, hint="write it aside and rename it when it is whole")
+
+    def __enter__(self) -> _GzipText:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
