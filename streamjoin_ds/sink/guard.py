@@ -143,21 +143,20 @@ def _fields(schema: Schema) -> list[dict[str, Any]]:
 
 
 def _check_columns(table: DeltaTable, path: str, schema: pa.Schema) -> None:
-    here = _fields(table.schema())
-    wanted = _fields(Schema.from_arrow(schema))
-    for position in range(max(len(here), len(wanted))):
-        if position >= len(here):
-            name, what = wanted[position]["name"], "is missing"
-        elif position >= len(wanted):
-            name, what = here[position]["name"], "is surplus"
-        elif here[position]["name"] != wanted[position]["name"]:
-            name, what = wanted[position]["name"], f"is not at place {position + 1}"
-        elif here[position]["type"] != wanted[position]["type"]:
-            name, what = wanted[position]["name"], f"is {here[position]['type']}, not {wanted[position]['type']}"
-        elif wanted[position]["nullable"] and not here[position]["nullable"]:
-            name, what = wanted[position]["name"], "is required there, but may be null in the join's rows"
-        else:
-            continue
+    here = {field["name"]: field for field in _fields(table.schema())}
+    wanted = {field["name"]: field for field in _fields(Schema.from_arrow(schema))}
+    found = [(name, "is missing") for name in wanted if name not in here]
+    found += [(name, "is surplus") for name in here if name not in wanted]
+    if not found:
+        found = [(name, "is out of place") for name, other in zip(wanted, here, strict=True) if name != other]
+    if not found:
+        for name, field in wanted.items():
+            if here[name]["type"] != field["type"]:
+                found.append((name, f"is {here[name]['type']}, not {field['type']}"))
+            elif field["nullable"] and not here[name]["nullable"]:
+                found.append((name, "is required there, but may be null in the join's rows"))
+    if found:
+        name, what = found[0]
         message = f"the table {path} has other columns than the join's rows: {name} {what}"
         raise TableError(message, name=name, hint="undo the change of the table's columns, or use a new table")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.sink.commit import Committer, CommitOutcome
+from streamjoin_ds.sink.commit import CommitOutcome, Committer
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import (
     LATE_SCHEMA,

@@ -1,0 +1,319 @@
+"""The files of sql/ and Spark's view of our tables, through real Spark SQL."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, TableError
+from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.reader import between, complete, follow
+from streamjoin_ds.sink.sql import sql_names, sql_statements, sql_text
+from streamjoin_ds.sink.tables import TIMESTAMP
+from tests.sink.conftest import MATCH_SCHEMA, QUERY_ID, ROWS, STEP_US, Join, ledger_rows, match_rows, metrics_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.delta]
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_listings(spark):
+    # VACUUM lists a folder in as many tasks as this says: 10 000, which two cores take a minute to start.
+    name = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.set(name, before)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """Five batches; the last punctuation is in the middle of the last batch."""
+    join = Join(f"{tmp_path_factory.mktemp('sql')}/matches")
+    committer = join.committer()
+    for batch_id in range(5):
+        punctuation_us = 4 * STEP_US + 3 if batch_id == 4 else (batch_id + 1) * STEP_US
+        join.commit(committer, batch_id, punctuation_us=punctuation_us)
+    return join
+
+
+@pytest.fixture
+def join(tmp_path):
+    return Join(f"{tmp_path}/matches")
+
+
+def run(spark, name, root):
+    """Run all statements of a file; the rows of the last."""
+    frame = None
+    for statement in sql_statements(name, root):
+        frame = spark.sql(statement)
+    return frame
+
+
+def instant(micros):
+    return f"TIMESTAMP '{EPOCH + timedelta(microseconds=micros):%Y-%m-%d %H:%M:%S.%f}+00:00'"
+
+
+@pytest.mark.parametrize("name", ["late", "rejects", "ledger", "metrics", "punctuations", "matches"])
+def test_spark_sees_the_columns_that_were_declared(spark, filled, name):
+    schema = spark.table(f"delta.`{filled.tables.path_of(name)}`").schema
+    ours = DeltaTable(filled.tables.path_of(name)).schema()
+    assert [(field.name, field.nullable) for field in schema] == [(field.name, field.nullable) for field in ours.fields]
+    names = {"long": "bigint", "integer": "int"}
+    types = [json.loads(field.type.to_json()) for field in ours.fields]
+    assert [field.dataType.simpleString() for field in schema] == [names.get(kind, kind) for kind in types]
+
+
+def test_spark_reads_the_rows_and_properties(spark, filled):
+    found = spark.sql(f"SELECT * FROM delta.`{filled.root}` ORDER BY r_seq").toArrow().cast(MATCH_SCHEMA)
+    assert found.equals(pa.concat_tables([match_rows(batch_id) for batch_id in range(5)]).sort_by("r_seq"))
+    properties = {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES delta.`{filled.root}`").collect()}
+    assert properties["streamjoin.joinId"] == "join-1"
+    assert properties["streamjoin.fingerprint"] == "f1"
+
+
+@pytest.mark.parametrize(
+    ("condition", "accept", "files"),
+    [
+        (f"event_time >= {instant(3 * STEP_US + 1)}", lambda us, _: us >= 3 * STEP_US + 1, 3),
+        (f"event_time < {instant(STEP_US + 2)}", lambda us, _: us < STEP_US + 2, 2),
+        (f"event_time > {instant(4 * STEP_US + ROWS)}", lambda us, _: us > 4 * STEP_US + ROWS, 2),
+        (f"event_time > {instant(9 * STEP_US)}", lambda *_: False, 0),
+        ("batch_id = 2", lambda _, batch_id: batch_id == 2, 1),
+        ("batch_id > 4", lambda *_: False, 0),
+    ],
+)
+def test_spark_skips_files_by_our_statistics(spark, filled, condition, accept, files):
+    """Spark takes time bounds in whole milliseconds, so a file may be read in vain, but none is overlooked."""
+    frame = spark.table(f"delta.`{filled.root}`").where(condition)
+    table = DeltaTable(filled.root).to_pyarrow_table()
+    times = table.column("event_time").cast("int64").to_pylist()
+    assert frame.count() == sum(map(accept, times, table.column("batch_id").to_pylist()))
+    assert len(frame.inputFiles()) == files
+
+
+def test_complete_results(spark, filled):
+    assert run(spark, "complete_results", filled.root) is not None
+    found = spark.sql("SELECT * FROM complete_results").toArrow().cast(MATCH_SCHEMA).sort_by("r_seq")
+    expected = complete(filled.root).cast(MATCH_SCHEMA).sort_by("r_seq")
+    assert found.equals(expected)
+    assert found.num_rows == 4 * ROWS + 2
+
+
+def test_ordered_between(spark, filled):
+    begin_us, end_us = STEP_US + 2, 4 * STEP_US + 2
+    spark.sql(f"DECLARE OR REPLACE VARIABLE streamjoin_begin TIMESTAMP = {instant(begin_us)}")
+    spark.sql(f"DECLARE OR REPLACE VARIABLE streamjoin_end TIMESTAMP = {instant(end_us)}")
+    found = run(spark, "ordered_between", filled.root).toArrow()
+    expected = between(filled.root, begin_us, end_us)
+    assert found.column("event_time").cast(TIMESTAMP).equals(expected.column("event_time").cast(TIMESTAMP))
+    assert found.column("s_seq").to_pylist() == expected.column("s_seq").to_pylist()
+    spark.sql(f"SET VAR streamjoin_end = {instant(10**9)}")
+    cut = run(spark, "ordered_between", filled.root).collect()
+    assert len(cut) == between(filled.root, begin_us, 4 * STEP_US + 3).num_rows  # cut at the punctuation
+
+
+def test_ledger(spark, filled):
+    rows = {row.stream: row for row in run(spark, "ledger", filled.root).collect()}
+    assert set(rows) == {"r", "s"}
+    assert (rows["r"].read, rows["r"].stored, rows["r"].late, rows["r"].rejected) == (50, 40, 5, 5)
+    assert [rows[name].unaccounted for name in "rs"] == [0, 0]
+    assert (rows["r"].late_kept, rows["r"].rejected_kept) == (5, 0)
+    assert (rows["s"].late_kept, rows["s"].rejected_kept) == (0, 5)
+    assert rows["s"].batches == 5
+
+
+def test_latency_per_batch(spark, filled):
+    rows = run(spark, "latency_per_batch", filled.root).collect()
+    assert [row.batch_id for row in rows] == list(range(5))
+    assert [row.matches for row in rows] == [ROWS] * 5
+    assert float(rows[2].latency_seconds) == pytest.approx(1_700_000_000 - 2 * STEP_US / 1e6)
+    assert float(rows[2].behind_seconds) == pytest.approx(-STEP_US / 1e6)
+    assert (rows[0].slowest_cell_ms, rows[0].candidates) == (2, 3)
+
+
+def test_verify_finds_missing_and_surplus_pairs(spark, join):
+    r = pa.table(
+        {
+            "seq": [0, 1, 2, 3],
+            "x": pa.array([5, 5, 100, 5], pa.int32()),
+            "y": pa.array([0.1, float("nan"), 3.0, 1e9], pa.float32()),
+            "ts": pa.array([10, 11, 12, 9_000_000_000], TIMESTAMP),
+        }
+    )
+    s = pa.table(
+        {
+            "seq": [0, 1],
+            "a": pa.array([15, 16], pa.int32()),
+            "b": pa.array([10.1, float("nan")], pa.float32()),
+            "ts": pa.array([13, 14], TIMESTAMP),
+        }
+    )
+    spark.createDataFrame(r).createOrReplaceTempView("r")
+    spark.createDataFrame(s).createOrReplaceTempView("s")
+    schema = pa.schema([MATCH_SCHEMA.field(name) for name in ("r_seq", "s_seq", "event_time", "batch_id")])
+
+    def commit(pairs, root):
+        other = Join(root)
+        committer = other.committer(schema=schema)
+        rows = [{"r_seq": a, "s_seq": b, "event_time": 13, "batch_id": 0} for a, b in pairs]
+        other.commit(committer, 0, other.write(0, pa.Table.from_pylist(rows, schema=schema)), punctuation_us=10**10)
+        return [tuple(row) for row in run(spark, "verify", root).collect()]
+
+    # float32 0.1 and 10.1, widened: the difference is 10.000000378, more than 10. As decimals it would be 10.
+    assert commit([(2, 1)], f"{join.root}_a") == [("surplus", 2, 1)]
+    s = s.set_column(2, "b", pa.array([10.0, float("nan")], pa.float32()))
+    spark.createDataFrame(s).createOrReplaceTempView("s")
+    assert commit([(0, 0)], f"{join.root}_b") == []
+    assert commit([(2, 1)], f"{join.root}_c") == [("missing", 0, 0), ("surplus", 2, 1)]
+    assert commit([(0, 0), (0, 0)], f"{join.root}_d") == [("surplus", 0, 0)]
+
+
+def test_maintenance_beside_the_join(spark, join):
+    committer = join.committer()
+    for batch_id in range(3):
+        join.commit(committer, batch_id)
+    history = run(spark, "maintenance", join.root).collect()
+    assert history[0].operation.startswith("VACUUM")
+    assert "OPTIMIZE" in {row.operation for row in history}
+    facts = [json.loads(row.userMetadata)["streamjoin"] for row in history if row.operation == "WRITE"]
+    assert [fact["batch_id"] for fact in facts] == [2, 1, 0]
+    assert len(DeltaTable(join.root).file_uris()) == 1
+    join.commit(committer, 3)
+    assert join.commit(join.committer(), 2).already_there
+    join.assert_each_once(range(4))
+    assert sum(rows.num_rows for _, rows in follow(join.root)) == 4 * ROWS
+
+
+def test_the_plain_path_is_exactly_once_too(spark, join):
+    """delta-spark writes the matches; our other tables and the guard go round it."""
+    committer = join.committer()
+
+    def batch(batch_id, query_id=QUERY_ID, committer=committer):
+        committer.commit_before(batch_id, query_id, [], ledger=ledger_rows(batch_id), metrics=metrics_rows(batch_id))
+        frame = spark.createDataFrame(match_rows(batch_id))
+        options = committer.plain_options(batch_id, query_id, (batch_id + 1) * STEP_US)
+        frame.write.format("delta").mode("append").options(**options).save(join.root)
+        committer.commit_after(
+            batch_id,
+            query_id,
+            matches=ROWS,
+            punctuation_us=(batch_id + 1) * STEP_US,
+            watermark_us=None,
+            largest_ts_us=None,
+        )
+
+    for batch_id in (0, 1, 1, 0):
+        batch(batch_id)
+    batch(1, committer=join.committer())
+    assert join.batches() == {0: ROWS, 1: ROWS}
+    assert join.batches("punctuations") == {0: 1, 1: 1}
+    assert complete(join.root).num_rows == 2 * ROWS
+    assert [punctuation_us for punctuation_us, _ in follow(join.root)] == [STEP_US, 2 * STEP_US]
+    with pytest.raises(ForeignCheckpointError):
+        batch(2, query_id="another", committer=join.committer())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (r_x >= 0)",
+        "ALTER TABLE {t} CLUSTER BY (event_time)",
+        "ALTER TABLE {t} ADD COLUMNS (more STRING)",
+    ],
+)
+def test_tables_changed_by_spark_beyond_this_writer_are_refused(spark, join, change):
+    committer = join.committer()
+    join.commit(committer, 0)
+    spark.sql(change.format(t=f"delta.`{join.root}`"))
+    with pytest.raises(TableError) as raised:
+        join.commit(committer, 1)
+    assert join.root in str(raised.value)
+    with pytest.raises(TableError):
+        join.committer()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')",
+        "ALTER TABLE {t} ALTER COLUMN r_x COMMENT 'the x of r'",
+        "ALTER TABLE {t} ALTER COLUMN r_x DROP NOT NULL",
+        "COMMENT ON TABLE {t} IS 'pairs'",
+    ],
+)
+def test_harmless_changes_by_spark_are_accepted(spark, join, change):
+    committer = join.committer()
+    join.commit(committer, 0)
+    spark.sql(change.format(t=f"delta.`{join.root}`"))
+    join.commit(committer, 1)
+    assert join.commit(join.committer(), 1).already_there
+    assert spark.table(f"delta.`{join.root}`").count() == 2 * ROWS
+
+
+def test_a_spark_stream_of_the_matches_sees_each_row_once(spark, filled, tmp_path):
+    query = (
+        spark.readStream.format("delta")
+        .load(filled.root)
+        .writeStream.format("memory")
+        .queryName("seen")
+        .option("checkpointLocation", f"{tmp_path}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(60)
+    assert spark.table("seen").count() == 5 * ROWS
+
+
+def test_spark_substitutes_the_root_itself(spark, filled):
+    """What a user types: SET, then the file as it is."""
+    spark.sql(f"SET streamjoin.root={filled.root}")
+    statement = sql_statements("latency_per_batch", "/placeholder")[0].replace("/placeholder", "${streamjoin.root}")
+    assert len(spark.sql(statement).collect()) == 5
+    spark.sql("RESET streamjoin.root")
+
+
+def test_every_file_opens_with_its_table():
+    assert sql_names() == (
+        "complete_results",
+        "latency_per_batch",
+        "ledger",
+        "maintenance",
+        "ordered_between",
+        "verify",
+    )
+    for name in sql_names():
+        text = sql_text(name, "/data/m")
+        assert text.startswith(f"-- {name}: ")
+        assert "-- |---" in text
+        assert "${streamjoin.root}" not in text
+        assert all(not statement.endswith(";") for statement in sql_statements(name, "/data/m"))
+
+
+@pytest.mark.parametrize("root", ["/a`; DROP TABLE x", "/a\nb", "/a${env:HOME}", "/a\x00", "", "/a\x7f"])
+def test_paths_that_could_be_sql_are_refused(root):
+    with pytest.raises(ArgumentError) as raised:
+        sql_text("ledger", root)
+    assert raised.value.name == "root"
+    assert not root or root not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["nothing", "../setup", "", "ledger.sql", "/etc/passwd"])
+def test_unknown_files_are_refused(name):
+    with pytest.raises(ArgumentError):
+        sql_text(name, "/data/m")
+
+
+def test_an_odd_path_works(spark, tmp_path):
+    join = Join(f"{tmp_path}/it's a path; -- with ä, 100 %")
+    join.commit(join.committer(), 0)
+    assert len(run(spark, "latency_per_batch", join.root).collect()) == 1
+    assert isinstance(join.committer(), Committer)
