@@ -2,7 +2,7 @@
 
 ::
 
-    pa.Table ── encode ──► bytes ── write aside, fsync, rename ──► <stem>-<checksum>.arrow
+    pa.Table ── encode ──► bytes ── write aside, rename ──► <stem>-<checksum>.arrow
                              │                                            │
                              └─ inline in a Spark row                     └─ map ─ checksum ─ parse ─► pa.Table
 
@@ -11,7 +11,7 @@ the same file again. Checksum first, then parse, then use: an Arrow file with a 
 parses it (reliability notes, M22).
 """
 
-from streamjoin_ds.blocks.block import checksum, decode, encode
+from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack
 from streamjoin_ds.blocks.store import BlockRef, BlockStore
 
-__all__ = ["BlockRef", "BlockStore", "checksum", "decode", "encode"]
+__all__ = ["BlockRef", "BlockStore", "checksum", "decode", "encode", "pack", "unpack"]

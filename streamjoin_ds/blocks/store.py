@@ -6,16 +6,17 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks.block import checksum, decode, encode
-from streamjoin_ds.errors import BlockMissingError
+from streamjoin_ds.errors import ArgumentError, BlockMissingError
 
 __all__ = ["BlockRef", "BlockStore"]
 
 _SUFFIX = ".arrow"
+_ONLY_OWNER = 0o700
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,26 @@ class BlockStore:
 
         Written aside and renamed: a reader sees all of it or nothing. Not synced to the device: the blocks of the
         exchange are written again on replay, and Spark does not sync a local checkpoint either.
+
+        Parameters
+        ----------
+        stem : str
+            What the block is, as a relative path: its name without checksum and suffix.
+        table : pyarrow.Table
+        facts : mapping of str to str, optional
+            For the block's header.
+
+        Raises
+        ------
+        ArgumentError
+            The stem leads out of the folder.
         """
         data = encode(table, facts)
-        name = f"{stem}-{checksum(data)}{_SUFFIX}"
-        target = self.root / name
-        if not (target.exists() and target.stat().st_size == data.size):
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        digest = checksum(data)
+        name = f"{stem}-{digest}{_SUFFIX}"
+        target = self._path(name)
+        if not _holds(target, data.size, digest):
+            self._make_folder(target.parent)
             aside = target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex}")
             try:
                 with aside.open("wb") as file:
@@ -66,34 +81,74 @@ class BlockStore:
         Raises
         ------
         BlockMissingError, BlockCorruptError
-            The file is not there, or is not what its name says.
+            The file is not there or cannot be opened, or is not what its name says.
+        ArgumentError
+            The name leads out of the folder.
         """
-        path = self.root / name
+        path = self._path(name)
         try:
-            with pa.memory_map(str(path)) as mapped:
-                data = mapped.read_buffer()
+            data = _mapped(path)
         except FileNotFoundError:
             msg = f"block {name} is not there"
-            raise BlockMissingError(msg, name=name, hint="restore the checkpoint's files; blocks lie under its folder") from None
-        except (OSError, pa.ArrowInvalid):
-            data = pa.py_buffer(b"")  # an empty file cannot be mapped: it fails its checksum below, by name
+            hint = "restore the checkpoint's files; blocks lie under its folder"
+            raise BlockMissingError(msg, name=name, hint=hint) from None
+        except OSError as error:
+            msg = f"block {name} cannot be opened"
+            raise BlockMissingError(msg, name=name, hint="every worker must see the checkpoint's folder") from error
         expected = name.rsplit("-", 1)[-1].removesuffix(_SUFFIX)
         return decode(data, expected, name)
 
     def remove(self, names: Iterable[str]) -> int:
-        """Remove blocks that nothing refers to any more; one that is gone already is no error. Returns how many went."""
-        removed = 0
-        for name in names:
-            try:
-                (self.root / name).unlink()
-                removed += 1
-            except FileNotFoundError:
-                pass
-        return removed
+        """Remove blocks that nothing refers to any more; gives how many went. One that is gone already is no error."""
+        return sum(_unlinked(self._path(name)) for name in names)
 
     def names(self, prefix: str = "") -> list[str]:
-        """Names of the blocks whose name begins with `prefix`, sorted."""
+        """Names of the blocks whose name begins with `prefix`, sorted; what was left aside unfinished is none."""
         if not self.root.is_dir():
             return []
         found = (path.relative_to(self.root).as_posix() for path in self.root.rglob(f"*{_SUFFIX}"))
         return sorted(name for name in found if name.startswith(prefix) and "/." not in f"/{name}")
+
+    def _path(self, name: str) -> Path:
+        """The file of a block; refused where it would lie outside the folder, by its name or by a link."""
+        parts = PurePosixPath(name).parts
+        inside = parts and "\0" not in name and not name.startswith("/") and ".." not in parts
+        if inside and len(parts) > 1:
+            folder = os.path.realpath(self.root.joinpath(*parts[:-1]))
+            inside = folder.startswith(os.path.realpath(self.root) + os.sep)
+        path = self.root / name
+        if not inside or path.is_symlink():
+            msg = "a block's name leads out of the folder of blocks"
+            raise ArgumentError(
+                msg, name=name[:200], hint="letters, digits and dashes, with single slashes between them"
+            )
+        return path
+
+    def _make_folder(self, folder: Path) -> None:
+        # Not mkdir(parents=True, mode=...): the parents it makes have the default mode.
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        for part in (*reversed([p for p in folder.parents if p.is_relative_to(self.root)]), folder):
+            part.mkdir(mode=_ONLY_OWNER, exist_ok=True)
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    if not path.stat().st_size:
+        return pa.py_buffer(b"")  # cannot be mapped; fails its checksum by name
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
+def _holds(path: Path, size_bytes: int, digest: str) -> bool:
+    """Whether the file is there and whole: one that was damaged is written again."""
+    try:
+        return path.stat().st_size == size_bytes and checksum(_mapped(path)) == digest
+    except OSError:
+        return False
+
+
+def _unlinked(path: Path) -> bool:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.spec import duration_text
+from streamjoin_ds.spec import BoundJoin, Condition, NotEqual, duration_text
 
 __all__ = ["explain"]
 
@@ -12,39 +16,69 @@ _WAYS = {
     "packed": "packed inline: each block's bytes in one Spark row",
     "rows": "one Spark row a tuple",
 }
+_COMPARISONS = {"float": "float64 subtraction", "int": "exact integers", "hash": "hash, then the values"}
 
 
-def explain(plan: Plan, rates: tuple[float, ...] | None = None) -> str:
-    """The plan as text, one fact a line; never a source's path or an option's value."""
-    bound, layout = plan.bound, plan.layout
+def explain(plan: Plan, rates: Sequence[float] | None = None) -> str:
+    """The plan as text, one fact a line; never a source's path or an option's value.
+
+    Parameters
+    ----------
+    plan : Plan
+    rates : sequence of float, optional
+        Tuples a second, one a stream, to weigh the copies; taken as equal where not given.
+    """
+    return "\n".join(("Join", *_join(plan.bound), "Grid", *_grid(plan, rates), "Exchange", *_exchange(plan)))
+
+
+def _join(bound: BoundJoin) -> Iterator[str]:
     join = bound.join
-    rates = rates or (1.0,) * len(join.streams)
-    lines = ["Join", f"  window      {join.window.describe(join.names)}"]
+    yield f"  window      {join.window.describe(join.names)}"
     for stream, schema in zip(join.streams, bound.schemas, strict=True):
         delay = f", delay {stream.delay}" if stream.delay_us else ""
-        lines.append(f"  stream      {stream.name}: time {stream.time}{delay}, {len(schema)} columns travel ({', '.join(schema.names)})")
+        columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
+        yield f"  stream      {stream.name}: time {stream.time}{delay}, {columns}"
     for condition in bound.conditions:
-        exact = {"float": "float64 subtraction", "int": "exact integers", "hash": "hash, then the values"}[condition.kind]
-        bounds = duration_bounds(condition.lo, condition.hi) if condition.text.startswith("window of ") else f"[{condition.lo}, {condition.hi}]"
-        lines.append(f"  find        {condition.text}   {bounds} by {exact}")
-    lines.extend(f"  decide      {predicate}" for predicate in join.predicates if "<>" in str(predicate))
-    lines.append(f"  result      {', '.join(bound.result_schema.names)}")
-    lines.append(f"  fingerprint {bound.fingerprint}")
-    lines.append("Grid")
-    lines.append(f"  layout      {layout} = {layout.cells} cells on {plan.partitions} state partitions, labels {list(plan.labels)}")
-    for number, stream in enumerate(join.streams):
-        lines.append(f"  {stream.name:<11} {layout.counts[number]} groups, each tuple in {layout.copies(number)} cells")
-    lines.append(f"  cost        {layout.copied_rows(rates) / sum(rates):.2f} stored rows for each row read")
-    lines.append("Exchange")
-    lines.append(f"  way         {_WAYS[plan.exchange]}")
+        yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
+    for predicate in join.predicates:
+        if isinstance(predicate, NotEqual):
+            yield f"  decide      {predicate}"
+    yield f"  result      {', '.join(bound.result_schema.names)}"
+    yield f"  fingerprint {bound.fingerprint}"
+
+
+def _grid(plan: Plan, rates: Sequence[float] | None) -> Iterator[str]:
+    layout, names = plan.layout, plan.bound.names
+    rates = rates or [1.0] * len(names)
+    labels = f"{plan.partitions} state partitions, labels {list(plan.labels)}"
+    yield f"  layout      {layout} = {layout.cells} cells on {labels}"
+    for number, name in enumerate(names):
+        yield f"  {name:<11} {layout.counts[number]} groups, each tuple in {layout.copies(number)} cells"
+    if sum(rates) > 0:
+        yield f"  cost        {layout.copied_rows(rates) / sum(rates):.2f} stored rows for each row read"
+
+
+def _exchange(plan: Plan) -> Iterator[str]:
+    yield f"  way         {_WAYS[plan.exchange]}"
     if plan.foreign:
-        lines.append("  lateness    judged against Spark's watermark at each batch's start (foreign DataFrames have no order)")
+        yield "  lateness    judged against Spark's watermark at each batch's start (foreign DataFrames have no order)"
     else:
-        lines.append("  lateness    by each stream's own order: the same rows are late whatever the batching")
-    return "\n".join(lines)
+        yield "  lateness    by each stream's own order: the same rows are late whatever the batching"
 
 
-def duration_bounds(lo: int | float, hi: int | float) -> str:
-    """``[-6h, 0s]`` for bounds in microseconds."""
-    texts = [f"-{duration_text(-int(bound))}" if bound < 0 else duration_text(int(bound)) for bound in (lo, hi)]
-    return f"[{texts[0]}, {texts[1]}]"
+def _bounds(bound: BoundJoin, condition: Condition) -> str:
+    """``[-6h, 0s]`` for times, ``[-5, 5]`` for numbers."""
+    stream, key = condition.left_stream, bound.keys[condition.left_stream][condition.left_key]
+    kind = bound.schemas[stream].field(key.column).type
+    if pa.types.is_timestamp(kind):
+        return f"[{_signed(condition.lo)}, {_signed(condition.hi)}]"
+    if pa.types.is_date(kind):
+        return f"[{condition.lo}, {condition.hi}] days"
+    if pa.types.is_decimal(kind):
+        return f"[{condition.lo}, {condition.hi}] of 1e-{kind.scale}"
+    return f"[{condition.lo}, {condition.hi}]"
+
+
+def _signed(microseconds: int | float) -> str:
+    text = duration_text(abs(int(microseconds)))
+    return f"-{text}" if microseconds < 0 else text

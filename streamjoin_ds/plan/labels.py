@@ -6,6 +6,10 @@ task, an idle core), so for each cell the first integer is taken whose hash land
 
 from __future__ import annotations
 
+from collections import deque
+
+from streamjoin_ds.errors import LayoutError
+
 __all__ = ["cell_labels", "spark_hash", "spark_partition"]
 
 _MASK = 0xFFFFFFFF
@@ -35,14 +39,23 @@ def spark_partition(label: int, partitions: int) -> int:
 
 
 def cell_labels(cells: int, partitions: int) -> tuple[int, ...]:
-    """One label a cell: cell ``c`` lands on partition ``c mod partitions``; labels are distinct and >= 0."""
+    """One label a cell: cell ``c`` lands on partition ``c mod partitions``; labels are distinct and >= 0.
+
+    Raises
+    ------
+    LayoutError
+        Fewer than one cell or partition.
+    """
+    if cells < 1 or partitions < 1:
+        msg = "a grid has at least one cell and one state partition"
+        raise LayoutError(msg, name="partitions", hint="spark.sql.shuffle.partitions of at least 1")
     labels: list[int] = []
-    queues: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
+    queues: list[deque[int]] = [deque() for _ in range(partitions)]
     label = 0
     for cell in range(cells):
         wanted = queues[cell % partitions]
         while not wanted:
             queues[spark_partition(label, partitions)].append(label)
             label += 1
-        labels.append(wanted.pop(0))
+        labels.append(wanted.popleft())
     return tuple(labels)

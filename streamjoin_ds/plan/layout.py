@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from streamjoin_ds.errors import LayoutError
 
@@ -52,9 +54,10 @@ class Layout:
         """How many cells each tuple of the stream is stored in: ``S / L_i``."""
         return self.cells // self.counts[stream]
 
-    def group_of(self, stream: int, seq: np.ndarray) -> np.ndarray:
+    def group_of(self, stream: int, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Group of each tuple, int32 of the length of `seq`: tuples are dealt in turn, so no value can be hot."""
-        return np.mod(seq, self.counts[stream]).astype(np.int32)
+        groups: npt.NDArray[np.int32] = np.mod(seq, self.counts[stream]).astype(np.int32)
+        return groups
 
     def group_in_cell(self, cell: int, stream: int) -> int:
         """Which of the stream's groups meets in this cell: the cell's coordinate."""
@@ -62,7 +65,9 @@ class Layout:
 
     def cells_of(self, stream: int, group: int) -> tuple[int, ...]:
         """The cells a group of the stream is copied to, ascending; ``S / L_i`` of them."""
-        return tuple(cell for cell in range(self.cells) if self.group_in_cell(cell, stream) == group)
+        step = math.prod(self.counts[stream + 1 :])
+        starts = range(group * step, self.cells, self.counts[stream] * step)
+        return tuple(start + cell for start in starts for cell in range(step))
 
     def home_cell(self, stream: int, group: int) -> int:
         """The one cell that counts and reports a group's rows: its first."""
@@ -80,36 +85,52 @@ class Layout:
         return "x".join(map(str, self.counts))
 
 
-def choose_layout(cells: int, rates: Sequence[float]) -> Layout:
+def choose_layout(cells: int, rates: Sequence[float], windows: Sequence[float] | None = None) -> Layout:
     """The cheapest layout of exactly `cells` cells for these rates.
 
-    Enumerates the ordered factorisations of `cells` and takes the least ``sum rate_i * S / L_i``; ties go to DP-Join's
-    latency model (the smallest sum of group sizes ``rate_i / L_i``: shorter scans), then to fewer groups of the first
-    streams, so that the choice is one.
+    Of all ordered factorisations of `cells` the one with the least ``sum rate_i * S / L_i`` (rows stored a second, DAB
+    Join section 5). Ties go to DP-Join's latency model (the least ``sum W_i * rate_i / L_i``: what a probe scans), then
+    to fewer groups of the first streams, so that the choice is one.
 
     Parameters
     ----------
     cells : int
         About one a core.
     rates : sequence of float
-        Tuples a second, one a stream; only their proportions count.
+        Tuples a second, one a stream, finite and >= 0; only their proportions count.
+    windows : sequence of float, optional
+        Extent of each stream's window, in any one unit, to break ties; taken as equal where not given.
+
+    Raises
+    ------
+    LayoutError
     """
-    if cells < 1 or cells > MAX_CELLS:
+    if not 1 <= cells <= MAX_CELLS:
         msg = f"the number of cells must be between 1 and {MAX_CELLS}"
         raise LayoutError(msg, name="cells", hint="about one a core")
-
-    def cost(layout: Layout) -> tuple[float, float, tuple[int, ...]]:
-        scanned = sum(rate / count for rate, count in zip(rates, layout.counts, strict=True))
-        return layout.copied_rows(rates), scanned, layout.counts
-
-    return min((Layout(counts) for counts in _factorisations(cells, len(rates))), key=cost)
-
-
-def _factorisations(product: int, factors: int) -> Iterator[tuple[int, ...]]:
-    if factors == 1:
-        yield (product,)
-        return
-    for divisor in range(1, product + 1):
-        if product % divisor == 0:
-            for rest in _factorisations(product // divisor, factors - 1):
-                yield (divisor, *rest)
+    windows = [1.0] * len(rates) if windows is None else windows
+    if len(rates) < 2 or len(windows) != len(rates):
+        msg = "a layout needs a rate, and a window if any, of each of at least two streams"
+        raise LayoutError(msg, name="rates", hint="tuples a second, one number a stream")
+    for value in (*rates, *windows):
+        if not math.isfinite(value) or value < 0:
+            msg = "a rate or a window is negative or not finite"
+            raise LayoutError(msg, name="rates", hint="tuples a second, one number a stream")
+    # Exact sums: rounding would decide ties by accident. Both are sums over the streams, so the best way to share out
+    # what the first streams leave is the same whatever they took: one table a stream, not every factorisation.
+    stored = [Fraction(rate) for rate in rates]
+    scanned = [Fraction(rate) * Fraction(window) for rate, window in zip(rates, windows, strict=True)]
+    divisors = [divisor for divisor in range(1, cells + 1) if cells % divisor == 0]
+    best: dict[int, tuple[Fraction, Fraction, tuple[int, ...]]]
+    best = {left: (stored[-1] / left, scanned[-1] / left, (left,)) for left in divisors}
+    for stream in range(len(rates) - 2, -1, -1):
+        best = {
+            left: min(
+                (stored[stream] / count + rest[0], scanned[stream] / count + rest[1], (count, *rest[2]))
+                for count in divisors
+                if left % count == 0
+                for rest in (best[left // count],)
+            )
+            for left in divisors
+        }
+    return Layout(best[cells][2])

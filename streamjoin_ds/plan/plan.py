@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, LayoutError
 from streamjoin_ds.plan.labels import cell_labels
 from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.spec import BoundJoin
@@ -40,6 +40,8 @@ class Plan:
         Identity of the checkpoint: the table refuses another one.
     foreign : bool
         Whether the tuples come from DataFrames that know no order: lateness is then judged by Spark's watermark.
+    kernel : str
+        "auto", or the name of one kernel implementation.
     """
 
     bound: BoundJoin
@@ -57,8 +59,12 @@ class Plan:
             msg = "the way of the exchange is not known"
             raise ArgumentError(msg, name="exchange", hint=f"one of {', '.join(EXCHANGES)}, or auto")
         if len(self.layout.counts) != len(self.bound.names):
-            msg = "the layout does not have one group count for each stream"
-            raise ArgumentError(msg, name="layout", hint="for two streams for example 1x2")
+            msg = f"the layout has {len(self.layout.counts)} group counts, the join {len(self.bound.names)} streams"
+            hint = f"one number a stream, for example {'x'.join(['2'] * len(self.bound.names))}"
+            raise LayoutError(msg, name="layout", hint=hint)
+        if self.partitions < 1:
+            msg = "a plan has at least one state partition"
+            raise ArgumentError(msg, name="partitions", hint="spark.sql.shuffle.partitions of at least 1")
 
     @property
     def labels(self) -> tuple[int, ...]:
@@ -84,18 +90,10 @@ class Plan:
     @lru_cache(maxsize=8)  # every task of every batch is handed the same text
     def from_json(cls, text: str) -> Plan:
         """The plan that `to_json` wrote."""
-        facts: Mapping[str, object] = json.loads(text)
-        return cls(
-            BoundJoin.from_facts(facts["bound"]),  # type: ignore[arg-type]
-            Layout(tuple(facts["layout"])),  # type: ignore[arg-type]
-            int(facts["partitions"]),  # type: ignore[call-overload]
-            str(facts["exchange"]),
-            str(facts["block_root"]),
-            str(facts["table_root"]),
-            str(facts["join_id"]),
-            bool(facts["foreign"]),
-            str(facts["kernel"]),
-        )
+        facts: dict[str, Any] = json.loads(text)
+        facts["bound"] = BoundJoin.from_facts(facts["bound"])
+        facts["layout"] = Layout(tuple(facts["layout"]))
+        return cls(**facts)
 
 
 @lru_cache(maxsize=64)

@@ -26,7 +26,7 @@ from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, check_result_name, na
 from streamjoin_ds.spec.exact import check_unequal, exact_bounds
 from streamjoin_ds.spec.fingerprint import fingerprint
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.predicate import Column, NotEqual, negated
+from streamjoin_ds.spec.predicate import Band, Column, NotEqual, negated
 from streamjoin_ds.spec.stream import Generator, check_time_column, schema_from_text, schema_text
 
 __all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "Residual", "ResultColumn", "bind", "result_type"]
@@ -218,11 +218,10 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
             check_unequal(*types, predicate)
             residuals.add(("not_equal", *numbers, left.name, right.name))
             continue
-        lo, hi = predicate.lo, predicate.hi
         if left != predicate.left:
-            lo, hi = negated(hi), negated(lo)
-        kind, low, high = exact_bounds(*types, lo, hi, predicate)
-        found.append((numbers[0], left.name, numbers[1], right.name, kind, low, high, str(predicate)))
+            predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
+        kind, lo, hi = exact_bounds(*types, predicate)
+        found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
         if kind == "hash":
             residuals.add(("equal", *numbers, left.name, right.name))
     keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]

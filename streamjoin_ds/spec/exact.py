@@ -21,25 +21,21 @@ _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
 _MOST_DIGITS = 18
 
 
-def exact_bounds(
-    left: pa.DataType, right: pa.DataType, lo: Bound, hi: Bound, predicate: Band
-) -> tuple[str, int | float, int | float]:
+def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tuple[str, int | float, int | float]:
     """Kind of the keys ("float", "int" or "hash") and the bounds in their unit.
 
     Parameters
     ----------
     left, right : pyarrow.DataType
-        Of the columns inside the house (`result_type`).
-    lo, hi : int, float, Decimal or timedelta
-        ``lo <= left - right <= hi``.
+        Of the predicate's columns, as they are inside the house (`result_type`).
     predicate : Band
-        As it was written, to name it in errors.
 
     Raises
     ------
     PredicateError
         The types cannot be compared, or the bounds mean nothing for them or hold for no value.
     """
+    lo, hi = predicate.lo, predicate.hi
     types = pa.types
     both = (left, right)
     if any(map(types.is_floating, both)) and all(types.is_floating(t) or types.is_integer(t) for t in both):

@@ -179,7 +179,7 @@ def _plain(bound: Any, column: Column) -> Bound:
     plain: int | float | Decimal
     if isinstance(bound, Decimal):
         plain = bound
-    elif isinstance(bound, numbers.Real) and not isinstance(bound, bool):
+    elif isinstance(None if isinstance(bound, bool) else bound, numbers.Real):
         plain = int(bound) if isinstance(bound, numbers.Integral) else float(bound)
     else:
         msg = f"the bounds of the band on {column} must be numbers or durations"

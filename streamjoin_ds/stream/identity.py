@@ -9,17 +9,29 @@ from __future__ import annotations
 import json
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from streamjoin_ds.errors import FingerprintMismatchError, ForeignCheckpointError, LayoutError, StateCorruptError
+import xxhash
+
+from streamjoin_ds.errors import (
+    FingerprintMismatchError,
+    ForeignCheckpointError,
+    LayoutError,
+    StateCorruptError,
+    StateVersionError,
+)
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec import BoundJoin, Generator, Stream
+from streamjoin_ds.spec.columns import schema_facts
 
 __all__ = ["Identity", "local_path"]
 
 _FILE = "join.json"
 _VERSION = 1
+_SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
 @dataclass(frozen=True)
@@ -49,26 +61,30 @@ class Identity:
         Raises
         ------
         ForeignCheckpointError
-            The folder is a checkpoint of another kind of query.
+            The folder is a checkpoint of another kind of query, or no folder.
+        StateVersionError
+            A newer version wrote it.
         StateCorruptError
-            ``join.json`` cannot be read.
+            ``join.json`` cannot be read, or is not as it was written.
         """
         path = checkpoint / _FILE
         try:
-            text = path.read_text()
+            data = path.read_bytes()
         except FileNotFoundError:
-            if (checkpoint / "metadata").exists() or (checkpoint / "offsets").exists():
+            if any((checkpoint / name).exists() for name in _SPARK_FILES):
                 msg = f"the checkpoint has no {_FILE}: it belongs to another query"
-                raise ForeignCheckpointError(msg, name="checkpoint", hint="give this join a checkpoint of its own") from None
+                hint = "give this join a checkpoint of its own"
+                raise ForeignCheckpointError(msg, name="checkpoint", hint=hint) from None
             return None
+        except NotADirectoryError:
+            msg = "the checkpoint is a file"
+            raise ForeignCheckpointError(msg, name="checkpoint", hint="give a folder, or one to be made") from None
+        except OSError as error:
+            msg = f"the checkpoint's {_FILE} cannot be opened"
+            raise StateCorruptError(msg, name=_FILE, hint="see who may read the checkpoint's folder") from error
         try:
-            facts = json.loads(text)
-            if facts["version"] != _VERSION:
-                msg = f"the checkpoint's {_FILE} was written by another version"
-                raise StateCorruptError(msg, name=_FILE, hint="use the version of streamjoin-ds that wrote it")
-            bound = BoundJoin.from_facts(facts["bound"])
-            return cls(facts["join_id"], bound, Layout(tuple(facts["layout"])), facts["partitions"])
-        except (KeyError, TypeError, ValueError) as error:
+            return cls._from_facts(json.loads(data))
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, OSError) as error:
             msg = f"the checkpoint's {_FILE} cannot be read"
             raise StateCorruptError(msg, name=_FILE, hint="restore the checkpoint from a spare copy") from error
 
@@ -77,29 +93,47 @@ class Identity:
         """Give a new checkpoint its identity; of two starts at once, one wins and both get the winner's."""
         identity = cls(uuid.uuid4().hex, bound, layout, partitions)
         checkpoint.mkdir(parents=True, exist_ok=True)
-        facts = {
-            "version": _VERSION,
-            "join_id": identity.join_id,
-            "fingerprint": bound.fingerprint,
-            "bound": bound.to_facts(),
-            "layout": list(layout.counts),
-            "partitions": partitions,
-        }
         aside = checkpoint / f".{_FILE}.{identity.join_id}"
         with aside.open("w") as file:
-            json.dump(facts, file, indent=1)
+            json.dump(identity._to_facts(), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         try:
             os.link(aside, checkpoint / _FILE)  # unlike a rename, a link does not replace what is there
         except FileExistsError:
             winner = cls.load(checkpoint)
-            assert winner is not None
+            assert winner is not None, "what exists can be loaded"
             winner.check(bound, layout)
             return winner
         finally:
             aside.unlink()
         return identity
+
+    def _to_facts(self) -> dict[str, Any]:
+        facts = {
+            "version": _VERSION,
+            "join_id": self.join_id,
+            "fingerprint": self.bound.fingerprint,
+            "bound": self.bound.to_facts(),
+            "layout": list(self.layout.counts),
+            "partitions": self.partitions,
+        }
+        return {**facts, "checksum": _checksum(facts)}
+
+    @classmethod
+    def _from_facts(cls, facts: dict[str, Any]) -> Identity:
+        if facts["version"] > _VERSION:
+            msg = f"the checkpoint's {_FILE} was written by a newer version"
+            raise StateVersionError(msg, name=_FILE, hint="update streamjoin-ds to the version that wrote it")
+        if facts.pop("checksum") != _checksum(facts):
+            msg = "checksum"
+            raise ValueError(msg)
+        bound = BoundJoin.from_facts(facts["bound"])
+        if bound.fingerprint != facts["fingerprint"]:
+            msg = "this checkpoint was written under another version of the contract, which joined other rows"
+            hint = "use the version of streamjoin-ds that wrote it, or a new checkpoint and a new table"
+            raise FingerprintMismatchError(msg, name="contract", hint=hint)
+        return cls(facts["join_id"], bound, Layout(tuple(facts["layout"])), facts["partitions"])
 
     def check(self, bound: BoundJoin, layout: Layout | None) -> None:
         """Refuse a join that is not the checkpoint's, naming what changed.
@@ -109,40 +143,56 @@ class Identity:
         FingerprintMismatchError, LayoutError
         """
         if bound.fingerprint != self.bound.fingerprint:
-            changed = ", ".join(_changes(self.bound, bound)) or "the contract"
+            changed = ", ".join(_changes(self.bound, bound))
             msg = f"this checkpoint belongs to another join; changed: {changed}"
-            raise FingerprintMismatchError(msg, name=changed, hint="start the changed join with a new checkpoint and a new table")
+            hint = (
+                "restore the join's former definition, or start the changed one with a new checkpoint and a new table"
+            )
+            raise FingerprintMismatchError(msg, name=changed, hint=hint)
         if layout is not None and layout != self.layout:
             msg = f"this checkpoint was laid out as {self.layout}, not {layout}"
-            raise LayoutError(msg, name="layout", hint=f"leave the layout out or give {self.layout}; a new layout needs a new checkpoint")
+            hint = f"leave the layout out or give {self.layout}; a new layout needs a new checkpoint"
+            raise LayoutError(msg, name="layout", hint=hint)
 
 
 def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
-    old_join, new_join = old.join, new.join
+    """What of a join is another: in a user's words, without values."""
+    if old.names != new.names:
+        return ["streams"]
     changed = []
-    if old_join.names != new_join.names:
-        changed.append("streams")
-    else:
-        for before, after in zip(old_join.streams, new_join.streams, strict=True):
-            changed += [
-                f"{what} of {before.name}"
-                for what, same in (
-                    ("time column", before.time == after.time and before.time_unit == after.time_unit),
-                    ("delay", before.delay_us == after.delay_us),
-                )
-                if not same
-            ]
-        changed += [f"columns of {n}" for n, a, b in zip(old_join.names, old.schemas, new.schemas, strict=True) if a != b]
-    if old_join.window != new_join.window:
+    for stream, name in enumerate(old.names):
+        before, after = old.join.streams[stream], new.join.streams[stream]
+        facts = {
+            "time column": (before.time != after.time or before.time_unit != after.time_unit),
+            "delay": before.delay_us != after.delay_us,
+            "generator": _generator(before) != _generator(after),
+            "columns": schema_facts(old.schemas[stream]) != schema_facts(new.schemas[stream]),
+        }
+        changed += [f"{what} of {name}" for what, other in facts.items() if other]
+    if old.join.window != new.join.window:
         changed.append("window")
-    before_texts, after_texts = ({str(p) for p in join.predicates} for join in (old_join, new_join))
-    if before_texts != after_texts:
-        changed.append(f"predicates (was {' AND '.join(sorted(before_texts - after_texts)) or 'fewer'})")
-    if old_join.select != new_join.select:
+    if _predicates(old) != _predicates(new):
+        changed.append("predicates")
+    if old.result != new.result:
         changed.append("select")
-    if old_join.include_self_pairs != new_join.include_self_pairs:
-        changed.append("include_self_pairs")
-    return changed
+    return changed or ["self-pairs"]
+
+
+def _generator(stream: Stream) -> object:
+    return stream.source if isinstance(stream.source, Generator) else None
+
+
+def _predicates(bound: BoundJoin) -> tuple[object, ...]:
+    rules = len(bound.names) * (len(bound.names) - 1) // 2
+    conditions = [
+        (bound.keys[c.left_stream][c.left_key], bound.keys[c.right_stream][c.right_key], c.lo, c.hi)
+        for c in bound.conditions[rules:]
+    ]
+    return (conditions, bound.residuals)
+
+
+def _checksum(facts: Mapping[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(facts, sort_keys=True).encode())
 
 
 def local_path(location: str) -> Path | None:

@@ -1,9 +1,9 @@
-"""A cell's state between two batches: its clocks as JSON, its windows as the engine's blob, under one checksum.
+r"""A cell's state between two batches: its clocks as JSON, its windows as the engine's blob, under one checksum.
 
 ::
 
-    offset 0        8                    24              28
-           "SJCELL\\0" + version  xxh3-128 of the rest  facts' length  facts (JSON)  engine blob
+    offset 0           7        8                     24             28
+           "SJCELL\0"  version  xxh3-128 of the rest  facts' length  facts (JSON)  engine blob
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["STATE_VERSION", "CellState"]
 
 STATE_VERSION = 1
 _MAGIC = b"SJCELL\x00"
-_HEADER = struct.Struct("<7sB16sI")
+_HEADER = struct.Struct("<7sB16s")
+_LENGTH = struct.Struct("<I")
 
 
 @dataclass
@@ -51,15 +52,16 @@ class CellState:
         """The state as bytes; the same state, the same bytes."""
         facts = {
             "fingerprint": self.fingerprint,
-            "largest_us": self.largest_us,
-            "watermark_us": self.watermark_us,
+            "largest_us": [_plain(us) for us in self.largest_us],
+            "watermark_us": _plain(self.watermark_us),
             "batches": self.batches,
         }
         text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
-        digest = xxhash.xxh3_128(struct.pack("<I", len(text)))
+        length = _LENGTH.pack(len(text))
+        digest = xxhash.xxh3_128(length)
         digest.update(text)
         digest.update(self.windows)
-        return b"".join((_HEADER.pack(_MAGIC, STATE_VERSION, digest.digest(), len(text)), text, self.windows))
+        return b"".join((_HEADER.pack(_MAGIC, STATE_VERSION, digest.digest()), length, text, self.windows))
 
     @classmethod
     def decode(cls, blob: bytes) -> CellState:
@@ -73,21 +75,22 @@ class CellState:
             It is not a state, or not whole.
         """
         hint = "restore the checkpoint from a spare copy; the table is unharmed"
-        if len(blob) < _HEADER.size or blob[: len(_MAGIC)] != _MAGIC:
+        start = _HEADER.size + _LENGTH.size
+        if len(blob) < start or blob[: len(_MAGIC)] != _MAGIC:
             msg = "a cell's state is not one that this package wrote"
             raise StateCorruptError(msg, name="state", hint=hint)
-        _, version, digest, length = _HEADER.unpack_from(blob)
+        _, version, digest = _HEADER.unpack_from(blob)
         if version > STATE_VERSION:
             msg = f"a cell's state was written by a newer version ({version}; this one reads up to {STATE_VERSION})"
-            raise StateVersionError(msg, name="state", hint="update streamjoin-ds to the version that wrote the checkpoint")
-        if xxhash.xxh3_128_digest(memoryview(blob)[_HEADER.size - 4 :]) != digest:
+            upgrade = "update streamjoin-ds to the version that wrote the checkpoint"
+            raise StateVersionError(msg, name="state", hint=upgrade)
+        if version < 1 or xxhash.xxh3_128_digest(memoryview(blob)[_HEADER.size :]) != digest:
             msg = "a cell's state fails its checksum"
             raise StateCorruptError(msg, name="state", hint=hint)
-        facts = json.loads(blob[_HEADER.size : _HEADER.size + length])
-        return cls(
-            facts["fingerprint"],
-            list(facts["largest_us"]),
-            facts["watermark_us"],
-            facts["batches"],
-            blob[_HEADER.size + length :],
-        )
+        end = start + _LENGTH.unpack_from(blob, _HEADER.size)[0]
+        return cls(**json.loads(bytes(blob[start:end])), windows=bytes(blob[end:]))
+
+
+def _plain(us: int | None) -> int | None:
+    # Clocks that ran over arrays hold NumPy integers, which JSON does not know.
+    return None if us is None else int(us)
