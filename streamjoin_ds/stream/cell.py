@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamjoin_ds.blocks import BlockStore, unpack
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.errors import FingerprintMismatchError
@@ -26,6 +26,7 @@ from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.source.exchange import LARGEST_TS, open_block
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.stream.state import CellState
 
@@ -57,6 +58,10 @@ class TaskFacts:
         assert context is not None, "a cell function runs in a task"
         batch_id, query_id = (context.getLocalProperty(key) for key in ("streaming.sql.batchId", "sql.streaming.queryId"))
         return cls(int(batch_id or 0), query_id or "")
+
+
+# Rows that are not joined: their stream, the part they came in, and a block of them.
+_Aside = tuple[int, int, pa.Table]
 
 
 @dataclass
@@ -91,7 +96,7 @@ class Cell:
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest = largest
         self.tables = TableSet(plan.table_root)
-        self.store = BlockStore(plan.block_root)
+        self.largest_before: dict[tuple[int, int], int] = {}
         self.ledger = [dict.fromkeys(("read", "stored", "late", "rejected", "null_keys"), 0) for _ in range(self.streams)]
         self.reports: list[FileReport] = []
 
@@ -127,48 +132,42 @@ class Cell:
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
         return self.reports, self._facts(matches, before, len(blob)) | {"duration_ms": duration_ms}, blob
 
-    def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[tuple[int, pa.Table]]]]:
+    def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
         """The tuples by stream and part, and what the source set aside by kind."""
         parts: list[dict[int, _Part]] = [defaultdict(_Part) for _ in range(self.streams)]
-        asides: dict[str, list[tuple[int, pa.Table]]] = {"late": [], "rejects": []}
+        asides: dict[str, list[_Aside]] = {"late": [], "rejects": []}
         for row in rows:
-            table = self._table(row)
+            table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
             for name in ("read", "late", "rejected"):
                 ledger[name] += int(getattr(row, name))
             if row.kind != "tuples":
-                asides[row.kind].append((row.stream, table))
+                asides[row.kind].append((row.stream, row.part, table))
                 continue
             part = parts[row.stream][row.part]
             if row.largest_ts != NO_TIME:
                 part.largest_us = max(row.largest_ts, NO_TIME if part.largest_us is None else part.largest_us)
-            if table.num_rows:
+            if table is not None:
                 part.tables.append(table)
                 part.first_seqs.append(row.first_seq)
         return parts, asides
 
-    def _table(self, row: Any) -> pa.Table:
-        if row.block:
-            return self.store.read(row.block)
-        if len(row.payload):
-            return unpack(row.payload)
-        return self.bound.tuple_schema(row.stream).empty_table()
 
-    def _judged(self, parts: list[dict[int, _Part]]) -> tuple[dict[int, list[pa.Table]], list[tuple[int, pa.Table]]]:
+    def _judged(self, parts: list[dict[int, _Part]]) -> tuple[dict[int, list[pa.Table]], list[_Aside]]:
         """Split off the tuples that are late against the parts before theirs; moves the clocks."""
         accepted: dict[int, list[pa.Table]] = {}
-        late: list[tuple[int, pa.Table]] = []
+        late: list[_Aside] = []
         for stream, by_number in enumerate(parts):
             clock, home = self.clocks[stream], self.plan.layout.is_home(self.number, stream)
-            for _, part in sorted(by_number.items()):
-                largest_before = clock.largest
+            for number, part in sorted(by_number.items()):
+                self.largest_before[stream, number] = NO_TIME if clock.largest is None else clock.largest
                 for table in part.in_order():
                     mask = clock.late_in_part(table[TS].to_numpy())
                     if mask.any():
                         if home:
                             gone = table.filter(pa.array(mask))
-                            largest = pa.array(np.full(gone.num_rows, largest_before, np.int64))
-                            late.append((stream, gone.append_column("_largest_ts", largest)))
+                            unknown = pa.array(np.full(gone.num_rows, NO_TIME, np.int64))
+                            late.append((stream, number, gone.append_column(LARGEST_TS, unknown)))
                             self.ledger[stream]["late"] += gone.num_rows
                         table = table.filter(pa.array(~mask))
                     if home:
@@ -184,9 +183,9 @@ class Cell:
             return self.state.watermark_us
         return min(low for low in lows if low is not None)
 
-    def _set_aside(self, late: list[tuple[int, pa.Table]], asides: dict[str, list[tuple[int, pa.Table]]]) -> None:
-        late_tables = [self._late_rows(stream, table) for stream, table in [*asides["late"], *late] if table.num_rows]
-        reject_tables = [self._reject_rows(stream, table) for stream, table in asides["rejects"] if table.num_rows]
+    def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
+        late_tables = [self._late_rows(*aside) for aside in [*asides["late"], *late]]
+        reject_tables = [self._reject_rows(stream, table) for stream, _, table in asides["rejects"]]
         label = f"{self.task.batch_id:010d}-{self.number:04d}"
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
@@ -198,15 +197,19 @@ class Cell:
                         writer.write(table)
                     self.reports += writer.close()
 
-    def _late_rows(self, stream: int, table: pa.Table) -> pa.Table:
-        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns."""
+    def _late_rows(self, stream: int, part: int, table: pa.Table) -> pa.Table:
+        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns.
+
+        The largest time before a tuple is that of its part (which the source knew) or of the parts before it.
+        """
         moments = pa.timestamp("us", tz="UTC")
-        columns = [name for name in table.column_names if name not in (TS, SEQ, "_largest_ts")]
+        largest = pc.max_element_wise(table[LARGEST_TS], self.largest_before[stream, part])
+        columns = [name for name in table.column_names if name not in (TS, SEQ, LARGEST_TS)]
         texts = [json.dumps(row, default=str, ensure_ascii=False) for row in table.select(columns).to_pylist()]
         return self._fixed(LATE_SCHEMA, stream, table.num_rows, {
             "seq": table[SEQ],
             "ts": table[TS].cast(moments),
-            "largest_ts": table["_largest_ts"].cast(moments),
+            "largest_ts": largest.cast(moments),
             "row": pa.array(texts, pa.string()),
         })
 

@@ -111,7 +111,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         identity.layout,
         identity.partitions,
         exchange,
-        str(checkpoint / "exchange"),
+        str(checkpoint),
         table_root,
         identity.join_id,
         kernel=options.kernel,

@@ -1,0 +1,116 @@
+"""A small model of Spark's micro-batch protocol in one process: the real source, cells and commit, no Spark.
+
+::
+
+    latestOffset ─► partitions ─► read ─► exchange rows ─► Cell.run (a state a cell) ─► Committer.commit ─► commit
+
+What Spark does between these calls (plan, shuffle, state store, logs) is a dictionary here, so a whole join over real
+data takes seconds and every batching, layout and way of the exchange can be tried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA
+from streamjoin_ds.source.sensors import SensorsDataSource
+from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.stream.cell import Cell, TaskFacts
+from streamjoin_ds.stream.commit import BatchCommit, committer_for
+
+QUERY_ID = "microbatch"
+
+
+@dataclass
+class MicroBatches:
+    """One query over one checkpoint folder."""
+
+    bound: BoundJoin
+    folder: Path
+    layout: Layout
+    exchange: str = "reference"
+    max_rows_per_batch: int = 1_000_000
+    kernel: str = "auto"
+    states: dict[int, bytes] = field(default_factory=dict)
+    batch_id: int = 0
+
+    def __post_init__(self) -> None:
+        self.plan = Plan(
+            self.bound,
+            self.layout,
+            self.layout.cells,
+            self.exchange,
+            str(self.folder),
+            TableSet(str(self.folder / "matches")).root,
+            f"join-{self.folder.name}",
+            kernel=self.kernel,
+        )
+        committer_for(self.plan)
+        options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch)}
+        self.source = SensorsDataSource(options)
+        self.reader = self.source.streamReader(self.source.schema())
+        self.offset = json.loads(json.dumps(self.reader.initialOffset()))
+
+    def run(self) -> pa.Table:
+        """Take in all there is; the matches."""
+        self.reader.prepareForTriggerAvailableNow()
+        while self.step():
+            pass
+        return self.matches()
+
+    def step(self) -> bool:
+        """One batch; False when there is nothing new."""
+        end = json.loads(json.dumps(self.reader.latestOffset(self.offset, ReadMaxRows(self.max_rows_per_batch))))
+        if end == self.offset:
+            return False
+        if self.batch_id:
+            self.reader.commit(self.offset)
+        reports = self.cells(self.exchanged(self.offset, end))
+        BatchCommit(self.plan)(SimpleNamespace(collect=lambda: reports), self.batch_id)
+        self.offset = end
+        self.batch_id += 1
+        return True
+
+    def exchanged(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        """The exchange rows of a batch, as Spark would hand them to the cells."""
+        rows = []
+        for partition in self.reader.partitions(start, end):
+            batches = self.reader.read(partition)
+            if self.exchange == "rows":
+                from streamjoin_ds.source.exchange import pack_rows
+                batches = pack_rows(self.plan)(iter(list(batches)))
+            for batch in batches:
+                assert batch.schema.names == EXCHANGE_SCHEMA.names
+                rows += [SimpleNamespace(**row) for row in batch.to_pylist()]
+        return rows
+
+    def cells(self, rows: list[Any]) -> list[Any]:
+        """What the cells report of a batch; moves their states on."""
+        by_label = defaultdict(list)
+        for row in rows:
+            by_label[row.cell].append(row)
+        reports = []
+        for label, cell_rows in by_label.items():
+            number = self.plan.labels.index(label)
+            files, facts, state = Cell(self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID)).run(cell_rows)
+            self.states[number] = state
+            reports += [SimpleNamespace(kind="file", cell=number, facts=file.to_json()) for file in files]
+            reports.append(SimpleNamespace(kind="cell", cell=number, facts=json.dumps(facts)))
+        return reports
+
+    def matches(self) -> pa.Table:
+        return DeltaTable(self.plan.table_root).to_pyarrow_table()
+
+    def companion(self, name: str) -> pa.Table:
+        return DeltaTable(TableSet(self.plan.table_root).path_of(name)).to_pyarrow_table()
