@@ -1,6 +1,6 @@
 # From a bare clone: `make demo` shows a join at work, `make test` checks everything. Both set up what they need first.
 #   make demo ARGS="--help"      options for the demo (bench likewise)
-#   make test ARGS="-k layout"   options for pytest
+#   make test ARGS=tests/plan     files and options for pytest
 #   make PYTHON=python3.12 ...   another Python for .venv
 
 PYTHON ?= python3
@@ -28,7 +28,8 @@ setup:
 demo: setup
 	@$(BIN)/streamjoin demo $(ARGS)
 
-bench: setup
+bench:
+	@.ci/bootstrap bench
 	@$(BIN)/streamjoin bench $(ARGS)
 
 doctor: setup
@@ -36,7 +37,7 @@ doctor: setup
 
 test:
 	@.ci/bootstrap test
-	@$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) --dist loadfile tests $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)
 
 lint:
 	@.ci/bootstrap test dev
