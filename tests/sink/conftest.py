@@ -82,7 +82,9 @@ class Join:
     def __post_init__(self) -> None:
         self.tables = TableSet(self.root)
 
-    def committer(self, *, join_id: str = "join-1", fingerprint: str = "f1", schema: pa.Schema = MATCH_SCHEMA) -> Committer:
+    def committer(
+        self, *, join_id: str = "join-1", fingerprint: str = "f1", schema: pa.Schema = MATCH_SCHEMA
+    ) -> Committer:
         committer = Committer(
             self.tables,
             schema,

@@ -105,7 +105,9 @@ def test_following_gives_the_same_rows_in_the_same_order_whatever_the_batching(j
     follower = Follower(join.root)
     pieces, last = [], None
     for batch_id, (part, p) in enumerate(monotone):
-        join.commit(committer, batch_id, join.write(batch_id, rows_at(part, batch_id)) if part else [], punctuation_us=p)
+        join.commit(
+            committer, batch_id, join.write(batch_id, rows_at(part, batch_id)) if part else [], punctuation_us=p
+        )
         if chance.random() < 0.3:
             DeltaTable(join.tables.matches).optimize.compact()
         if chance.random() < 0.5:

@@ -81,7 +81,7 @@ def test_spark_reads_the_rows_and_properties(spark, filled):
     [
         (f"event_time >= {instant(3 * STEP_US + 1)}", lambda us, _: us >= 3 * STEP_US + 1, 3),
         (f"event_time < {instant(STEP_US + 2)}", lambda us, _: us < STEP_US + 2, 2),
-        (f"event_time > {instant(4 * STEP_US + ROWS)}", lambda us, _: us > 4 * STEP_US + ROWS, 2),
+        (f"event_time > {instant(4 * STEP_US + ROWS)}", lambda us, _: us > 4 * STEP_US + ROWS, 1),
         (f"event_time > {instant(9 * STEP_US)}", lambda *_: False, 0),
         ("batch_id = 2", lambda _, batch_id: batch_id == 2, 1),
         ("batch_id > 4", lambda *_: False, 0),
@@ -157,20 +157,28 @@ def test_verify_finds_missing_and_surplus_pairs(spark, join):
     spark.createDataFrame(s).createOrReplaceTempView("s")
     schema = pa.schema([MATCH_SCHEMA.field(name) for name in ("r_seq", "s_seq", "event_time", "batch_id")])
 
-    def commit(pairs, root):
+    def commit(batch_id, pairs, root):
         other = Join(root)
         committer = other.committer(schema=schema)
-        rows = [{"r_seq": a, "s_seq": b, "event_time": 13, "batch_id": 0} for a, b in pairs]
-        other.commit(committer, 0, other.write(0, pa.Table.from_pylist(rows, schema=schema)), punctuation_us=10**10)
+        rows = [{"r_seq": a, "s_seq": b, "event_time": 13, "batch_id": batch_id} for a, b in pairs]
+        reports = other.write(batch_id, pa.Table.from_pylist(rows, schema=schema))
+        # The last batch ends it: all of the input is known.
+        other.commit(committer, batch_id, reports, punctuation_us=13 if batch_id == 0 else 10**10)
+
+    def verified(root):
         return [tuple(row) for row in run(spark, "verify", root).collect()]
 
+    wrong, right = f"{join.root}_wrong", f"{join.root}_right"
+    commit(0, [(2, 1), (2, 1)], wrong)
+    commit(1, [], wrong)
     # float32 0.1 and 10.1, widened: the difference is 10.000000378, more than 10. As decimals it would be 10.
-    assert commit([(2, 1)], f"{join.root}_a") == [("surplus", 2, 1)]
+    assert verified(wrong) == [("surplus", 2, 1), ("surplus", 2, 1)]
     s = s.set_column(2, "b", pa.array([10.0, float("nan")], pa.float32()))
     spark.createDataFrame(s).createOrReplaceTempView("s")
-    assert commit([(0, 0)], f"{join.root}_b") == []
-    assert commit([(2, 1)], f"{join.root}_c") == [("missing", 0, 0), ("surplus", 2, 1)]
-    assert commit([(0, 0), (0, 0)], f"{join.root}_d") == [("surplus", 0, 0)]
+    assert verified(wrong) == [("missing", 0, 0), ("surplus", 2, 1), ("surplus", 2, 1)]
+    commit(0, [], right)
+    commit(1, [(0, 0)], right)
+    assert verified(right) == []
 
 
 def test_maintenance_beside_the_join(spark, join):
