@@ -10,7 +10,7 @@ import sys
 import sysconfig
 
 from Cython.Build import cythonize
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
 KERNELS = "cython_kernels"
 SOURCES = [
@@ -54,6 +54,7 @@ extension = Extension(
 )
 
 setup(
+    packages=[*find_packages(include=["streamjoin_ds", "streamjoin_ds.*"]), "streamjoin_ds._kernels"],
     package_dir={"streamjoin_ds._kernels": KERNELS},
     ext_modules=cythonize([extension], language_level=3),
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited_api else {},
