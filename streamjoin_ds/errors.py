@@ -10,6 +10,7 @@ from typing import ClassVar
 
 __all__ = [
     "ArgumentError",
+    "BenchError",
     "BlockCorruptError",
     "BlockMissingError",
     "ColumnError",
@@ -248,3 +249,9 @@ class PunctuationError(StreamJoinError):
     """A punctuation goes back, or a result is older than a punctuation that was given before it."""
 
     code = "PUNCTUATION"
+
+
+class BenchError(StreamJoinError):
+    """A side of a bench failed, or gave another number of matches than an independent count: nothing it measured counts."""
+
+    code = "BENCH"

@@ -1,0 +1,65 @@
+"""A process that holds one side: a task a line on standard input, an outcome a line on standard output.
+
+::
+
+    parent                                child
+      │── {"workload": ..., ...} ──────────►│ Side.run
+      │◄── {"outcome": {...}} ──────────────│
+      │        or {"error": "CODE: ..."}
+      └── end of input ────────────────────►  Side.close
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from typing import TextIO
+
+from streamjoin_ds.bench.sides import Side, Task, make_side
+
+__all__ = ["main"]
+
+
+def main(side_name: str) -> None:
+    """Serve until standard input ends."""
+    answers = _own_output()
+    try:
+        side = make_side(side_name)
+    except Exception as error:
+        _answer(answers, {"error": _told(error)})
+        return
+    _answer(answers, {"ready": True})
+    for line in sys.stdin:
+        _answer(answers, _done(side, Task(**json.loads(line))))
+    side.close()
+
+
+def _done(side: Side, task: Task) -> dict[str, object]:
+    try:
+        return {"outcome": asdict(side.run(task))}
+    except Exception as error:
+        return {"error": _told(error)}
+
+
+def _own_output() -> TextIO:
+    """Keep standard output for answers; what libraries print goes where errors go."""
+    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return kept
+
+
+def _answer(answers: TextIO, facts: dict[str, object]) -> None:
+    answers.write(json.dumps(facts) + "\n")
+    answers.flush()
+
+
+def _told(error: Exception) -> str:
+    traceback.print_exception(error)
+    return str(error) or type(error).__name__
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,118 @@
+"""The peers' input: a workload's tuples as Parquet files, cut at the same event times for both streams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from streamjoin_ds.bench.workloads import Workload
+from streamjoin_ds.source.generator import GeneratorFeed
+from streamjoin_ds.spec import BoundJoin, Generator
+from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.stream.query import bound_join
+
+__all__ = ["SlicedInput", "slice_input"]
+
+_OLD_S = 1_700_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SlicedInput:
+    """Parquet files ``<folder>/<stream>/part-00000.parquet``, in event time order; a file is one slice of one stream.
+
+    Attributes
+    ----------
+    folder : str
+    streams : tuple of str
+    ends_us : tuple of int
+        Where each slice ends in event time, not included.
+    rows : tuple of tuple of int
+        Rows of each slice, a tuple for each stream.
+    window_rows : int
+        Most tuples that are inside the windows at once, all streams together.
+    """
+
+    folder: str
+    streams: tuple[str, ...]
+    ends_us: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...]
+    window_rows: int
+
+    @classmethod
+    def load(cls, folder: str) -> SlicedInput:
+        """What `slice_input` wrote there."""
+        facts = json.loads((Path(folder) / "input.json").read_text())
+        rows = tuple(tuple(counts) for counts in facts["rows"])
+        return cls(folder, tuple(facts["streams"]), tuple(facts["ends_us"]), rows, facts["window_rows"])
+
+    def files(self, stream: str, slices: int) -> list[str]:
+        """The first `slices` files of a stream."""
+        return [str(Path(self.folder) / stream / f"part-{number:05d}.parquet") for number in range(slices)]
+
+    def table(self, stream: str, slices: int) -> pa.Table:
+        """The rows of the first `slices` slices of a stream, in event time order."""
+        return pa.concat_tables(pyarrow.parquet.read_table(file) for file in self.files(stream, slices))
+
+    def row_count(self, slices: int) -> int:
+        """Rows of the first `slices` slices, all streams."""
+        return sum(sum(counts[:slices]) for counts in self.rows)
+
+
+def slice_input(workload: Workload, folder: Path) -> SlicedInput:
+    """Write a workload's tuples to `folder`: the columns that its join needs, in the types that it gives them."""
+    bound = bound_join(workload.join)
+    tables = [_tuples(bound, number) for number in range(len(bound.names))]
+    times = [_times(table, stream.time) for table, stream in zip(tables, workload.join.streams, strict=True)]
+    first, last = min(int(ts[0]) for ts in times), max(int(ts[-1]) for ts in times)
+    # Whole microseconds; the last slice ends just after the last tuple.
+    ends = [first + (last + 1 - first) * (number + 1) // workload.slices for number in range(workload.slices)]
+    rows = []
+    for name, table, ts in zip(bound.names, tables, times, strict=True):
+        cuts = [0, *(int(cut) for cut in np.searchsorted(ts, ends))]
+        _write(table, cuts, folder / name)
+        rows.append(tuple(int(count) for count in np.diff(cuts)))
+    window_rows = sum(_window_rows(ts, bound.join.window.extent(number)) for number, ts in enumerate(times))
+    written = SlicedInput(str(folder), bound.names, tuple(ends), tuple(rows), window_rows)
+    (folder / "input.json").write_text(json.dumps(asdict(written)))
+    return written
+
+
+def _tuples(bound: BoundJoin, number: int) -> pa.Table:
+    stream, schema = bound.join.streams[number], bound.schemas[number]
+    if isinstance(stream.source, Generator):
+        feed = GeneratorFeed(stream, schema)
+        chunks = [chunk.tuples for chunk in feed.read(feed.initial(), None)]
+        table = pa.Table.from_batches(chunks)
+        table = table.append_column(stream.time, table[TS].cast(pa.timestamp("us", tz="UTC"))).drop_columns([TS, SEQ])
+        return table.select(schema.names)
+    options = pyarrow.csv.ConvertOptions(include_columns=schema.names, column_types=schema, strings_can_be_null=True)
+    table = pyarrow.csv.read_csv(stream.source, convert_options=options)
+    return table.sort_by(stream.time)
+
+
+def _times(table: pa.Table, time: str) -> np.ndarray:
+    times: np.ndarray = table[time].cast(pa.int64()).to_numpy()
+    return times
+
+
+def _window_rows(ts: np.ndarray, window_us: int) -> int:
+    """Most tuples of one stream within its window, both ends included."""
+    return int((np.arange(1, len(ts) + 1) - np.searchsorted(ts, ts - window_us)).max())
+
+
+def _write(table: pa.Table, cuts: Sequence[int], folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for number, (begin, end) in enumerate(itertools.pairwise(cuts)):
+        path = folder / f"part-{number:05d}.parquet"
+        pyarrow.parquet.write_table(table.slice(begin, end - begin), path)
+        # Spark takes files in the order of their times.
+        os.utime(path, (_OLD_S + number, _OLD_S + number))

@@ -1,0 +1,217 @@
+"""One side in a process of its own, and what that process and all that it starts use: CPU time and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from streamjoin_ds.bench.sides import Outcome, Task
+from streamjoin_ds.errors import BenchError, DependencyMissingError
+
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["Run", "SideProcess", "TreeUse", "load_psutil"]
+
+_SAMPLE_EVERY_S = 0.2
+_CLOSE_WITHIN_S = 20.0
+_START_WITHIN_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An outcome, and what it cost.
+
+    Attributes
+    ----------
+    outcome : Outcome
+    cpu_seconds : float
+        User and system time of the process and all its descendants.
+    peak_mib : float
+        Largest sum over them of their memory, pages that they share counted once (`TreeUse`).
+    """
+
+    outcome: Outcome
+    cpu_seconds: float
+    peak_mib: float
+
+    @property
+    def rows_per_second(self) -> float:
+        """Input rows, both streams, by the outcome's seconds."""
+        return self.outcome.rows / self.outcome.seconds
+
+    @property
+    def results_per_second(self) -> float:
+        """Matches by the outcome's seconds."""
+        return self.outcome.matches / self.outcome.seconds
+
+    @property
+    def cpu_us_per_row(self) -> float:
+        """CPU time of one input row, in microseconds."""
+        return self.cpu_seconds * 1e6 / max(self.outcome.rows, 1)
+
+
+def load_psutil() -> Any:
+    """The package psutil.
+
+    Raises
+    ------
+    DependencyMissingError
+        It is not installed.
+    """
+    try:
+        import psutil
+    except ImportError as error:
+        message = "The package psutil, which measures CPU time and memory, is not installed."
+        raise DependencyMissingError(message, name="psutil", hint="pip install 'streamjoin-ds[bench]'") from error
+    return psutil
+
+
+class TreeUse:
+    """Samples a process and all its descendants while the context lasts.
+
+    Memory is the proportional set size where the system tells it (Linux): a page that n processes share counts 1/n in
+    each. Elsewhere it is the resident size, in which shared pages count in each. Samples are 0.2 s apart: a peak that
+    is shorter may be missed. The CPU time of a process that ends is kept by its parent, if that waits for it.
+    """
+
+    def __init__(self, process_id: int) -> None:
+        self._root = load_psutil().Process(process_id)
+        self._stop = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, name="bench-sampler", daemon=True)
+        self._began_s = 0.0
+        self.peak_bytes = 0
+        self.cpu_seconds = 0.0
+
+    def __enter__(self) -> TreeUse:
+        self._began_s = self._cpu_seconds()
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._sampler.join()
+        self.cpu_seconds = self._cpu_seconds() - self._began_s
+
+    def _sample(self) -> None:
+        while True:
+            self.peak_bytes = max(self.peak_bytes, sum(map(_memory_bytes, self._tree())))
+            if self._stop.wait(_SAMPLE_EVERY_S):
+                return
+
+    def _tree(self) -> Iterator[psutil.Process]:
+        psutil = load_psutil()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield self._root
+            yield from self._root.children(recursive=True)
+
+    def _cpu_seconds(self) -> float:
+        psutil = load_psutil()
+        total = 0.0
+        for process in self._tree():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                times = process.cpu_times()
+                total += times.user + times.system
+                total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+        return total
+
+
+def _memory_bytes(process: psutil.Process) -> int:
+    psutil = load_psutil()
+    try:
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", full.rss))
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return 0
+
+
+class SideProcess:
+    """A side, started in its own process; a context manager that ends it.
+
+    Parameters
+    ----------
+    side : str
+        Its name.
+    log_path : Path
+        For what it prints.
+    """
+
+    def __init__(self, side: str, log_path: Path) -> None:
+        self.side = side
+        self._log_path = log_path
+        self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def __enter__(self) -> SideProcess:
+        command = [sys.executable, "-m", "streamjoin_ds.bench.child", self.side]
+        pipe = subprocess.PIPE
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
+        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        try:
+            self._answer(_START_WITHIN_S)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def run(self, task: Task, within_s: float) -> Run:
+        """Have the side do a task.
+
+        Raises
+        ------
+        BenchError
+            It failed, died, or took longer than `within_s`.
+        """
+        assert self._process.stdin is not None
+        with TreeUse(self._process.pid) as use:
+            self._process.stdin.write(json.dumps(asdict(task)) + "\n")
+            self._process.stdin.flush()
+            facts = self._answer(within_s)
+        return Run(Outcome(**facts["outcome"]), use.cpu_seconds, use.peak_bytes / 2**20)
+
+    def _answer(self, within_s: float) -> dict[str, Any]:
+        try:
+            line = self._answers.get(timeout=within_s)
+        except queue.Empty:
+            msg = f"the side {self.side} was not ready within {within_s:.0f} s"
+            raise BenchError(msg, name=self.side, hint=self._hint()) from None
+        facts: dict[str, Any] = {"error": "its process ended"} if line is None else json.loads(line)
+        if "error" in facts:
+            first = next((text.strip() for text in facts["error"].splitlines() if text.strip()), "no message")
+            msg = f"the side {self.side} failed: {first[:300]}"
+            raise BenchError(msg, name=self.side, hint=self._hint())
+        return facts
+
+    def _hint(self) -> str:
+        return f"what it said is in {self._log_path}"
+
+    def _listen(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._answers.put(line)
+        self._answers.put(None)
+
+    def _end(self) -> None:
+        """Ask it to end; then make it, with all that it started."""
+        psutil = load_psutil()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tree = psutil.Process(self._process.pid).children(recursive=True)
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()  # type: ignore[union-attr]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_CLOSE_WITHIN_S)
+            self._process.kill()
+            self._process.wait()
+            for process in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()

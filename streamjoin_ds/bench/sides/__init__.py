@@ -1,0 +1,12 @@
+"""The sides of a comparison: this package and its peers, each as one class with one method that is timed.
+
+::
+
+    Task ──► Side.run ──► Outcome        a process holds one side; what it starts before is not timed
+"""
+
+from __future__ import annotations
+
+from streamjoin_ds.bench.sides.side import OURS, SIDES, Outcome, Side, Task, make_side
+
+__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "make_side"]

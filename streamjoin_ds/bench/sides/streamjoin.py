@@ -1,0 +1,46 @@
+"""Our full path: `StreamJoin.start` from source to committed Delta table, until the input ends."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from streamjoin_ds.bench.sides.side import Outcome, Task
+from streamjoin_ds.stream.commit import BatchSummary, watch
+from streamjoin_ds.stream.session import spark_session
+
+__all__ = ["StreamJoinSide"]
+
+
+class StreamJoinSide:
+    """The session as every user of this package gets it."""
+
+    def __init__(self) -> None:
+        self._spark = spark_session("streamjoin bench")
+
+    def run(self, task: Task) -> Outcome:
+        """See `Side.run`. The matches are counted in the committed table."""
+        from deltalake import DeltaTable
+
+        workload, _ = task.load()
+        table = Path(task.folder) / "matches"
+        batches: list[BatchSummary] = []
+        began = time.perf_counter()
+        with watch(batches.append):
+            query = workload.join.start(
+                self._spark,
+                table,
+                Path(task.folder) / "checkpoint",
+                available_now=True,
+                max_rows_per_batch=workload.max_rows_per_batch,
+            )
+            query.awaitTermination()
+        seconds = time.perf_counter() - began
+        rows = sum(sum(batch.read.values()) for batch in batches)
+        matches = DeltaTable(str(table)).to_pyarrow_dataset().count_rows()
+        note = f"at most {workload.max_rows_per_batch:,} rows a batch, Delta"
+        return Outcome(rows, matches, seconds, len(batches), None, note)
+
+    def close(self) -> None:
+        """See `Side.close`."""
+        self._spark.stop()

@@ -1,0 +1,217 @@
+"""The suite of full paths: each workload's sides run in turn, every count is checked, medians are taken of the runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.bench.inputs import SlicedInput, slice_input
+from streamjoin_ds.bench.measuring import Run, SideProcess, load_psutil
+from streamjoin_ds.bench.oracle import count_matches
+from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task
+from streamjoin_ds.bench.workloads import Workload, make_workload
+from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from streamjoin_ds.stream.session import usable_core_count
+
+__all__ = ["Settings", "WorkloadResult", "measure"]
+
+_HANG_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to measure.
+
+    Parameters
+    ----------
+    runs : int
+        Measured runs of each side, after one that is not measured.
+    peers : tuple of str
+        Names of `SIDES` but ours.
+    data : Path or None
+        Folder of the recorded data.
+    generated_rows : int or None
+        Tuples a side of the generated workloads; None for their fixed sizes.
+    limit_s : int
+        Time after which a peer takes no further step in a run.
+    """
+
+    runs: int
+    peers: tuple[str, ...] = SIDES[1:]
+    data: Path | None = None
+    generated_rows: int | None = None
+    limit_s: int = 20
+
+    def __post_init__(self) -> None:
+        for peer in self.peers:
+            if peer not in SIDES[1:]:
+                msg = f"there is no peer '{peer}'"
+                raise ArgumentError(msg, name=peer, hint=f"one of {', '.join(SIDES[1:])}")
+        if self.runs < 1:
+            msg = "there must be at least one run"
+            raise ArgumentError(msg, name="runs", hint="5, for example")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadResult:
+    """The measured runs of one workload.
+
+    Attributes
+    ----------
+    workload : Workload
+    rows, window_rows : int
+        Rows of the whole input; most tuples inside the windows at once, both streams.
+    cores : int
+    runs : mapping of side to sequence of Run
+        In the order in which they were made: the n-th of each side are a pair.
+    """
+
+    workload: Workload
+    rows: int
+    window_rows: int
+    cores: int
+    runs: Mapping[str, Sequence[Run]]
+
+    def median(self, side: str, measure: Callable[[Run], float]) -> float:
+        """Median of a measure over a side's runs."""
+        return statistics.median(map(measure, self.runs[side]))
+
+    def speedup(self, peer: str) -> float:
+        """Median over the pairs of runs of our rows a second by the peer's."""
+        pairs = zip(self.runs[OURS], self.runs[peer], strict=True)
+        return statistics.median(ours.rows_per_second / other.rows_per_second for ours, other in pairs)
+
+
+def measure(names: Sequence[str], settings: Settings, say: Callable[[str], None]) -> list[WorkloadResult]:
+    """Measure workloads.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Keys of `WORKLOADS`.
+    settings : Settings
+    say : callable
+        Takes one line about what is being done.
+
+    Returns
+    -------
+    list of WorkloadResult
+        Those whose data are there; `say` was told of the others.
+
+    Raises
+    ------
+    BenchError
+        A side failed, or its number of matches is wrong.
+    DependencyMissingError
+        psutil, or what a peer needs, is not installed.
+    """
+    load_psutil()
+    if "duckdb" in settings.peers:
+        _need_duckdb()
+    # All names are looked at before anything takes time.
+    workloads = [(name, make_workload(name, settings.data, settings.generated_rows)) for name in names]
+    results = []
+    for name, workload in workloads:
+        if workload is None:
+            say(f"{name}: left out, its recorded data are not in {settings.data or 'a folder given with --data'}")
+        else:
+            results.append(_measured(workload, settings, say))
+    return results
+
+
+def _need_duckdb() -> None:
+    try:
+        import duckdb  # noqa: F401
+    except ImportError as error:
+        message = "The package duckdb, one of the peers, is not installed."
+        hint = "pip install 'streamjoin-ds[bench]', or leave it out: --peer spark"
+        raise DependencyMissingError(message, name="duckdb", hint=hint) from error
+
+
+def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]) -> WorkloadResult:
+    sides = (OURS, *settings.peers)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamjoin-bench-")))
+        say(f"{workload.name}: {workload.summary}")
+        given = slice_input(workload, folder / "input")
+        check = _Check(workload, given)
+        log = _log_file()
+        processes = {side: stack.enter_context(SideProcess(side, log)) for side in sides}
+        runs: dict[str, list[Run]] = {side: [] for side in sides}
+        for number in range(settings.runs + 1):
+            for side, process in processes.items():
+                # The first run is not measured: compilers warm up, workers start.
+                slices = 1 if number == 0 and side != OURS else workload.slices
+                run = _one_run(process, workload, settings, given, slices)
+                check(side, run.outcome)
+                say(f"  {'warm-up' if number == 0 else f'run {number} of {settings.runs}'}: {side} {_told(run)}")
+                if number:
+                    runs[side].append(run)
+    log.unlink()
+    return WorkloadResult(workload, given.row_count(workload.slices), given.window_rows, usable_core_count(), runs)
+
+
+def _one_run(process: SideProcess, workload: Workload, settings: Settings, given: SlicedInput, slices: int) -> Run:
+    with tempfile.TemporaryDirectory(prefix="streamjoin-bench-run-") as folder:
+        data = None if settings.data is None else str(settings.data)
+        task = Task(workload.name, data, settings.generated_rows, given.folder, folder, slices, settings.limit_s)
+        return process.run(task, settings.limit_s + _HANG_S)
+
+
+class _Check:
+    """Compares each run's number of matches with an independent count of the same input."""
+
+    def __init__(self, workload: Workload, given: SlicedInput) -> None:
+        self._workload, self._given = workload, given
+        self._tables = [given.table(name, workload.slices) for name in given.streams]
+        self._rows = sum(table.num_rows for table in self._tables)
+        self._counts: dict[int | None, tuple[int, int]] = {}
+        _, matches = self._counted(None)
+        if workload.matches is not None and matches != workload.matches:
+            msg = f"{workload.name} has {matches:,} matches by an independent count, but {workload.matches:,} are known"
+            raise BenchError(msg, name=workload.name, hint="use the recorded data as they are described")
+
+    def __call__(self, side: str, outcome: Outcome) -> None:
+        until_us = None if outcome.rows == self._rows else outcome.until_us
+        rows, matches = self._counted(until_us)
+        for what, found, expected in (("rows", outcome.rows, rows), ("matches", outcome.matches, matches)):
+            if found != expected:
+                msg = f"{side} gives {found:,} {what} on {self._workload.name}, an independent count {expected:,}"
+                raise BenchError(msg, name=side, hint="nothing it measures counts until both agree")
+
+    def _counted(self, until_us: int | None) -> tuple[int, int]:
+        """Rows and matches of the tuples before an event time; None for all."""
+        if until_us not in self._counts:
+            tables = [self._before(number, until_us) for number in range(len(self._tables))]
+            matches = count_matches(self._workload.join, tables[0], tables[1])
+            self._counts[until_us] = (sum(table.num_rows for table in tables), matches)
+        return self._counts[until_us]
+
+    def _before(self, number: int, until_us: int | None) -> pa.Table:
+        table = self._tables[number]
+        if until_us is None:
+            return table
+        time = self._workload.join.streams[number].time
+        return table.filter(pc.less(table[time].cast(pa.int64()), until_us))
+
+
+def _log_file() -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="streamjoin-bench-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)
+
+
+def _told(run: Run) -> str:
+    outcome = run.outcome
+    return (
+        f"{outcome.rows:,} rows in {outcome.seconds:.2f} s ({run.rows_per_second:,.0f}/s), "
+        f"{outcome.matches:,} matches, {outcome.batches} batches, {run.cpu_seconds:.1f} CPU s, {run.peak_mib:,.0f} MiB"
+    )

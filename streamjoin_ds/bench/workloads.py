@@ -1,0 +1,180 @@
+"""The fixed workloads (design, section 6): what is joined, and how much of it each side is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec import Generator, Stream, band
+from streamjoin_ds.stream.join import StreamJoin
+
+__all__ = ["WORKLOADS", "Target", "Workload", "make_workload"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A bound that a measure is held against.
+
+    Parameters
+    ----------
+    measure : str
+        Name of the measure: ``"rows_per_second"``, or ``"speedup"`` over `peer`.
+    at_least : float
+        In the measure's unit, included.
+    peer : str
+        Of a speed-up.
+    """
+
+    measure: str
+    at_least: float
+    peer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One join and how it is measured.
+
+    Attributes
+    ----------
+    name, summary : str
+        As in the design, section 6; what it is, in a few words.
+    join : StreamJoin
+        Two streams, bands that are the same to both sides, a time window.
+    max_rows_per_batch : int
+        Of ours, both streams together.
+    slices : int
+        Parts of equal event time that the peers' input is cut into; one is a trigger of Spark's own way. A peer that
+        is stopped by the time limit was given those before: a prefix, which flatters it, because its window is less
+        full.
+    cell_widths : int
+        Width of a grid cell of the tuned peers, in band widths: the best of 1, 2, 4, 8 and 32 by measurement.
+    micro_batch_us : int
+        Event time that DuckDB is given at once.
+    matches : int or None
+        Known number of results of the whole input, beside the one that each bench counts itself.
+    target : Target or None
+        Only of the workload in its fixed size.
+    """
+
+    name: str
+    summary: str
+    join: StreamJoin
+    max_rows_per_batch: int
+    slices: int
+    cell_widths: int
+    micro_batch_us: int
+    matches: int | None = None
+    target: Target | None = None
+
+
+_SLICE_ROWS = 50_000
+_LEAST_SLICES = 8
+
+
+def _slices(rows: int) -> int:
+    return max(rows // _SLICE_ROWS, _LEAST_SLICES)
+
+
+def _band2d(rows: int, rate: int, window: str, select: tuple[str, ...] | None) -> StreamJoin:
+    common = {"rate": rate, "rows": rows, "seed": 1}
+    streams = [Stream(side, Generator("band2d", {**common, "side": side})) for side in ("r", "s")]
+    return StreamJoin(streams, on="abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10", window=window, select=select)
+
+
+def _band2d_small(data: Path | None, rows: int | None) -> Workload:
+    count = rows or 200_000
+    rate = 1_000
+    # Half of the input: the window shrinks with the number of rows, the rate stays.
+    window_us = count * 1_000_000 // rate // 2
+    return Workload(
+        "band2d-small",
+        f"{count:,} tuples a side, two bands, window = half the input",
+        _band2d(count, rate, f"{window_us}us", None),
+        max_rows_per_batch=max(count // 2, 1),
+        slices=_slices(2 * count),
+        cell_widths=8,
+        micro_batch_us=1_000_000,
+        target=None if rows else Target("speedup", 30.0, "spark"),
+    )
+
+
+def _input_bound(data: Path | None, rows: int | None) -> Workload:
+    count = rows or 6_000_000
+    # A tuple meets 2 * rate tuples of the other side in its window, one in 238 000 matches: with 238 tuples a second
+    # one match for 500 tuples of a side, so one for 1 000 rows.
+    rate = 238
+    return Workload(
+        "input-bound",
+        f"{count:,} tuples a side, two bands, 1 s window, 1 match in 1 000 rows",
+        _band2d(count, rate, "1s", ("r.x", "r.y", "s.a", "s.b")),
+        max_rows_per_batch=3_000_000,
+        slices=_slices(2 * count),
+        cell_widths=8,
+        micro_batch_us=10_000_000,
+        target=None if rows else Target("rows_per_second", 3e6),
+    )
+
+
+def _flights(data: Path | None, rows: int | None) -> Workload | None:
+    folder = None if data is None else data / "swiss_flights"
+    if folder is None or not (folder / "eastbound.csv.gz").exists():
+        return None
+    join = StreamJoin(
+        [Stream("e", str(folder / "eastbound.csv.gz")), Stream("w", str(folder / "westbound.csv.gz"))],
+        on=[
+            band("e.latitude", "w.latitude", 0.1),
+            band("e.longitude", "w.longitude", 0.15),
+            band("e.altitude", "w.altitude", 1000),
+        ],
+        window="15s",
+    )
+    summary = "recorded positions of aircraft, three bands, 15 s"
+    return Workload("flights", summary, join, 50_000, 8, 8, 60_000_000, matches=4_748)
+
+
+def _air(data: Path | None, rows: int | None) -> Workload | None:
+    folder = None if data is None else data / "beijing_air"
+    if folder is None or not (folder / "urban.csv.gz").exists():
+        return None
+    join = StreamJoin(
+        [Stream("u", str(folder / "urban.csv.gz")), Stream("s", str(folder / "suburban.csv.gz"))],
+        on=[band("u.PM2.5", "s.PM2.5", 5), band("u.TEMP", "s.TEMP", 0.5), band("u.WSPM", "s.WSPM", 0.5)],
+        window={"u": "6h", "s": "0s"},
+        select=["u.ts", "u.station", "u.PM2.5", "u.TEMP", "u.WSPM", "s.ts", "s.station", "s.PM2.5", "s.TEMP", "s.WSPM"],
+    )
+    summary = "recorded air quality, three bands, 0 to 6 h"
+    return Workload("air", summary, join, 100_000, 8, 8, 86_400_000_000, matches=131_938)
+
+
+# In the order of the report.
+WORKLOADS: Mapping[str, Callable[[Path | None, int | None], Workload | None]] = {
+    "band2d-small": _band2d_small,
+    "flights": _flights,
+    "air": _air,
+    "input-bound": _input_bound,
+}
+
+
+def make_workload(name: str, data: Path | None, rows: int | None = None) -> Workload | None:
+    """The workload of this name; None where it needs recorded data that is not there.
+
+    Parameters
+    ----------
+    name : str
+        A key of `WORKLOADS`.
+    data : Path or None
+        Folder of the recorded data.
+    rows : int, optional
+        Tuples a side of a generated workload, instead of its fixed size (it then has no target).
+
+    Raises
+    ------
+    ArgumentError
+        There is no workload of this name.
+    """
+    if name not in WORKLOADS:
+        msg = f"there is no workload '{name}'"
+        raise ArgumentError(msg, name=name, hint=f"one of {', '.join(WORKLOADS)}")
+    return WORKLOADS[name](data, rows)

@@ -1,0 +1,100 @@
+"""``streamjoin bench``: the fixed workloads on this machine, beside their peers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from streamjoin_ds.bench.report import facts, table
+from streamjoin_ds.bench.sides import SIDES
+from streamjoin_ds.bench.suite import Settings, measure
+from streamjoin_ds.bench.workloads import WORKLOADS
+
+__all__ = ["command"]
+
+_DATA = Path("../shared/data")
+_REPORT_WIDTH = 132
+
+
+class SuiteGroup(click.Group):
+    """A group of suites; what does not name one is for the suite of full paths."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default suite's name before arguments that name none."""
+        if not args or args[0] not in self.commands:
+            args = [_PATHS, *args]
+        return super().parse_args(ctx, args)
+
+
+_PATHS = "paths"
+
+
+@click.group("bench", cls=SuiteGroup, add_help_option=False)
+def command() -> None:
+    """Measure the fixed workloads on this machine, beside their peers."""
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    peers = click.Choice([*SIDES[1:], "none"])
+    options = [
+        click.option(
+            "--json", "as_json", is_flag=True, help="The measures as a list of JSON objects on standard output."
+        ),
+        click.option(
+            "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured runs of each side."
+        ),
+        click.option(
+            "--quick", is_flag=True, help="One measured run, peers stopped after 5 s: a look, not a measurement."
+        ),
+        click.option(
+            "--data",
+            type=click.Path(path_type=Path),
+            help=f"Folder of the recorded data.  [default: {_DATA}, if there]",
+        ),
+        click.option(
+            "--peer", "peers", multiple=True, type=peers, help="Measure beside this one only.  [default: all]"
+        ),
+        click.option(
+            "--rows", type=click.IntRange(min=100), help="Tuples a side of generated workloads, not their fixed size."
+        ),
+    ]
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+@command.command(_PATHS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("workloads", nargs=-1, metavar=f"[{'|'.join(WORKLOADS)}]...")
+@_options
+def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **given: Any) -> None:
+    """Measure WORKLOADS (default: all) from source to committed table, beside Spark's own way and DuckDB.
+
+    Each side does the same join on the same cores, in a process of its own; starting it is not counted. The number of
+    matches of every run is checked against an independent count. Medians over paired runs.
+    """
+    data, peers = given["data"], given["peers"]
+    if data is None and _DATA.is_dir():
+        data = _DATA
+    chosen = SIDES[1:] if not peers else tuple(peer for peer in SIDES[1:] if peer in peers)
+    settings = Settings(
+        runs=1 if quick else runs,
+        peers=chosen,
+        data=None if data is None else data.resolve(),
+        generated_rows=given["rows"],
+        limit_s=5 if quick else 20,
+    )
+    progress = Console(stderr=True)
+
+    def say(line: str) -> None:
+        progress.print(line, style="dim", highlight=False, soft_wrap=True)
+
+    results = measure(workloads or tuple(WORKLOADS), settings, say)
+    if as_json:
+        click.echo(json.dumps(facts(results), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(table(results))
