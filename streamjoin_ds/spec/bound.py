@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -247,8 +248,8 @@ def _check_schema(stream: str, schema: pa.Schema | None) -> None:
     if schema is None:
         msg = f"no schema is given for stream {stream}"
         raise ColumnError(msg, name=stream, hint="give the columns and types of every stream")
-    for name in schema.names:
-        if schema.names.count(name) > 1:
+    for name, count in Counter(schema.names).items():
+        if count > 1:
             msg = f"stream {stream} has more than one column '{name}'"
             raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")
 

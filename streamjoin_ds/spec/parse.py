@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
@@ -57,6 +58,8 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
 def _tree(text: str) -> _Node:
     if len(text) > _MAX_TEXT:
         _refuse(f"it is longer than {_MAX_TEXT} characters", text)
+    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs") and not character.isspace() for character in text):
+        _refuse("it holds characters that cannot be seen", text)
     try:
         # One condition and nothing after it: `parse_one` would drop what follows a semicolon.
         trees = _StreamJoinPredicates().parse_into(sql.Condition, text)
@@ -180,5 +183,6 @@ def _number(literal: str, text: str) -> int | Decimal:
 
 def _refuse(why: str, text: str) -> NoReturn:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
     msg = f"cannot read the predicate '{shown}': {why}"
     raise PredicateSyntaxError(msg, name=shown, hint=f"understood: {UNDERSTOOD}") from None

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, PredicateError
-from streamjoin_ds.spec.duration import duration_text, signed_duration
+from streamjoin_ds.spec.duration import MAX_DURATION_US, duration_text, signed_duration
 
 __all__ = ["Band", "Bound", "Column", "NotEqual", "Predicate", "band", "equal", "not_equal", "stream_name"]
 
@@ -175,7 +175,11 @@ def _bound(value: Bound | str, column: Column) -> Bound:
 def _plain(bound: Any, column: Column) -> Bound:
     """A bound as int, float, Decimal or timedelta; finite, and of a size that any column could need."""
     if isinstance(bound, timedelta):
-        return timedelta(microseconds=bound // timedelta(microseconds=1))
+        microseconds = bound // timedelta(microseconds=1)
+        if abs(microseconds) > MAX_DURATION_US:
+            msg = f"the bounds of the band on {column} are longer than 10000 years"
+            raise PredicateError(msg, name=str(column), hint="give both ends as shorter durations")
+        return timedelta(microseconds=microseconds)
     plain: int | float | Decimal
     if isinstance(bound, Decimal):
         plain = bound

@@ -1,0 +1,257 @@
+"""Binding a join to types: keys, orientation, the result's columns, and errors that help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.errors import ColumnError, PredicateError, StreamJoinError
+from streamjoin_ds.spec import Condition, Join, Key, Residual, Stream, band, bind, equal
+from streamjoin_ds.spec.bound import SEQ, TS
+
+from .joins import TIME, bound_pair, schema, two
+
+UTC = pa.timestamp("us", tz="UTC")
+
+
+def test_the_time_rule_is_the_first_condition_of_each_pair() -> None:
+    names = ("a", "b", "c")
+    join = Join([Stream(name) for name in names], (), {"a": "1s", "b": "2s", "c": "3s"})
+    bound = bind(join, dict.fromkeys(names, pa.schema([TIME])))
+    assert [(c.left_stream, c.right_stream, c.left_key, c.right_key, c.lo, c.hi) for c in bound.conditions] == [
+        (0, 1, 0, 0, -1_000_000, 2_000_000),
+        (0, 2, 0, 0, -1_000_000, 3_000_000),
+        (1, 2, 0, 0, -2_000_000, 3_000_000),
+    ]
+    assert bound.keys == ((Key("ts", "int"),),) * 3
+
+
+@pytest.mark.parametrize(("left", "right", "lo", "hi"), [("e.x", "w.x", -3, 5), ("w.x", "e.x", -5, 3)])
+def test_conditions_point_from_the_first_stream_to_the_second(left: str, right: str, lo: int, hi: int) -> None:
+    bound = bound_pair(band(left, right, lo=lo, hi=hi), pa.int32(), pa.int64())
+    assert bound.conditions[1] == Condition(0, 1, 1, 1, "int", -3, 5, "e.x - w.x BETWEEN -3 AND 5")
+
+
+def test_residuals_point_the_same_way() -> None:
+    for text in ("e.x <> w.x", "w.x <> e.x"):
+        assert bound_pair(text, pa.string(), pa.string()).residuals == (Residual("not_equal", 0, 1, "x", "x"),)
+
+
+def test_strings_are_found_by_hash_and_decided_by_value() -> None:
+    bound = bound_pair("w.x = e.x", pa.string(), pa.large_string())
+    assert bound.keys[0] == (Key("ts", "int"), Key("x", "hash"))
+    assert bound.conditions[1].kind == "hash"
+    assert bound.residuals == (Residual("equal", 0, 1, "x", "x"),)
+
+
+def test_a_column_compared_as_float_and_as_integer_has_two_keys() -> None:
+    join = two("abs(e.x - w.f) <= 1 AND e.x = w.i")
+    bound = bind(join, {"e": schema(x=pa.int32()), "w": schema(f=pa.float32(), i=pa.int64())})
+    assert bound.keys[0] == (Key("ts", "int"), Key("x", "float"), Key("x", "int"))
+    assert bound.keys[1] == (Key("ts", "int"), Key("f", "float"), Key("i", "int"))
+
+
+def test_one_key_serves_several_conditions() -> None:
+    names = ("a", "b", "c")
+    join = Join([Stream(name) for name in names], "a.x = b.x AND b.x = c.x AND abs(a.x - c.x) <= 1")
+    bound = bind(join, dict.fromkeys(names, schema(x=pa.int32())))
+    assert all(keys == (Key("ts", "int"), Key("x", "int")) for keys in bound.keys)
+    assert len(bound.conditions) == 3 + 3
+
+
+def test_order_and_repetition_of_predicates_do_not_matter() -> None:
+    schemas = {name: schema(x=pa.int32(), y=pa.float64(), s=pa.string()) for name in ("e", "w")}
+    texts = ["abs(e.x - w.x) <= 2", "e.s = w.s", "abs(w.y - e.y) <= 0.5", "e.s <> w.s"]
+    one = bind(two(texts), schemas)
+    other = bind(two([*reversed(texts), "w.s = e.s", "abs(w.x - e.x) <= 2.0", "w.x - e.x BETWEEN -2 AND 2"]), schemas)
+    assert (one.keys, one.conditions, one.residuals) == (other.keys, other.conditions, other.residuals)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32(), pa.date32(), pa.timestamp("s"), pa.uint32()])
+def test_an_event_time_is_compared_as_time_whatever_it_was_in_the_file(kind: pa.DataType) -> None:
+    join = Join(
+        [Stream("e", time_unit="s"), Stream("w", time_unit="s")], "abs(e.ts - w.ts) <= INTERVAL 5 SECONDS", "1h"
+    )
+    bound = bind(join, dict.fromkeys(("e", "w"), pa.schema([("ts", kind)])))
+    assert (bound.conditions[1].lo, bound.conditions[1].hi) == (-5_000_000, 5_000_000)
+    assert (bound.conditions[1].left_key, bound.conditions[1].right_key) == (0, 0)
+    assert bound.keys == ((Key("ts", "int"),),) * 2
+    assert bound.schemas[0].field("ts").type == UTC
+    number = Join([Stream("e", time_unit="s"), Stream("w", time_unit="s")], "abs(e.ts - w.ts) <= 5", "1h")
+    with pytest.raises(PredicateError, match="no unit") as caught:
+        bind(number, dict.fromkeys(("e", "w"), pa.schema([("ts", kind)])))
+    assert "INTERVAL 5 SECONDS" in caught.value.hint
+
+
+def test_tuples_inside_the_house() -> None:
+    bound = bind(
+        two("e.x = w.x", select=["e.y"]),
+        {name: schema(x=pa.uint8(), y=pa.string(), z=pa.bool_()) for name in ("e", "w")},
+    )
+    assert bound.schemas[0].names == ["ts", "x", "y"]
+    assert bound.schemas[1].names == ["ts", "x"]
+    assert bound.tuple_schema(0).names == [TS, SEQ, "x", "y"]
+    assert bound.tuple_schema(0).field("x").type == pa.int16()
+    assert not bound.tuple_schema(0).field(TS).nullable
+    assert not bound.tuple_schema(0).field(SEQ).nullable
+
+
+def test_the_result_and_what_is_never_null_in_it() -> None:
+    columns = {"b": pa.float64(), "n": pa.int8(), "h": pa.string(), "free": pa.string()}
+    bound = bind(
+        two("abs(e.b - w.b) <= 1 AND e.n <> w.n AND e.h = w.h"), {"e": schema(**columns), "w": schema(**columns)}
+    )
+    expected = [f"{stream}_{name}" for stream in ("e", "w") for name in ("ts", *columns)]
+    assert bound.result_schema.names == [*expected, "e_seq", "w_seq", "event_time", "batch_id"]
+    nullable = {field.name for field in bound.result_schema if field.nullable}
+    assert nullable == {"e_free", "w_free"}
+    assert bound.result_schema.field("event_time").type == UTC
+
+
+def test_a_column_that_cannot_be_null_stays_so() -> None:
+    never = pa.schema([TIME, pa.field("x", pa.int8(), nullable=False)])
+    assert not bind(two(), {"e": never, "w": never}).result_schema.field("e_x").nullable
+
+
+def test_selection_keeps_the_streams_order_and_each_column_once() -> None:
+    schemas = {name: schema(x=pa.int8(), y=pa.int8()) for name in ("e", "w")}
+    bound = bind(two(select=["w.y", "e.`y`", "e.x", "e.y", "w.*"]), schemas)
+    assert [column.name for column in bound.result] == ["e_y", "e_x", "w_y", "w_ts", "w_x"]
+    assert bind(two(select=[]), schemas).result_schema.names == ["e_seq", "w_seq", "event_time", "batch_id"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "columns", "name", "hint"),
+    [
+        ({"on": "e.latitud = w.x"}, {"latitude": pa.int8()}, "e.latitud", "did you mean 'latitude'?"),
+        ({"on": "e.X = w.x"}, {"x": pa.int8()}, "e.X", "did you mean 'x', as names are case-sensitive"),
+        ({"on": "e.nothing = w.x"}, {"x": pa.int8()}, "e.nothing", "its columns are ts, x"),
+        ({"select": ["w.X"]}, {"x": pa.int8()}, "w.X", "did you mean 'x', as names are case-sensitive"),
+        ({"select": ["e.seq"]}, {"seq": pa.int8()}, "e_seq", "rename the column"),
+        ({}, {"seq": pa.int8()}, "e_seq", "leave it out with select"),
+        ({}, {"SEQ": pa.int8()}, "e_SEQ", "Delta ignores case"),
+        ({}, {"x": pa.int8(), "X": pa.int8()}, "e_X", "Delta ignores case"),
+        ({}, {"a b": pa.int8()}, "e_a b", "rename the column"),
+        ({}, {"a,b": pa.int8()}, "e_a,b", "rename the column"),
+        ({}, {"a=b": pa.int8()}, "e_a=b", "rename the column"),
+        ({}, {"a\tb": pa.int8()}, "e_a\tb", "rename the column"),
+        ({}, {TS: pa.int64()}, TS, "rename the column"),
+        ({}, {SEQ: pa.int64()}, SEQ, "rename the column"),
+        ({"on": "e._seq = w._seq", "select": ["e.ts"]}, {SEQ: pa.int64()}, SEQ, "rename the column"),
+        ({}, {"x": pa.duration("s")}, "e.x", "leave it out with select"),
+        ({"on": "e.x = w.x", "select": ["e.ts"]}, {"x": pa.uint64()}, "e.x", "cast it first"),
+    ],
+)
+def test_columns_that_cannot_be(
+    arguments: dict[str, Any], columns: dict[str, pa.DataType], name: str, hint: str
+) -> None:
+    with pytest.raises(ColumnError) as caught:
+        bind(two(**arguments), {"e": schema(**columns), "w": schema(**{"x": pa.int8(), **columns})})
+    assert caught.value.name == name
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("streams", "columns", "name"),
+    [
+        (("event", "w"), {"time": pa.int8()}, "event_time"),
+        (("batch", "w"), {"id": pa.int8()}, "batch_id"),
+        (("a", "a_b"), {"b_seq": pa.int8()}, "a_b_seq"),
+        (("a", "a_b"), {"b_x": pa.int8(), "x": pa.int8()}, "a_b_x"),
+    ],
+)
+def test_names_that_collide_across_streams(
+    streams: tuple[str, str], columns: dict[str, pa.DataType], name: str
+) -> None:
+    join = Join([Stream(stream) for stream in streams])
+    with pytest.raises(ColumnError, match="collides") as caught:
+        bind(join, dict.fromkeys(streams, schema(**columns)))
+    assert caught.value.name == name
+
+
+def test_what_is_not_wanted_may_be_anything() -> None:
+    odd = pa.schema([TIME, ("x", pa.int8()), ("a b", pa.duration("s")), ("seq", pa.uint64()), (TS, pa.int8())])
+    bound = bind(two("e.x = w.x", select=["e.x"]), {"e": odd, "w": odd})
+    assert bound.schemas[0].names == ["ts", "x"]
+
+
+def test_schemas_that_cannot_be() -> None:
+    with pytest.raises(ColumnError, match="no schema") as caught:
+        bind(two(), {"e": schema()})
+    assert caught.value.name == "w"
+    twice = pa.schema([TIME, ("x", pa.int8()), ("x", pa.int16())])
+    with pytest.raises(ColumnError, match="more than one") as caught:
+        bind(two(select=["w.ts"]), {"e": twice, "w": schema()})
+    assert caught.value.name == "e.x"
+    with pytest.raises(ColumnError, match="no column 'ts'"):
+        bind(two(), {"e": pa.schema([("x", pa.int8())]), "w": schema()})
+
+
+def test_a_long_list_of_columns_is_cut() -> None:
+    wide = schema(**{f"column{n:04}": pa.int8() for n in range(3000)})
+    with pytest.raises(ColumnError) as caught:
+        bind(two("e.zzz = w.zzz"), {"e": wide, "w": wide})
+    assert "and 2981 more" in caught.value.hint
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("on", "left", "right", "why"),
+    [
+        ("abs(e.x - w.x) <= 1", pa.string(), pa.string(), "needs a difference"),
+        ("abs(e.x - w.x) <= 1", pa.bool_(), pa.bool_(), "needs a difference"),
+        ("abs(e.x - w.x) <= 1", pa.binary(), pa.binary(), "needs a difference"),
+        ("abs(e.x - w.x) <= 1", pa.string(), pa.int64(), "compares string with int64"),
+        ("e.x = w.x", pa.string(), pa.int64(), "compares string with int64"),
+        ("e.x = w.x", pa.bool_(), pa.int64(), "compares bool with int64"),
+        ("e.x = w.x", pa.list_(pa.int8()), pa.list_(pa.int8()), "compares list"),
+        ("e.x = w.x", pa.date32(), pa.timestamp("us"), "compares date32"),
+        ("e.x = w.x", pa.decimal128(9, 2), pa.int64(), "compares decimal128(9, 2) with int64"),
+        ("e.x = w.x", pa.decimal128(9, 2), pa.float64(), "compares decimal128(9, 2) with double"),
+        ("e.x = w.x", pa.decimal128(9, 2), pa.decimal128(9, 3), "different scales"),
+        ("e.x = w.x", pa.decimal128(19, 2), pa.decimal128(9, 2), "more than 18 digits"),
+        ("abs(e.x - w.x) <= 1", pa.timestamp("us"), pa.timestamp("us"), "no unit"),
+        ("abs(e.x - w.x) <= 1", pa.date32(), pa.date32(), "no unit"),
+        ("abs(e.x - w.x) <= INTERVAL 1 DAY", pa.int64(), pa.int64(), "with a duration"),
+        ("abs(e.x - w.x) <= INTERVAL 1 DAY", pa.float64(), pa.float64(), "with a duration"),
+        ("abs(e.x - w.x) <= INTERVAL 1 DAY", pa.decimal128(9, 2), pa.decimal128(9, 2), "with a duration"),
+        ("e.x <> w.x", pa.string(), pa.int64(), "compares string with int64"),
+        ("e.x <> w.x", pa.list_(pa.int8()), pa.list_(pa.int8()), "compares list"),
+        ("e.x <> w.x", pa.decimal128(9, 2), pa.decimal128(9, 3), "compares decimal128(9, 2)"),
+    ],
+)
+def test_types_that_cannot_be_compared(on: str, left: pa.DataType, right: pa.DataType, why: str) -> None:
+    with pytest.raises(PredicateError) as caught:
+        bound_pair(on, left, right)
+    assert why in caught.value.message
+    assert caught.value.name == "e.x"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (pa.int8(), pa.float64()),
+        (pa.string(), pa.large_string()),
+        (pa.decimal128(9, 2), pa.decimal128(30, 2)),
+        (pa.bool_(), pa.bool_()),
+        (pa.timestamp("s"), pa.timestamp("ns", tz="UTC")),
+    ],
+)
+def test_types_that_can_be_unequal(left: pa.DataType, right: pa.DataType) -> None:
+    assert len(bound_pair("e.x <> w.x", left, right).residuals) == 1
+
+
+def test_dotted_and_quoted_names_are_bound() -> None:
+    odd = pa.schema([TIME, ("PM2.5", pa.float64()), ("a`b", pa.int8())])
+    bound = bind(two('abs(e."PM2.5" - w.`PM2.5`) <= 5', select=["e.PM2.5", "w.`a``b`"]), {"e": odd, "w": odd})
+    assert bound.result_schema.names[:2] == ["e_PM2.5", "w_a`b"]
+    assert bound.keys[0][1] == Key("PM2.5", "float")
+
+
+def test_every_error_is_ours() -> None:
+    for on in (equal("e.x", "w.y"), band("e.y", "w.x", 10**300), "abs(e.x - w.x) <= 1e300"):
+        with pytest.raises(StreamJoinError):
+            bound_pair(on, pa.int64(), pa.int64())

