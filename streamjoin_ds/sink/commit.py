@@ -110,6 +110,7 @@ class Committer:
         self._identity = Identity(join_id, fingerprint)
         self._description = description
         self._clock = clock
+        self._last: Batch | None = None
         schemas = {
             "late": LATE_SCHEMA,
             "rejects": REJECTS_SCHEMA,
@@ -207,8 +208,7 @@ class Committer:
             user_metadata=self._user_metadata(batch, punctuation_us),
             punctuation_us=punctuation_us,
         )
-        target.table.update_incremental()
-        version = target.table.version()
+        version = target.version_of(batch)
         self.commit_after(
             batch_id,
             query_id,
@@ -232,10 +232,12 @@ class Committer:
         ledger = conformed(ledger, LEDGER_SCHEMA, name="ledger", batch_id=batch_id)
         metrics = conformed(metrics, METRICS_SCHEMA, name="metrics", batch_id=batch_id)
         check_ledger(ledger)
-        # Asked first, so that a foreign checkpoint is refused before anything of it is in any table.
-        for name in ("ledger", "matches"):
-            self._targets[name].refresh()
-            self._targets[name].holds(batch)
+        if self._last is None or self._last.query_id != query_id or not 0 <= batch_id - self._last.batch_id <= 1:
+            # A new checkpoint, a jump: asked first, so that what is refused has nothing in any table.
+            for name in ("ledger", "matches"):
+                self._targets[name].refresh()
+                self._targets[name].holds(batch)
+        self._last = batch
         for name in ("late", "rejects"):
             files = [report for report in reports if report.table == name]
             if files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pyarrow import fs
 
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError
 from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table
+from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
 
@@ -194,6 +196,16 @@ class Target:
             self._tend_log(table.version() + 1)
             return True
         raise self._lost(batch) from failure
+
+    def version_of(self, batch: Batch) -> int:
+        """Return a version that holds a batch which this table has: the one that added it, if it was added just now."""
+        expected = self.table.version() + 1
+        with contextlib.suppress(TableError):
+            if read_commit(self.path, expected).batch_id == batch.batch_id:
+                return expected
+        # It was there before, or other writers' commits came in between.
+        self.table.update_incremental()
+        return int(self.table.version())
 
     def _lost(self, batch: Batch) -> CommitConflictError:
         message = f"batch {batch.batch_id} could not be committed to {self.path}: another writer was first"

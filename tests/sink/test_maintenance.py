@@ -142,11 +142,22 @@ def test_compaction_beside_commits(join, committer):
     join.assert_each_once(range(25))
 
 
-def test_the_schedule_is_checked(join):
-    with pytest.raises(ArgumentError):
-        Maintenance(join.tables, every_batches=0)
-    with pytest.raises(ArgumentError):
-        Maintenance(join.tables, vacuum_every_rounds=0)
+@pytest.mark.parametrize("name", ["every_batches", "large_every_rounds", "vacuum_every_rounds"])
+def test_the_schedule_is_checked(join, name):
+    with pytest.raises(ArgumentError) as raised:
+        Maintenance(join.tables, **{name: 0})
+    assert raised.value.name == name
+
+
+def test_most_rounds_leave_middling_files_alone(join, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(maintenance, "compact", lambda path, target_size_bytes: sizes.append(target_size_bytes))
+    looked_after = Maintenance(
+        join.tables, every_batches=1, large_every_rounds=3, target_size_bytes=800, background=False
+    )
+    for batch_id in range(4):
+        looked_after.after_commit(batch_id)
+    assert sizes == [100] * 12 + [800] * 6 + [100] * 6
 
 
 def test_a_checkpoint_by_hand(join, committer):
