@@ -160,7 +160,8 @@ class JoinEngine:
             "read": self._read,
             "late": self._late_rows,
             "rejected": self._rejected_rows,
-            "largest_us": [clock.largest for clock in self._clocks],
+            "known": [int(clock.largest is not None) for clock in self._clocks],
+            "largest_us": [clock.largest or 0 for clock in self._clocks],
         }
         return snapshot.sealed(self.bound.fingerprint, facts, [self._join.save()])
 
@@ -174,19 +175,17 @@ class JoinEngine:
         """
         facts, body = snapshot.opened(self.bound.fingerprint, blob)
         count = len(self.bound.names)
-        try:
-            lists = [list(facts[name]) for name in ("read", "late", "rejected", "largest_us")]
-            size = facts["sizes"][0]
-        except (KeyError, TypeError, IndexError) as error:
+        if "largest_us" not in facts:
             msg = "this is the state of a WindowJoin, not of a JoinEngine"
-            raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored") from error
-        if any(len(values) != count for values in lists):
-            msg = "a state blob does not hold what its header says"
-            raise StateCorruptError(msg, name="state", hint="go back to an earlier state")
+            raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
+        read, late, rejected = (snapshot.numbers(facts, name, count) for name in ("read", "late", "rejected"))
+        known = snapshot.numbers(facts, "known", count)
+        largest = snapshot.numbers(facts, "largest_us", count)
+        (size,) = snapshot.numbers(facts, "sizes", 1)
         self._join.restore(memoryview(body)[:size])
-        self._read, self._late_rows, self._rejected_rows, largest = lists
-        for clock, value in zip(self._clocks, largest, strict=True):
-            clock.largest = value
+        self._read, self._late_rows, self._rejected_rows = read, late, rejected
+        for clock, value, has in zip(self._clocks, largest, known, strict=True):
+            clock.largest = value if has else None
         self.late, self.rejected = {}, {}
 
 

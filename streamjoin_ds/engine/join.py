@@ -192,23 +192,27 @@ class WindowJoin:
                 yield from self._extended(grown, windows)
 
     def _found(self, probes: Probes, runs: Sequence[Run]) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
-        """Matches of the probes with all runs, as many at a time as a chunk holds."""
-        probe_rows = np.empty(self._chunk_rows, dtype=np.int32)
-        run_rows = np.empty(self._chunk_rows, dtype=np.int32)
+        """Matches of the probes with all runs, exactly a chunk at a time: kernels differ in how far they fill a buffer,
+        and where chunks are cut decides the order in which the results of three streams and more come."""
+        probe_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
+        run_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
         used, parts = 0, []
         for run in runs:
             kernel = probes.against(run)
             if kernel is None:
                 continue
-            while True:
-                if self._chunk_rows - used < _MIN_FREE:
-                    yield probe_rows[:used], Picks.joined(parts)
-                    used, parts = 0, []
-                count = kernel.fill(probe_rows[used:], run_rows[used:])
-                if not count:
-                    break
-                parts.append((run, run_rows[used : used + count]))
+            begin = used
+            while count := kernel.fill(probe_rows[used:], run_rows[used:]):
                 used += count
+                if used >= self._chunk_rows:
+                    full = self._chunk_rows
+                    parts.append((run, run_rows[begin:full]))
+                    yield probe_rows[:full], Picks.joined(parts)
+                    probe_rows[: used - full] = probe_rows[full:used]
+                    run_rows[: used - full] = run_rows[full:used]
+                    used, begin, parts = used - full, 0, []
+            if used > begin:
+                parts.append((run, run_rows[begin:used]))
             self._candidates += kernel.candidates
         if used:
             yield probe_rows[:used], Picks.joined(parts)
@@ -275,7 +279,8 @@ class WindowJoin:
 
     def save(self) -> bytes:
         """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`)."""
-        facts = {**self._totals, "stored": self._stored, "null_keys": self._null_keys, "pushes": self._pushes}
+        totals = [self._totals["matches"], self._totals["expired_rows"], self._pushes]
+        facts = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys}
         return snapshot.encoded(self.bound.fingerprint, facts, self._windows)
 
     @classmethod
@@ -293,10 +298,13 @@ class WindowJoin:
     def restore(self, blob: bytes | bytearray | memoryview) -> None:
         """Replace everything kept and counted by what `save` wrote; errors as `restored`, and then nothing changes."""
         facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms)
+        count = len(self.forms)
+        stored, null_keys = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys"))
+        matches, expired_rows, pushes = snapshot.numbers(facts, "totals", 3)
         self._windows = windows
-        self._totals = {"matches": facts["matches"], "expired_rows": facts["expired_rows"]}
-        self._stored, self._null_keys = facts["stored"], facts["null_keys"]
-        self._pushes, self._candidates = facts["pushes"], 0
+        self._totals = {"matches": matches, "expired_rows": expired_rows}
+        self._stored, self._null_keys = stored, null_keys
+        self._pushes, self._candidates = pushes, 0
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, each stream's window, each run's rows, span and layout."""

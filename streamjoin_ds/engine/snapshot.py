@@ -26,7 +26,7 @@ from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import FingerprintMismatchError, StateCorruptError, StateVersionError
 
-__all__ = ["STATE_VERSION", "decoded", "encoded", "opened", "sealed"]
+__all__ = ["STATE_VERSION", "decoded", "encoded", "numbers", "opened", "sealed"]
 
 STATE_VERSION = 1
 
@@ -140,12 +140,26 @@ def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> Run:
     tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
     tuples.validate()
     first, second, width = entry["grid"]
-    if tuples.num_rows != entry["rows"] or len(entry["zone"]) != len(form.keys):
-        msg = "rows"
+    zone = tuple((lo, hi) for lo, hi in entry["zone"])
+    count = len(form.keys)
+    if tuples.num_rows != entry["rows"] or len(zone) != count or not (-1 <= first < count and -1 <= second < count):
+        msg = "the run is not what its facts say"
         raise ValueError(msg)
-    run = Run(form, tuples, Grid(first, second, width), tuple((lo, hi) for lo, hi in entry["zone"]))
+    if not width > 0 or any(not isinstance(end, (int, float)) for ends in zone for end in ends):
+        msg = "the run's facts are of the wrong kind"
+        raise ValueError(msg)
+    run = Run(form, tuples, Grid(first, second, width), zone)
     run.encoded = piece
     return run
+
+
+def numbers(facts: Mapping[str, Any], name: str, count: int) -> list[int]:
+    """A list of this many whole numbers among the facts of a blob."""
+    values = facts.get(name)
+    if not isinstance(values, list) or len(values) != count or not all(type(value) is int for value in values):
+        msg = "a state blob does not hold what its header says"
+        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+    return values
 
 
 def _padded(size: int) -> int:

@@ -19,7 +19,7 @@ __all__ = ["Window"]
 _MERGE_RUNS = 4
 _MAX_RUN_ROWS = 1 << 23
 _MAX_RUN_BYTES = 1 << 29
-_SPAN_PARTS = 8
+_SPAN_PARTS = 4
 _SPAN_GROWTH = 1.5
 _MIN_LIVE_SHARE = 0.5
 

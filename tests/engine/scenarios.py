@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -24,61 +25,48 @@ _US = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Domain:
-    """Types that can be compared with each other, their values, and bounds between them."""
+    """Types that can be compared with each other, values to choose from, and bounds between them."""
 
-    types: tuple[pa.DataType, ...]
-    values: dict[pa.DataType, st.SearchStrategy[Any]]
+    values: dict[pa.DataType, list[Any]]
     bounds: tuple[tuple[Any, Any], ...]
 
+    @property
+    def types(self) -> tuple[pa.DataType, ...]:
+        return tuple(self.values)
 
-def _same(types: tuple[pa.DataType, ...], values: st.SearchStrategy[Any], *bounds: tuple[Any, Any]) -> Domain:
-    return Domain(types, dict.fromkeys(types, values), bounds)
 
-
-_NUMBERS = st.integers(-4, 4)
-_FLOATS = st.one_of(
-    st.integers(-8, 8).map(lambda n: n / 2),
-    st.integers(-8, 8).map(lambda n: n / 10),
-    st.sampled_from([-0.0, 0.0, math.inf, -math.inf, math.nan, 1e300, -1e300, 5e-324, 0.1 + 0.2]),
-)
-_FLOATS32 = st.one_of(
-    st.integers(-8, 8).map(lambda n: n / 2), st.sampled_from([-0.0, math.inf, math.nan, 0.125, float(2**24)])
-)
-_INT64 = st.one_of(_NUMBERS, st.sampled_from([INT64_MIN, INT64_MIN + 1, INT64_MAX - 1, INT64_MAX]))
+_NUMBERS = list(range(-4, 5))
+_HALVES = [n / 2 for n in range(-8, 9)]
+_FLOATS = [*_HALVES, *(n / 10 for n in range(-8, 9)), -0.0, math.inf, -math.inf, math.nan, 1e300, 5e-324, 0.1 + 0.2]
+_INT64 = [*_NUMBERS, *_NUMBERS, INT64_MIN, INT64_MIN + 1, INT64_MAX - 1, INT64_MAX]
+_CENTS = [Decimal(n).scaleb(-2) for n in (*_NUMBERS, 10**16 - 1, 1 - 10**16)]
 
 DOMAINS = {
     "float": Domain(
-        (pa.float64(), pa.float32(), pa.int32(), pa.int64()),
-        {pa.float64(): _FLOATS, pa.float32(): _FLOATS32, pa.int32(): _NUMBERS, pa.int64(): _INT64},
+        {
+            pa.float64(): _FLOATS,
+            pa.float32(): [*_HALVES, -0.0, math.inf, math.nan, 0.125, float(2**24)],
+            pa.int32(): _NUMBERS,
+            pa.int64(): _INT64,
+        },
         ((0, 0), (-0.5, 0.5), (-0.1, 0.1), (-1, 0.25), (0.5, 2), (-0.0, 1e300)),
     ),
     "int": Domain(
-        (pa.int64(), pa.int32(), pa.int16(), pa.int8()),
-        {pa.int64(): _INT64, pa.int32(): _NUMBERS, pa.int16(): _NUMBERS, pa.int8(): st.integers(-128, 127)},
-        ((0, 0), (-1, 1), (-2, 3), (1, 2), (INT64_MIN + 1, 0), (0, INT64_MAX), (INT64_MIN + 1, INT64_MAX), (-0.5, 2.5)),
+        {pa.int64(): _INT64, pa.int32(): _NUMBERS, pa.int16(): _NUMBERS, pa.int8(): [*_NUMBERS, -128, 127]},
+        ((0, 0), (-1, 1), (-2, 3), (1, 2), (-INT64_MAX, 0), (0, INT64_MAX), (-INT64_MAX, INT64_MAX), (-0.5, 2.5)),
     ),
-    "timestamp": _same(
-        (pa.timestamp("us", tz="UTC"),),
-        st.integers(-3, 3).map(lambda n: _EPOCH + n * _US),
-        (0, 0),
-        (-_US, _US),
-        (timedelta(0), 2 * _US),
+    "timestamp": Domain(
+        {pa.timestamp("us", tz="UTC"): [_EPOCH + n * _US for n in range(-3, 4)]},
+        ((0, 0), (-_US, _US), (timedelta(0), 2 * _US)),
     ),
-    "date": _same(
-        (pa.date32(),),
-        st.integers(-3, 3).map(lambda n: date(2024, 2, 28) + timedelta(days=n)),
-        (0, 0),
-        (timedelta(days=-1), timedelta(days=2)),
+    "date": Domain(
+        {pa.date32(): [date(2024, 2, 28) + timedelta(days=n) for n in range(-3, 4)]},
+        ((0, 0), (timedelta(days=-1), timedelta(days=2))),
     ),
-    "decimal": _same(
-        (pa.decimal128(18, 2),),
-        st.one_of(_NUMBERS, st.sampled_from([10**16 - 1, -(10**16) + 1])).map(lambda n: Decimal(n).scaleb(-2)),
-        (0, 0),
-        (Decimal("-0.01"), Decimal("0.02")),
-    ),
-    "bool": _same((pa.bool_(),), st.booleans(), (0, 0)),
-    "string": _same((pa.string(),), st.sampled_from(["", "a", "b", "ä", "a" * 40]), (0, 0)),
-    "binary": _same((pa.binary(),), st.sampled_from([b"", b"\0", b"\0\0", b"x"]), (0, 0)),
+    "decimal": Domain({pa.decimal128(18, 2): _CENTS}, ((0, 0), (Decimal("-0.01"), Decimal("0.02")))),
+    "bool": Domain({pa.bool_(): [False, True]}, ((0, 0),)),
+    "string": Domain({pa.string(): ["", "a", "b", "\u00e4", "a" * 40]}, ((0, 0),)),
+    "binary": Domain({pa.binary(): [b"", b"\0", b"\0\0", b"x"]}, ((0, 0),)),
 }
 
 
@@ -95,14 +83,16 @@ def scenarios(
     draw: st.DrawFn,
     *,
     streams: tuple[int, int] = (2, 4),
-    rows: int = 14,
+    rows: int = 24,
     domains: tuple[str, ...] = tuple(DOMAINS),
-    delays: tuple[int, ...] = (0, 3, 40),
+    delays: tuple[int, ...] = (0, 10, 40, 40),
     extreme_times: bool = True,
 ) -> Scenario:
     """Joins of 2 to 4 streams with up to three predicates between random pairs of them."""
+    # Tables come of a seed: hypothesis left to itself draws mostly empty and equal ones.
+    chooser = random.Random(draw(st.integers(0, 2**32)))
     count = draw(st.integers(*streams))
-    most = {2: rows, 3: rows, 4: max(4, rows - 5)}[count]
+    most = {2: rows, 3: rows * 2 // 3, 4: rows // 2}[count]
     names = [f"s{n}" for n in range(count)]
     fields: list[list[tuple[str, str, pa.DataType]]] = [[] for _ in names]
     predicates = []
@@ -117,38 +107,39 @@ def scenarios(
         fields[right].append((f"c{number}", domain, kind))
         columns = Column(names[left], shared[0][0]), Column(names[right], f"c{number}")
         comparable = shared[0][2] == kind or domain in ("float", "int")
-        if comparable and draw(st.integers(0, 3)) == 0:
+        if comparable and draw(st.integers(0, 2)) == 2:
             predicates.append(NotEqual(*columns))
             continue
         lo, hi = draw(st.sampled_from(DOMAINS[domain].bounds))
         if {shared[0][2], kind} <= {pa.int32(), pa.int64()} and domain == "float":
             lo, hi = math.ceil(lo), math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo)
         predicates.append(Band(*columns, lo, hi))
-    window = TimeWindow(tuple(draw(st.sampled_from((0, 1, 5, 30, 10**15))) for _ in names))
+    window = TimeWindow(tuple(chooser.choice((0, 5, 30, 30, 10**15)) for _ in names))
     tables, listed = {}, []
     for name, stream_fields in zip(names, fields, strict=True):
         schema = pa.schema(
             [("t", pa.int64()), *((column, kind) for column, _, kind in stream_fields), ("note", pa.string())]
         )
-        listed.append(Stream(name, time="t", delay=f"{draw(st.sampled_from(delays))}us", schema=schema))
-        tables[name] = _table(draw, schema, {column: domain for column, domain, _ in stream_fields}, most, extreme_times)
+        listed.append(Stream(name, time="t", delay=f"{chooser.choice(delays)}us", schema=schema))
+        tables[name] = _table(chooser, schema, {column: domain for column, domain, _ in stream_fields}, most, extreme_times)
     return Scenario(Join(listed, predicates, window), tables)
 
 
-def _table(draw: st.DrawFn, schema: pa.Schema, domains: dict[str, str], most: int, extreme_times: bool) -> pa.Table:
-    count = draw(st.integers(0, most))
-    times = st.integers(0, 40)
-    if extreme_times and draw(st.integers(0, 9)) == 0:
-        times = st.one_of(times, st.sampled_from([INT64_MIN, INT64_MIN + 2, INT64_MAX, INT64_MAX - 2]))
-    columns = [pa.array(draw(st.lists(times, min_size=count, max_size=count)), pa.int64())]
+def _table(
+    chooser: random.Random, schema: pa.Schema, domains: dict[str, str], most: int, extreme_times: bool
+) -> pa.Table:
+    count = chooser.choice([most // 4, most // 2, most, most, most])
+    times = list(range(41))
+    if extreme_times and chooser.random() < 0.1:
+        times = [*times[:4], INT64_MIN, INT64_MIN + 2, INT64_MAX, INT64_MAX - 2]
+    columns = [pa.array(chooser.choices(times, k=count), pa.int64())]
+    if chooser.random() < 0.5:
+        columns = [columns[0].sort()]
     for field in list(schema)[1:]:
-        if field.name == "note":
-            values = st.one_of(st.none(), st.sampled_from(["", "n", "note"]))
-        else:
-            values = DOMAINS[domains[field.name]].values[field.type]
-            if draw(st.booleans()):
-                values = st.one_of(values, values, values, st.none())
-        columns.append(pa.array(draw(st.lists(values, min_size=count, max_size=count)), field.type))
+        values = ["", "n", "note", None] if field.name == "note" else DOMAINS[domains[field.name]].values[field.type]
+        if chooser.random() < 0.3:
+            values = [*values, None]
+        columns.append(pa.array(chooser.choices(values, k=count), field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -14,7 +14,7 @@ from streamjoin_ds.testing import late_rows, oracle_numbers, random_batches, shu
 from tests.engine.scenarios import Scenario, assert_values, numbers_of, run_engine, scenarios
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
-QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @pytest.fixture(autouse=True, scope="module", params=["small runs are indexed", "as always"])
