@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN, key_column
 from streamjoin_ds.engine.picks import Picks, sequence_numbers
 from streamjoin_ds.engine.probe import ProbeCondition
-from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.bound import BoundJoin, Residual
 
 __all__ = ["Decision", "same_inputs"]
@@ -84,16 +83,6 @@ class Decision:
         )
         equal = _equal(left, right)
         return equal if residual.kind == "equal" else ~equal
-
-
-def check_residuals(bound: BoundJoin) -> None:
-    """Refuse an inequality between columns that cannot be compared (lists, structs)."""
-    for residual in bound.residuals:
-        kind = bound.schemas[residual.left_stream].field(residual.left_column).type
-        if pa.types.is_nested(kind):
-            name = f"{bound.names[residual.left_stream]}.{residual.left_column}"
-            msg = f"'{name}' is a {kind}, and such values cannot be compared"
-            raise PredicateError(msg, name=name, hint="compare a column of numbers, strings, times or booleans")
 
 
 def _equal(left: pa.Array, right: pa.Array) -> Mask:

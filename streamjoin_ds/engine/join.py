@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.columns import array_of, filtered, one_batch
-from streamjoin_ds.engine.decision import Decision, check_residuals
+from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import joinable_rows
 from streamjoin_ds.engine.picks import Picks
@@ -53,8 +53,8 @@ class WindowJoin:
     ------
     KernelError
         A kernel that cannot run here.
-    PredicateError
-        An inequality between columns that cannot be compared.
+    ArgumentError
+        chunk_rows out of range.
     """
 
     def __init__(
@@ -69,7 +69,6 @@ class WindowJoin:
         if not _MIN_FREE <= chunk_rows <= CHUNK_ROWS:
             msg = "chunk_rows is out of range"
             raise ArgumentError(msg, name="chunk_rows", hint=f"{_MIN_FREE} to {CHUNK_ROWS}")
-        check_residuals(bound)
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,8 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], bound: BoundJoin, stream: int) 
         kind = field.type
         if field.name == source.time and any(type(value) is int for value in values):
             kind = pa.int64()
+        if field.name == source.time and any(type(value) is date for value in values):
+            kind = pa.date32()
         try:
             columns.append(pa.array(values, kind))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

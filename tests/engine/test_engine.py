@@ -1,0 +1,158 @@
+"""JoinEngine: rows in any form, lateness set aside and counted, nothing lost."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from threading import Thread
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.errors import ArgumentError, SchemaDriftError
+from streamjoin_ds.spec import Join, Stream
+
+SCHEMA = {"ts": "int64", "x": "float64"}
+
+
+def _engine(window: str = "10us", delay: str = "0us", **stream: object) -> JoinEngine:
+    streams = [Stream(name, delay=delay, schema=SCHEMA, **stream) for name in ("e", "w")]  # type: ignore[arg-type]
+    return JoinEngine(Join(streams, "abs(e.x - w.x) <= 0.5", window))
+
+
+@pytest.mark.parametrize("form", ["table", "batch", "pandas", "dicts"])
+def test_rows_come_in_any_form(form: str) -> None:
+    engine = _engine()
+    table = pa.table({"ts": [1, 2, 3], "x": [1.0, 5.0, 9.0], "ignored": ["a", "b", "c"]})
+    rows = {
+        "table": table,
+        "batch": table.to_batches()[0],
+        "pandas": pd.DataFrame({"ts": [1, 2, 3], "x": [1.0, 5.0, 9.0]}),
+        "dicts": table.to_pylist(),
+    }[form]
+    engine.push({"e": rows})
+    result = engine.push({"w": {"ts": 4, "x": 5.25}})
+    assert result.num_rows == 1
+    assert result["e_seq"].to_pylist() == [1]
+    assert result["event_time"].cast(pa.int64()).to_pylist() == [4]
+
+
+def test_late_and_rejected_rows_are_set_aside_and_counted() -> None:
+    engine = _engine(delay="5us")
+    engine.push({"e": [{"ts": 10, "x": 1.0}, {"ts": 4, "x": 1.0}, {"ts": None, "x": 1.0}, {"ts": 5, "x": None}]})
+    assert engine.late["e"]["_seq"].to_pylist() == [1]
+    assert engine.rejected["e"]["x"].to_pylist() == [1.0]
+    assert engine.watermark is None
+    result = engine.push({"w": [{"ts": 10, "x": 1.0}]})
+    assert result["e_seq"].to_pylist() == [0]
+    assert engine.late == engine.rejected == {}
+    assert engine.watermark == 5
+    counters = engine.counters
+    assert (counters["read_rows"]["e"], counters["stored_rows"]["e"]) == (4, 2)
+    assert (counters["late_rows"]["e"], counters["rejected_rows"]["e"], counters["null_keys"]["e"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit", "values"),
+    [
+        (pa.int64(), "s", [1, -1, None]),
+        (pa.int32(), "ms", [1000, -1000, None]),
+        (pa.int64(), "ns", [1_000_000_999, -1_000_000_000, None]),
+        (pa.timestamp("ns"), "us", [1_000_000_999, -1_000_000_000, None]),
+        (pa.timestamp("ms", tz="Europe/Berlin"), "us", [1000, -1000, None]),
+        (pa.timestamp("s"), "us", [1, -1, None]),
+    ],
+)
+def test_event_times_of_every_kind(kind: pa.DataType, unit: str, values: list[int | None]) -> None:
+    schema = pa.schema([("ts", kind)])
+    streams = [Stream(name, schema=schema, time_unit=unit, delay="10s") for name in ("e", "w")]
+    engine = JoinEngine(Join(streams, (), "0s"))
+    table = pa.table({"ts": pa.array(values, pa.int64()).cast(pa.int64() if kind != pa.int32() else kind).cast(kind)})
+    result = engine.push({"e": table, "w": table})
+    assert sorted(result["event_time"].cast(pa.int64()).to_pylist()) == [-1_000_000, 1_000_000]
+    assert engine.counters["rejected_rows"] == {"e": 1, "w": 1}
+
+
+def test_event_times_from_dates_and_dicts_of_datetimes() -> None:
+    schema = pa.schema([("ts", pa.date32())])
+    engine = JoinEngine(Join([Stream(name, schema=schema) for name in ("e", "w")], (), "1d"))
+    result = engine.push({"e": {"ts": date(1970, 1, 2)}, "w": {"ts": datetime(1970, 1, 3, tzinfo=timezone.utc)}})
+    assert result["event_time"].cast(pa.int64()).to_pylist() == [2 * 86_400_000_000]
+
+
+def test_seconds_too_large_for_microseconds_are_rejected_not_wrapped() -> None:
+    engine = _engine(time_unit="s")
+    engine.push({"e": [{"ts": (1 << 63) - 1, "x": 1.0}, {"ts": 1, "x": 1.0}]})
+    assert engine.counters["rejected_rows"]["e"] == 1
+    assert engine.counters["stored_rows"]["e"] == 1
+
+
+def test_an_error_changes_nothing() -> None:
+    engine = _engine()
+    engine.push({"e": {"ts": 5, "x": 1.0}})
+    before = engine.save()
+    with pytest.raises(SchemaDriftError, match="x"):
+        engine.push({"e": {"ts": 50, "x": 1.0}, "w": {"ts": 6, "x": "no number"}})
+    with pytest.raises(SchemaDriftError, match="ts"):
+        engine.push({"w": pa.table({"x": [1.0]})})
+    with pytest.raises(ArgumentError, match="'z'"):
+        engine.push({"z": {"ts": 6, "x": 1.0}})
+    with pytest.raises(ArgumentError):
+        engine.push({"w": 5})
+    assert engine.save() == before
+
+
+def test_a_restored_engine_goes_on() -> None:
+    rng = np.random.default_rng(3)
+    table = pa.table({"ts": rng.integers(0, 200, 400), "x": rng.random(400) * 10})
+    straight, results = _engine(delay="90us"), []
+    restarted, other = _engine(delay="90us"), []
+    for n in range(0, 400, 50):
+        batch = {"e": table.slice(n, 50), "w": table.slice(n, 25)}
+        results.append(straight.push(batch))
+        again = _engine(delay="90us")
+        again.restore(restarted.save())
+        restarted = again
+        other.append(restarted.push(batch))
+        assert {k: t.to_pylist() for k, t in restarted.late.items()} == {k: t.to_pylist() for k, t in straight.late.items()}
+    assert pa.concat_tables(other).equals(pa.concat_tables(results))
+    assert pa.concat_tables(results).num_rows > 100
+    assert restarted.save() == straight.save()
+
+
+def test_a_push_from_another_thread_does_not_wait_but_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, errors = _engine(), []
+
+    def meanwhile(*_: object) -> object:
+        def push() -> None:
+            try:
+                engine.push({"e": {"ts": 2, "x": 1.0}})
+            except ArgumentError as error:
+                errors.append(error)
+
+        thread = Thread(target=push)
+        thread.start()
+        thread.join()
+        return iter(())
+
+    monkeypatch.setattr(engine._join, "push", meanwhile)
+    engine.push({"e": {"ts": 1, "x": 1.0}})
+    assert len(errors) == 1
+    assert engine.counters["read_rows"]["e"] == 1
+
+
+def test_a_stream_needs_a_schema() -> None:
+    join = Join([Stream("e", schema=SCHEMA), Stream("w")], "abs(e.x - w.x) <= 1", "1s")
+    with pytest.raises(ArgumentError, match="schema"):
+        JoinEngine(join)
+    assert JoinEngine(join, {"w": pa.schema([("ts", pa.int64()), ("x", pa.float32())])}).watermark is None
+
+
+def test_importing_the_engine_imports_no_spark() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, streamjoin_ds.engine, streamjoin_ds.testing; sys.exit(any('pyspark' in m for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

@@ -1,0 +1,265 @@
+"""WindowJoin: DuckDB as the oracle, bounded chunks, self-joins, layouts, and what it refuses."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names
+from streamjoin_ds.errors import ArgumentError, ColumnError, KernelError
+from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
+from tests.engine.streams import TIME, band_join, filled, pairs, tuples
+
+KERNELS = [name for name in kernel_names() if name not in ("auto", "reference")] or ["reference"]
+SECOND_US = 1_000_000
+
+
+def _duckdb_pairs(r: pa.Table, s: pa.Table, where: str) -> list[tuple[int, int]]:
+    with duckdb.connect() as connection:
+        connection.register("r", r)
+        connection.register("s", s)
+        found = connection.execute(f"SELECT r._seq, s._seq FROM r, s WHERE {where} ORDER BY ALL").fetchall()  # noqa: S608
+    return found
+
+
+def _streams(bound: BoundJoin, pushes: int, rows: int) -> list[dict[int, pa.Table]]:
+    return [
+        {s: tuples(bound, s, rows, start_us=n * SECOND_US, seq=n * rows) for s in (0, 1)} for n in range(pushes)
+    ]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    ("window", "rule"),
+    [
+        ("1s", "abs(r._ts - s._ts) <= 1000000"),
+        ("r=3s,s=0s", "r._ts - s._ts <= 0 AND s._ts - r._ts <= 3000000"),
+        ("0s", "r._ts = s._ts"),
+    ],
+)
+def test_mid_size_against_duckdb(kernel: str, window: str, rule: str) -> None:
+    bound = band_join(window=window)
+    batches = _streams(bound, 6, 3000)
+    join, results = WindowJoin(bound, kernel=kernel), []
+    for n, batch in enumerate(batches):
+        results += join.push(batch, n * SECOND_US)
+    r, s = (pa.concat_tables([batch[stream] for batch in batches]) for stream in (0, 1))
+    expected = _duckdb_pairs(r, s, f"abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10 AND {rule}")
+    assert pairs(results) == expected
+    assert join.counters["matches"] == len(expected)
+    assert len(expected) > 1000 or window == "0s"
+
+
+@pytest.mark.parametrize("index", ["auto", "scan", {"r": ("x",), "s": ("b", "a")}, {"r": ("y", "ts"), "s": ("ts", "a")}])
+def test_the_layout_changes_nothing(index: object) -> None:
+    bound = band_join()
+    batches = _streams(bound, 3, 2000)
+    join = WindowJoin(bound, index=index)  # type: ignore[arg-type]
+    found = [chunk for batch in batches for chunk in join.push(batch)]
+    r, s = (pa.concat_tables([batch[stream] for batch in batches]) for stream in (0, 1))
+    where = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10 AND abs(r._ts - s._ts) <= 1000000"
+    assert pairs(found) == _duckdb_pairs(r, s, where)
+
+
+def test_the_model_indexes_what_narrows() -> None:
+    join = WindowJoin(band_join())
+    list(join.push(_streams(join.bound, 1, 5000)[0]))
+    assert all("buckets of" in line or "rows in" in line or "kernel" in line for line in join.explain())
+    late = band_join(window="1s", on="abs(r.x - s.a) <= 900")
+    join = WindowJoin(late)
+    list(join.push({0: tuples(late, 0, 5000, span_us=3600 * SECOND_US)}))
+    assert any("sorted by ts" in line for line in join.explain())
+
+
+def test_a_huge_product_comes_in_bounded_chunks_and_bounded_memory() -> None:
+    bound = band_join(on=())  # type: ignore[arg-type]
+    join = WindowJoin(bound)
+    batch = {s: tuples(bound, s, 3000, span_us=10) for s in (0, 1)}
+    rows, before = 0, pa.total_allocated_bytes()
+    for chunk in join.push(batch):
+        assert 0 < chunk.num_rows <= CHUNK_ROWS
+        assert pa.total_allocated_bytes() - before < 200 << 20
+        rows += chunk.num_rows
+    assert rows == 9_000_000
+
+
+def test_three_streams_of_products_stay_bounded() -> None:
+    schema = pa.schema([("ts", TIME), ("n", pa.int64())])
+    names = ("a", "b", "c")
+    bound = bind(Join([Stream(name) for name in names], (), "1s"), dict.fromkeys(names, schema))
+    join = WindowJoin(bound, chunk_rows=256)
+    table = pa.table({"_ts": np.zeros(30, np.int64), "_seq": np.arange(30), "n": np.arange(30)})
+    table = table.cast(bound.tuple_schema(0))
+    found = set()
+    for chunk in join.push(dict.fromkeys(range(3), table)):
+        assert chunk.num_rows <= 256
+        found.update(zip(*(chunk[f"{name}_seq"].to_pylist() for name in names), strict=True))
+    assert len(found) == join.counters["matches"] == 27_000
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_a_self_join_leaves_out_a_tuple_with_itself(include: bool) -> None:
+    schema = pa.schema([("ts", TIME), ("x", pa.float64())])
+    join = Join(
+        [Stream("r", "in.csv"), Stream("s", "in.csv")], "abs(r.x - s.x) <= 1", "1s", include_self_pairs=include
+    )
+    engine = WindowJoin(bind(join, {"r": schema, "s": schema}))
+    rng = np.random.default_rng(1)
+    found = []
+    for n in range(3):
+        numbers = np.arange(n * 50, n * 50 + 50)
+        table = pa.table({"_ts": numbers * 1000, "_seq": numbers, "x": rng.random(50) * 10})
+        table = table.cast(engine.bound.tuple_schema(0))
+        found += engine.push({0: table, 1: table})
+    result = pairs(found)
+    assert len(result) == len(set(result)) > 100
+    assert sum(left == right for left, right in result) == (150 if include else 0)
+    assert {(right, left) for left, right in result} == set(result)
+
+
+def test_different_sources_with_equal_numbers_are_no_self_join() -> None:
+    bound = band_join(on=())  # type: ignore[arg-type]
+    join = WindowJoin(bound)
+    batch = {s: tuples(bound, s, 5, span_us=1) for s in (0, 1)}
+    assert len(pairs(list(join.push(batch)))) == 25
+
+
+def test_null_and_nan_keys_are_counted_and_not_kept() -> None:
+    bound = band_join()
+    table = tuples(bound, 0, 4)
+    table = table.set_column(2, table.schema.field("x"), [[1.0, None, float("nan"), float("inf")]])
+    join = WindowJoin(bound)
+    assert list(join.push({0: table})) == []
+    counters = join.counters
+    assert counters["null_keys"] == {"r": 2, "s": 0}
+    assert counters["stored_rows"] == {"r": 4, "s": 0}
+    assert join.state_rows == 2
+
+
+def test_an_abandoned_push_changes_nothing() -> None:
+    bound = band_join(on=())  # type: ignore[arg-type]
+    join = filled(bound, pushes=1, rows=50)
+    before = join.save()
+    next(iter(join.push({0: tuples(bound, 0, 50)})))
+    assert join.save() == before
+
+
+def test_a_push_between_a_pushs_results_is_refused() -> None:
+    bound = band_join(on=())  # type: ignore[arg-type]
+    join = filled(bound, pushes=1, rows=50)
+    first = join.push({0: tuples(bound, 0, 50)})
+    next(first)
+    list(join.push({0: tuples(bound, 0, 50, seq=50)}))
+    with pytest.raises(ArgumentError, match="another push"):
+        list(first)
+
+
+def test_several_parts_and_record_batches_in_one_push() -> None:
+    bound = band_join()
+    r, s = tuples(bound, 0, 1000), tuples(bound, 1, 1000)
+    whole, parts = WindowJoin(bound), WindowJoin(bound)
+    expected = pairs(list(whole.push({0: r, 1: s})))
+    pieces = [r.slice(0, 10), r.slice(10, 0), *r.slice(10).to_batches(max_chunksize=300)]
+    assert pairs(list(parts.push({0: pieces, 1: s.to_batches()[0]}))) == expected
+    assert list(parts.push({})) == list(parts.push({0: [], 1: s.slice(0, 0)})) == []
+
+
+def test_int64_extremes_and_bounds() -> None:
+    low, high = -(1 << 63), (1 << 63) - 1
+    schema = pa.schema([("ts", TIME), ("x", pa.int64())])
+    values = [low, low + 1, -1, 0, 1, high - 1, high]
+    for lo, hi in ((low, -1), (0, 0), (high, high), (low, high), (-1, high), (low, low)):
+        for left, right in (("r", "s"), ("s", "r")):
+            if right == "r" and lo == low:
+                continue
+            on = f"{left}.x - {right}.x BETWEEN {lo} AND {hi}"
+            bound = bind(Join([Stream("r"), Stream("s")], on, "1s"), {"r": schema, "s": schema})
+            table = pa.table({"_ts": [0] * 7, "_seq": range(7), "x": values}).cast(bound.tuple_schema(0))
+            for kernel in (*KERNELS, "reference"):
+                for order in ((0, 1), (1, 0)):
+                    join = WindowJoin(bound, kernel=kernel, index={"r": ("x",), "s": ("x",)})
+                    found = pairs([chunk for stream in order for chunk in join.push({stream: table})])
+                    difference = [[a - b if left == "r" else b - a for b in values] for a in values]
+                    expected = [(i, j) for i in range(7) for j in range(7) if lo <= difference[i][j] <= hi]
+                    assert found == expected, (on, kernel)
+
+
+def test_more_conditions_than_a_kernel_takes() -> None:
+    fields = [("ts", TIME), *((f"c{n}", pa.int64()) for n in range(20))]
+    schema = pa.schema(fields)
+    on = [f"abs(r.c{n} - s.c{n}) <= {n % 3}" for n in range(19)] + ["r.c19 - s.c19 BETWEEN -9223372036854775808 AND 0"]
+    bound = bind(Join([Stream("r"), Stream("s")], on, "1s"), {"r": schema, "s": schema})
+    rng = np.random.default_rng(2)
+    tables = []
+    for _ in range(2):
+        columns = {f"c{n}": rng.integers(0, 3 if n in (0, 18) else 2, 300) * (n % 3 > 0 or n < 4) for n in range(20)}
+        columns["c19"] = rng.choice([-(1 << 63), 0, (1 << 63) - 1], 300)
+        tables.append(pa.table({"_ts": np.zeros(300, np.int64), "_seq": np.arange(300), **columns}))
+    join = WindowJoin(bound)
+    found = pairs(list(join.push({n: table.cast(bound.tuple_schema(n)) for n, table in enumerate(tables)})))
+    rows = [table.to_pylist() for table in tables]
+    expected = [
+        (a["_seq"], b["_seq"])
+        for a in rows[0]
+        for b in rows[1]
+        if all(abs(a[f"c{n}"] - b[f"c{n}"]) <= n % 3 for n in range(19)) and a["c19"] <= b["c19"]
+    ]
+    expected = [pair for pair in expected if rows[0][pair[0]]["c19"] - rows[1][pair[1]]["c19"] >= -(1 << 63)]
+    assert found == expected
+    assert len(found) > 50
+
+
+def test_what_is_refused() -> None:
+    bound = band_join()
+    join = WindowJoin(bound)
+    with pytest.raises(ArgumentError):
+        join.push({2: tuples(bound, 0, 1)})
+    with pytest.raises(ColumnError, match="tag"):
+        join.push({1: tuples(bound, 1, 1).drop_columns(["tag"])})
+    with pytest.raises(ColumnError, match="x"):
+        wrong = tuples(bound, 0, 1)
+        join.push({0: wrong.set_column(2, "x", pa.array([1], pa.int64()))})
+    with pytest.raises(ColumnError, match="nulls"):
+        holed = tuples(bound, 0, 1)
+        join.push({0: holed.set_column(0, "_ts", pa.array([None], pa.int64()))})
+    with pytest.raises(KernelError):
+        WindowJoin(bound, kernel="mmx")
+    with pytest.raises(ArgumentError):
+        WindowJoin(bound, chunk_rows=1)
+
+
+def test_results_carry_any_payload() -> None:
+    payload = pa.schema(
+        [
+            ("ts", TIME),
+            ("x", pa.int8()),
+            ("flag", pa.bool_()),
+            ("price", pa.decimal128(20, 3)),
+            ("day", pa.date32()),
+            ("tags", pa.list_(pa.string())),
+            ("where", pa.struct([("lat", pa.float32())])),
+            ("raw", pa.binary()),
+        ]
+    )
+    bound = bind(Join([Stream("r"), Stream("s")], "r.x = s.x", "1s"), {"r": payload, "s": payload})
+    rows = [
+        {"x": 1, "flag": True, "price": None, "day": None, "tags": ["a", None], "where": {"lat": 1.5}, "raw": b"\0"},
+        {"x": 1, "flag": None, "price": 5, "day": 7, "tags": None, "where": None, "raw": None},
+        {"x": 2, "flag": False, "price": -1, "day": 0, "tags": [], "where": {"lat": None}, "raw": b""},
+    ]
+    columns = [pa.array([0, 1, 2]), pa.array([0, 1, 2])]
+    columns += [pa.array([row[f.name] for row in rows], f.type) for f in list(payload)[1:]]
+    table = pa.Table.from_arrays(columns, schema=bound.tuple_schema(0))
+    join = WindowJoin.restored(bound, WindowJoin(bound).save())
+    list(join.push({0: table}))
+    join = WindowJoin.restored(bound, join.save())
+    result = pa.concat_tables(join.push({1: table})).sort_by([("r_seq", "ascending"), ("s_seq", "ascending")])
+    assert pairs([result]) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2)]
+    for stream in ("r", "s"):
+        expected = table.take(result[f"{stream}_seq"])
+        for name in payload.names[1:]:
+            assert result[f"{stream}_{name}"].to_pylist() == expected[name].to_pylist()
+    assert result.schema == join.result_schema
+    result.validate(full=True)
