@@ -37,6 +37,8 @@ class SlicedInput:
         Where each slice ends in event time, not included.
     rows : tuple of tuple of int
         Rows of each slice, a tuple for each stream.
+    whole : bool
+        Whether this is all of the workload's input.
     window_rows : int
         Most tuples that are inside the windows at once, all streams together.
     """
@@ -45,6 +47,7 @@ class SlicedInput:
     streams: tuple[str, ...]
     ends_us: tuple[int, ...]
     rows: tuple[tuple[int, ...], ...]
+    whole: bool
     window_rows: int
 
     @classmethod
@@ -52,7 +55,8 @@ class SlicedInput:
         """What `slice_input` wrote there."""
         facts = json.loads((Path(folder) / "input.json").read_text())
         rows = tuple(tuple(counts) for counts in facts["rows"])
-        return cls(folder, tuple(facts["streams"]), tuple(facts["ends_us"]), rows, facts["window_rows"])
+        streams, ends_us = tuple(facts["streams"]), tuple(facts["ends_us"])
+        return cls(folder, streams, ends_us, rows, facts["whole"], facts["window_rows"])
 
     def files(self, stream: str, slices: int) -> list[str]:
         """The first `slices` files of a stream."""
@@ -70,7 +74,7 @@ class SlicedInput:
 def slice_input(workload: Workload, folder: Path) -> SlicedInput:
     """Write a workload's tuples to `folder`: the columns that its join needs, in the types that it gives them."""
     bound = bound_join(workload.join)
-    tables = [_tuples(bound, number) for number in range(len(bound.names))]
+    tables = [_tuples(bound, number, workload.peer_rows) for number in range(len(bound.names))]
     times = [_times(table, stream.time) for table, stream in zip(tables, workload.join.streams, strict=True)]
     first, last = min(int(ts[0]) for ts in times), max(int(ts[-1]) for ts in times)
     # Whole microseconds; the last slice ends just after the last tuple.
@@ -81,20 +85,23 @@ def slice_input(workload: Workload, folder: Path) -> SlicedInput:
         _write(table, cuts, folder / name)
         rows.append(tuple(int(count) for count in np.diff(cuts)))
     window_rows = sum(_window_rows(ts, bound.join.window.extent(number)) for number, ts in enumerate(times))
-    written = SlicedInput(str(folder), bound.names, tuple(ends), tuple(rows), window_rows)
+    whole = workload.peer_rows is None
+    written = SlicedInput(str(folder), bound.names, tuple(ends), tuple(rows), whole, window_rows)
     (folder / "input.json").write_text(json.dumps(asdict(written)))
     return written
 
 
-def _tuples(bound: BoundJoin, number: int) -> pa.Table:
+def _tuples(bound: BoundJoin, number: int, most: int | None) -> pa.Table:
     stream, schema = bound.join.streams[number], bound.schemas[number]
     if isinstance(stream.source, Generator):
         feed = GeneratorFeed(stream, schema)
-        chunks = [chunk.tuples for chunk in feed.read(feed.initial(), None)]
+        end = None if most is None else feed.advance(feed.initial(), most)
+        chunks = [chunk.tuples for chunk in feed.read(feed.initial(), end)]
         table = pa.Table.from_batches(chunks)
         table = table.append_column(stream.time, table[TS].cast(pa.timestamp("us", tz="UTC"))).drop_columns([TS, SEQ])
         return table.select(schema.names)
     options = pyarrow.csv.ConvertOptions(include_columns=schema.names, column_types=schema, strings_can_be_null=True)
+    assert most is None, "recorded data are taken whole"
     table = pyarrow.csv.read_csv(stream.source, convert_options=options)
     return table.sort_by(stream.time)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,9 +98,10 @@ def _counted(rules: Sequence[_Rule]) -> int:
     left_order = np.argsort(left_keys, kind="stable")
     left_keys = left_keys[left_order]
     total = 0
-    for step_a, step_b in itertools.product((-1, 0, 1), repeat=2):
-        wanted = left_keys + (step_a * row + step_b)
-        begin, end = np.searchsorted(sorted_keys, wanted, "left"), np.searchsorted(sorted_keys, wanted, "right")
+    for step in (-row, 0, row):
+        # The three cells of a row lie side by side in the sorted keys.
+        begin = np.searchsorted(sorted_keys, left_keys + (step - 1), "left")
+        end = np.searchsorted(sorted_keys, left_keys + (step + 1), "right")
         total += _tested(rules, _Ranges(left_order, order, begin, end - begin))
     return total
 

@@ -113,7 +113,7 @@ def _notes(result: WorkloadResult) -> list[str]:
         outcome = max((run.outcome for run in runs), key=lambda outcome: outcome.rows)
         line = f"  {side}: {outcome.batches} batches, {outcome.note}"
         if outcome.rows < result.rows:
-            line += f"; stopped by the time limit after the first {outcome.rows:,} of {result.rows:,} rows"
+            line += f"; within the time limit the first {outcome.rows:,} of {result.rows:,} rows"
         lines.append(line)
     if workload.target is not None:
         lines.append(f"  {_verdict(result)}")

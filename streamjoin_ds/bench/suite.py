@@ -19,6 +19,7 @@ from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from streamjoin_ds.spec import Generator
 from streamjoin_ds.stream.session import usable_core_count
 
 __all__ = ["Settings", "WorkloadResult", "measure"]
@@ -67,18 +68,22 @@ class WorkloadResult:
     Attributes
     ----------
     workload : Workload
-    rows, window_rows : int
-        Rows of the whole input; most tuples inside the windows at once, both streams.
+    window_rows : int
+        Most tuples inside the windows at once, both streams.
     cores : int
     runs : mapping of side to sequence of Run
         In the order in which they were made: the n-th of each side are a pair.
     """
 
     workload: Workload
-    rows: int
     window_rows: int
     cores: int
     runs: Mapping[str, Sequence[Run]]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the whole input: ours takes all."""
+        return self.runs[OURS][0].outcome.rows
 
     def median(self, side: str, measure: Callable[[Run], float]) -> float:
         """Median of a measure over a side's runs."""
@@ -156,7 +161,7 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
                 if number:
                     runs[side].append(run)
     log.unlink()
-    return WorkloadResult(workload, given.row_count(workload.slices), given.window_rows, usable_core_count(), runs)
+    return WorkloadResult(workload, given.window_rows, usable_core_count(), runs)
 
 
 def _one_run(process: SideProcess, workload: Workload, settings: Settings, given: SlicedInput, slices: int) -> Run:
@@ -172,20 +177,30 @@ class _Check:
     def __init__(self, workload: Workload, given: SlicedInput) -> None:
         self._workload, self._given = workload, given
         self._tables = [given.table(name, workload.slices) for name in given.streams]
-        self._rows = sum(table.num_rows for table in self._tables)
         self._counts: dict[int | None, tuple[int, int]] = {}
+        if not given.whole:
+            return
         _, matches = self._counted(None)
         if workload.matches is not None and matches != workload.matches:
             msg = f"{workload.name} has {matches:,} matches by an independent count, but {workload.matches:,} are known"
             raise BenchError(msg, name=workload.name, hint="use the recorded data as they are described")
 
     def __call__(self, side: str, outcome: Outcome) -> None:
-        until_us = None if outcome.rows == self._rows else outcome.until_us
-        rows, matches = self._counted(until_us)
+        if outcome.until_us is None and not self._given.whole:
+            rows, matches = self._known()
+        else:
+            rows, matches = self._counted(outcome.until_us)
         for what, found, expected in (("rows", outcome.rows, rows), ("matches", outcome.matches, matches)):
             if found != expected:
                 msg = f"{side} gives {found:,} {what} on {self._workload.name}, an independent count {expected:,}"
                 raise BenchError(msg, name=side, hint="nothing it measures counts until both agree")
+
+    def _known(self) -> tuple[int, int]:
+        """Rows and matches of a generated input of which the peers have a part only."""
+        sources = [stream.source for stream in self._workload.join.streams]
+        rows = sum(int(source.parameters["rows"]) for source in sources if isinstance(source, Generator))
+        assert self._workload.matches is not None, "a workload with a part for its peers says what is to be found"
+        return rows, self._workload.matches
 
     def _counted(self, until_us: int | None) -> tuple[int, int]:
         """Rows and matches of the tuples before an event time; None for all."""

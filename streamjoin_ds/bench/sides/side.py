@@ -74,7 +74,7 @@ class Outcome:
         From the start of the query to its last commit.
     batches : int
     until_us : int or None
-        Input before this event time was taken in; None: all of it.
+        Input before this event time was taken in; None: all that the workload has.
     note : str
         How the side did it, for the report's notes.
     """
