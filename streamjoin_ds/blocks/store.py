@@ -110,9 +110,9 @@ class BlockStore:
         return sorted(name for name in found if name.startswith(prefix) and "/." not in f"/{name}")
 
     def _path(self, name: str) -> Path:
-        """The file of a block; refused where it would lie outside the folder, by its name or by a link."""
+        """The file of a block; refused where it would be hidden, or outside the folder, by its name or by a link."""
         parts = PurePosixPath(name).parts
-        inside = parts and "\0" not in name and not name.startswith("/") and ".." not in parts
+        inside = parts and "\0" not in name and not name.startswith("/") and not any(p.startswith(".") for p in parts)
         if inside and len(parts) > 1:
             folder = os.path.realpath(self.root.joinpath(*parts[:-1]))
             inside = folder.startswith(os.path.realpath(self.root) + os.sep)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ __all__ = ["Identity", "local_path"]
 
 _FILE = "join.json"
 _VERSION = 1
+_LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
@@ -196,7 +198,11 @@ def _checksum(facts: Mapping[str, Any]) -> str:
 
 
 def local_path(location: str) -> Path | None:
-    """The path of a local or shared folder (plain or ``file:``), None for other file systems."""
-    if location.startswith("file:"):
-        return Path(location.removeprefix("file://").removeprefix("file:"))
-    return None if "://" in location else Path(location)
+    """The path of a local or shared folder (plain or ``file:``), None for other file systems and other hosts.
+
+    Percent signs stay as they are, as in Hadoop's paths.
+    """
+    scheme, host, path = _LOCATION.fullmatch(location).groups()  # type: ignore[union-attr]  # it matches any text
+    if scheme is None:
+        return Path(location)
+    return Path(path) if scheme == "file" and not host else None

@@ -51,7 +51,7 @@ def test_reads_what_people_write(text: str, microseconds: int) -> None:
         "0.5us",
         "1M",
         "5 months",
-        "٥s",
+        "٥s",  # noqa: RUF001
         "NaN s",
         "inf",
         ".5s",

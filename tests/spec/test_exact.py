@@ -1,4 +1,4 @@
-"""Bounds made exact: the bound condition accepts a pair of values iff the written predicate does, in exact arithmetic."""
+"""Bounds made exact: the bound condition accepts a pair iff the written predicate does, in exact arithmetic."""
 
 from __future__ import annotations
 

@@ -1,0 +1,119 @@
+"""The plan as JSON and in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.errors import ArgumentError, LayoutError
+from streamjoin_ds.plan import EXCHANGES, Layout, Plan
+from streamjoin_ds.plan.explain import explain
+from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
+
+COLUMNS = {
+    "x": pa.float64(),
+    "PM2.5": pa.float32(),
+    "id": pa.string(),
+    "when": pa.timestamp("ms"),
+    "day": pa.date64(),
+    "price": pa.decimal128(9, 2),
+}
+SECRETS = ("/very/secret/path", "hunter2", "s3cr3t-block-root", "s3cr3t-table-root", "s3cr3t-join-id")
+
+
+def bound_join(names: tuple[str, ...] = ("e", "w")) -> BoundJoin:
+    streams = [Stream(name, f"/very/secret/path/{name}.csv", delay="2s") for name in names[:-1]]
+    streams.append(Stream(names[-1], Generator("sensor", {"password": "hunter2"})))
+    e, w = names[0], names[-1]
+    on = (
+        f"abs({e}.x - {w}.x) <= 0.1 AND abs({w}.`PM2.5` - {e}.`PM2.5`) <= 5 AND {e}.id = {w}.id AND {e}.id <> {w}.id "
+        f"AND {e}.`when` - {w}.`when` BETWEEN -INTERVAL 1 HOUR AND 0 AND abs({e}.day - {w}.day) <= INTERVAL 2 DAYS "
+        f"AND abs({e}.price - {w}.price) <= 0.3"
+    )
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), *COLUMNS.items()])
+    return bind(Join(streams, on, dict.fromkeys(names, "15s") | {e: "6h"}), dict.fromkeys(names, schema))
+
+
+def a_plan(layout: str = "2x3", **arguments: Any) -> Plan:
+    bound = arguments.pop("bound", None) or bound_join()
+    places = {"block_root": SECRETS[2], "table_root": SECRETS[3], "join_id": SECRETS[4]}
+    return Plan(bound, Layout.parse(layout, len(bound.names)), 6, **{**places, **arguments})
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("foreign", [False, True])
+def test_json_brings_back_an_equal_plan(exchange: str, foreign: bool) -> None:
+    plan = a_plan(exchange=exchange, foreign=foreign, kernel="scalar")
+    text = plan.to_json()
+    again = Plan.from_json(text)
+    assert again == plan
+    assert again.to_json() == text
+    assert json.loads(text) == json.loads(json.dumps(json.loads(text)))
+    assert again.labels == plan.labels
+    assert again.bound.fingerprint == plan.bound.fingerprint
+
+
+def test_the_same_text_is_the_same_object() -> None:
+    text = a_plan().to_json()
+    assert Plan.from_json(text) is Plan.from_json(text)
+
+
+def test_n_streams() -> None:
+    plan = a_plan("2x1x3", bound=bound_join(("a", "b", "c")))
+    assert Plan.from_json(plan.to_json()) == plan
+    assert "2x1x3 = 6 cells" in explain(plan)
+
+
+def test_a_plan_is_checked() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        a_plan(exchange="carrier pigeon")
+    assert caught.value.name == "exchange"
+    assert "pigeon" not in str(caught.value)
+    with pytest.raises(LayoutError, match="3 group counts, the join 2 streams"):
+        Plan(bound_join(), Layout((1, 1, 1)), 1)
+    with pytest.raises(ArgumentError, match="partition"):
+        Plan(bound_join(), Layout((1, 1)), 0)
+
+
+def test_explain_says_what_is_done() -> None:
+    lines = explain(a_plan()).splitlines()
+    text = "\n".join(re.sub(" +", " ", line) for line in lines)
+    assert "window e=6h, w=15s" in text
+    assert "stream e: time ts, delay 2s, 7 columns travel (ts, x, PM2.5, id, when, day, price)" in text
+    assert "find window of e and w [-6h, 15s] by exact integers" in text
+    assert "find abs(e.x - w.x) <= 0.1 [-0.1, 0.1] by float64 subtraction" in text
+    assert "find abs(e.`PM2.5` - w.`PM2.5`) <= 5 [-5.0, 5.0] by float64 subtraction" in text
+    assert "find e.id = w.id [0, 0] by hash, then the values" in text
+    assert "[-1h, 0s] by exact integers" in text
+    assert "[-2, 2] days by exact integers" in text
+    assert "[-30, 30] of 1e-2 by exact integers" in text
+    assert "decide e.id <> w.id" in text
+    assert "layout 2x3 = 6 cells on 6 state partitions" in text
+    assert "e 2 groups, each tuple in 3 cells" in text
+    assert "w 3 groups, each tuple in 2 cells" in text
+    assert "cost 2.50 stored rows for each row read" in text
+    assert f"fingerprint {bound_join().fingerprint}" in text
+
+
+def test_explain_weighs_copies_by_rates() -> None:
+    assert "cost        2.25 stored rows" in explain(a_plan(), [1, 3])
+    assert "cost" not in explain(a_plan(), [0, 0])
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("foreign", [False, True])
+def test_explain_shows_no_path_and_no_options_value(exchange: str, foreign: bool) -> None:
+    text = explain(a_plan(exchange=exchange, foreign=foreign))
+    for secret in SECRETS:
+        assert secret not in text
+    assert ("Spark's watermark" in text) == foreign
+
+
+def test_a_column_that_looks_like_an_operator_is_not_a_residual() -> None:
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("a<>b", pa.int8())])
+    bound = bind(Join([Stream("e"), Stream("w")], "e.`a<>b` = w.`a<>b`"), {"e": schema, "w": schema})
+    assert "decide" not in explain(Plan(bound, Layout((1, 1)), 1))
