@@ -16,7 +16,7 @@ from streamjoin_ds.source.records import clipped, empty_as_null
 __all__ = ["NULL_TEXTS", "CsvLines", "csv_header"]
 
 # An empty field is null in every column; these are null in columns that are not text (NaN stays NaN).
-NULL_TEXTS = ("", "null", "NULL", "NA", "N/A", "None")
+NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
 
 
 def csv_header(line: bytes, file: str) -> list[str]:

@@ -1,221 +1,40 @@
 """The exchange: how tuples get from the tasks that read them to the cells that join them (design, section 3).
 
+::
+
+    reference   task ── block files ──► cell      a row is a name                     (`outbox`)
+    packed      task ── rows that carry a block's bytes ──► cell                      (`outbox`)
+    rows        task ── one row a tuple ── mapInArrow(pack_rows) ──► as packed        (`row_packing`)
+    foreign     any DataFrame ── mapInArrow(pack_foreign) ──► as packed               (`row_packing`)
+
 One exchange row is one block for one cell. Every cell gets, for every stream and part of a batch, at least one row of
 kind "tuples", with no rows in it if need be: that is the heartbeat, by which every cell learns how far time is.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import pyarrow as pa
-
-from streamjoin_ds.blocks import BlockStore, checksum, decode, encode
-from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.records import Chunk, Reject, rejects_table
-from streamjoin_ds.spec.bound import SEQ, TS
-
-__all__ = ["EXCHANGE_SCHEMA", "LARGEST_TS", "Outbox", "heartbeats", "late_schema", "open_block", "remove_committed"]
-
-EXCHANGE_SCHEMA = pa.schema(
-    [
-        pa.field("cell", pa.int32(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("stream", pa.int32(), nullable=False),
-        pa.field("part", pa.int32(), nullable=False),
-        pa.field("first_seq", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("largest_ts", pa.int64(), nullable=False),
-        pa.field("read", pa.int64(), nullable=False),
-        pa.field("late", pa.int64(), nullable=False),
-        pa.field("rejected", pa.int64(), nullable=False),
-        pa.field("block", pa.string(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-    ]
+from streamjoin_ds.source.outbox import (
+    EXCHANGE_DDL,
+    EXCHANGE_SCHEMA,
+    LARGEST_TS,
+    Outbox,
+    heartbeats,
+    late_schema,
+    open_block,
+    remove_committed,
 )
+from streamjoin_ds.source.row_packing import pack_foreign, pack_rows, rows_schema, silence, tuple_rows
 
-# Of a late row: the largest event time before it in its part (of its batch, once a cell has looked at it).
-LARGEST_TS = "_largest_ts"
-
-_FOLDER = "exchange"
-_DIGITS = 19
-
-
-def late_schema(tuples: pa.Schema) -> pa.Schema:
-    """Columns of a block of late rows: the tuples' own, and `LARGEST_TS`."""
-    return tuples.append(pa.field(LARGEST_TS, pa.int64(), nullable=False))
-
-
-@dataclass(frozen=True, slots=True)
-class _Totals:
-    """Of a whole part: what the row for the first cell says once, so that sums over all rows are right."""
-
-    largest_ts: int
-    read: int
-    late: int
-    rejected: int
-
-
-class Outbox:
-    """Takes a part's chunks in order, sets aside what is late within the part, and gives the exchange rows.
-
-    Parameters
-    ----------
-    plan : Plan
-        Layout, labels, and the way of the exchange ("reference" or "packed").
-    stream, part : int
-        Whose tuples; which part of the batch's.
-    first_seq, last_seq : int
-        The part's range of records, ``[first_seq, last_seq)``: names its blocks.
-    max_block_rows : int
-        Tuples of one packed block.
-    judge_lateness : bool
-        False where the order of the rows means nothing (foreign DataFrames).
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        stream: int,
-        part: int,
-        first_seq: int,
-        last_seq: int,
-        *,
-        max_block_rows: int = 1 << 18,
-        judge_lateness: bool = True,
-    ) -> None:
-        self._plan = plan
-        self._stream = stream
-        self._part = part
-        self._range = (first_seq, last_seq)
-        self._max_block_rows = max_block_rows
-        self._judge = judge_lateness
-        self._delay_us = plan.bound.join.streams[stream].delay_us
-        self._schema = plan.bound.tuple_schema(stream)
-        self._largest = NO_TIME
-        self._tuples: list[pa.RecordBatch] = []
-        self._late: list[pa.RecordBatch] = []
-        self._rejects: list[Reject] = []
-        self._read = 0
-
-    def add(self, chunk: Chunk) -> None:
-        """Take the next chunk of the part."""
-        self._read += chunk.count
-        self._rejects.extend(chunk.rejects)
-        tuples = chunk.tuples
-        if not tuples.num_rows:
-            return
-        ts = tuples.column(TS).to_numpy()
-        before = np.empty(len(ts) + 1, np.int64)
-        before[0] = self._largest
-        np.maximum.accumulate(ts, out=before[1:])
-        if self._largest > before[1]:
-            np.maximum(before, self._largest, out=before)
-        self._largest = int(before[-1])
-        # A tuple is late iff it is older than the largest before it minus the delay: not if there is none before it.
-        late = (before[:-1] > ts + self._delay_us) if self._judge else np.zeros(len(ts), bool)
-        if late.any():
-            where = np.flatnonzero(late)
-            aside = tuples.take(pa.array(where))
-            columns = [*aside.columns, pa.array(before[where])]
-            self._late.append(pa.RecordBatch.from_arrays(columns, schema=late_schema(self._schema)))
-            tuples = tuples.take(pa.array(np.flatnonzero(~late)))
-        if tuples.num_rows:
-            self._tuples.append(tuples)
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """The exchange rows of the part: for each cell its tuples, then late rows and rejects for the first cell."""
-        late = sum(batch.num_rows for batch in self._late)
-        totals = _Totals(self._largest, self._read, late, len(self._rejects))
-        layout, labels = self._plan.layout, self._plan.labels
-        table = pa.Table.from_batches(self._tuples, schema=self._schema)
-        for group, of_group in enumerate(self._groups(table)):
-            blocks = list(self._blocks("tuples", group, of_group))
-            for cell in layout.cells_of(self._stream, group):
-                once = totals if cell == 0 else _Totals(self._largest, 0, 0, 0)
-                yield self._for_cell(labels[cell], "tuples", blocks, once)
-        aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))]
-        aside.append(("rejects", rejects_table(self._rejects)))
-        for kind, rows in aside:
-            if rows.num_rows:
-                blocks = list(self._blocks(kind, 0, rows))
-                yield self._for_cell(labels[0], kind, blocks, _Totals(self._largest, 0, 0, 0))
-
-    def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
-        count = self._plan.layout.counts[self._stream]
-        if count == 1:
-            yield table
-            return
-        table = table.combine_chunks()
-        groups = self._plan.layout.group_of(self._stream, table.column(SEQ).to_numpy())
-        for group in range(count):
-            yield table.take(pa.array(np.flatnonzero(groups == group)))
-
-    def _blocks(self, kind: str, group: int, table: pa.Table) -> Iterator[tuple[int, int, str, bytes]]:
-        """First seq, rows, block name and payload of each block; one without rows where there are none."""
-        first, last = self._range
-        if table.num_rows == 0:
-            yield first, 0, "", b""
-            return
-        facts = {"kind": kind, "stream": self._plan.bound.names[self._stream], "group": str(group)}
-        seqs = table.column(SEQ) if kind != "rejects" else None
-        if self._plan.exchange == "reference":
-            stem = f"{_FOLDER}/{self._stream:02d}-{first:0{_DIGITS}d}-{last:0{_DIGITS}d}-{group:04d}-{kind}"
-            ref = BlockStore(self._plan.block_root).write(stem, table, facts)
-            yield (first if seqs is None else seqs[0].as_py()), table.num_rows, ref.name, b""
-            return
-        for begin in range(0, table.num_rows, self._max_block_rows):
-            piece = table.slice(begin, self._max_block_rows)
-            first_seq = first if seqs is None else seqs[begin].as_py()
-            yield first_seq, piece.num_rows, "", encode(piece, facts).to_pybytes()
-
-    def _for_cell(
-        self, label: int, kind: str, blocks: Sequence[tuple[int, int, str, bytes]], totals: _Totals
-    ) -> pa.RecordBatch:
-        once = [(totals.read, totals.late, totals.rejected)] + [(0, 0, 0)] * (len(blocks) - 1)
-        rows = [
-            (label, kind, self._stream, self._part, first, count, totals.largest_ts, *sums, name, payload)
-            for (first, count, name, payload), sums in zip(blocks, once, strict=True)
-        ]
-        return _exchange_batch(rows)
-
-
-def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
-    """For every cell one row without tuples of each of these streams, which have no part in the batch."""
-    rows = [
-        (label, "tuples", stream, 0, 0, 0, NO_TIME, 0, 0, 0, "", b"") for stream in streams for label in plan.labels
-    ]
-    if rows:
-        yield _exchange_batch(rows)
-
-
-def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
-    columns = [pa.array(values, column.type) for values, column in zip(zip(*rows, strict=True), EXCHANGE_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=EXCHANGE_SCHEMA)
-
-
-def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
-    """The table that an exchange row refers to or carries; None where it has no rows.
-
-    A block is mapped and its checksum verified; a payload came in Spark's own hands and is taken as it is.
-    """
-    if block:
-        return BlockStore(plan.block_root).read(block)
-    return decode(payload, checksum(payload)) if payload else None
-
-
-def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
-    """Remove the blocks of records before ``seqs[stream]``: Spark has committed their batches. Returns how many went.
-
-    Names carry the range of records, so nothing needs to be remembered, whichever process wrote them.
-    """
-    store = BlockStore(plan.block_root)
-    done = []
-    for name in store.names(f"{_FOLDER}/"):
-        stream, _, last = name.removeprefix(f"{_FOLDER}/").split("-")[:3]
-        if int(stream) < len(seqs) and int(last) <= seqs[int(stream)]:
-            done.append(name)
-    return store.remove(done)
+__all__ = [
+    "EXCHANGE_DDL",
+    "EXCHANGE_SCHEMA",
+    "LARGEST_TS",
+    "Outbox",
+    "heartbeats",
+    "late_schema",
+    "open_block",
+    "pack_foreign",
+    "pack_rows",
+    "remove_committed",
+    "rows_schema",
+    "silence",
+    "tuple_rows",
+]

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed
+from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, silence, tuple_rows
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.file_feed import FileFeed
 from streamjoin_ds.source.generator import GeneratorFeed
@@ -28,6 +28,7 @@ from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.plain_rows import plain_rows
 from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.row_path import unpacked
 from streamjoin_ds.spec.stream import Generator, Stream
 
 __all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
@@ -102,12 +103,18 @@ class _Sensors:
             yield from plain_rows(chunks, options, self._schema)
             return
         assert end is not None
-        outbox = Outbox(
-            plan, partition.stream, partition.part, start.seq, end.seq, max_block_rows=options.max_block_rows
-        )
+        if plan.exchange == "rows":
+            sequence = (start.seq, end.seq)
+            yield from unpacked(plan, partition.stream, partition.part, sequence, chunks, partition.silent)
+            return
+        if plan.exchange == "rows":
+            yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
+            yield from silence(plan, partition.silent)
+            return
+        outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=options.max_block_rows)
         for chunk in chunks:
             outbox.add(chunk)
-        yield from outbox.rows()
+        yield from outbox.rows(start.seq, end.seq)
         yield from heartbeats(plan, partition.silent)
 
 

@@ -7,17 +7,21 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA
+from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, rows_schema
 from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.plain_rows import plain_schema
 from streamjoin_ds.source.readers import SensorsBatchReader, SensorsStreamReader
+from streamjoin_ds.source.row_path import row_schema
 
-__all__ = ["SensorsDataSource", "exchange_struct"]
+__all__ = ["SensorsDataSource", "spark_struct"]
 
 
-def exchange_struct() -> StructType:
-    """Spark's type of the exchange's rows."""
-    return _struct(EXCHANGE_SCHEMA)
+def spark_struct(schema: pa.Schema) -> StructType:
+    """Spark's type of rows with these columns, which may be null where the columns may."""
+    struct = from_arrow_schema(schema)
+    for field, column in zip(struct.fields, schema, strict=True):
+        field.nullable = column.nullable
+    return struct
 
 
 class SensorsDataSource(DataSource):
@@ -52,7 +56,7 @@ class SensorsDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Columns of the rows, with Spark's types."""
-        return _struct(self._row_schema())
+        return spark_struct(self._row_schema())
 
     def reader(self, schema: StructType) -> SensorsBatchReader:
         """For ``spark.read``."""
@@ -67,11 +71,7 @@ class SensorsDataSource(DataSource):
 
     def _row_schema(self) -> pa.Schema:
         options = self._parsed()
-        return plain_schema(options) if options.plan is None else EXCHANGE_SCHEMA
+        if options.plan is None:
+            return plain_schema(options)
+        return row_schema(options.plan) if options.plan.exchange == "rows" else EXCHANGE_SCHEMA
 
-
-def _struct(schema: pa.Schema) -> StructType:
-    struct = from_arrow_schema(schema)
-    for field, column in zip(struct.fields, schema, strict=True):
-        field.nullable = column.nullable
-    return struct

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks import unpack
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError
 from streamjoin_ds.plan import Layout, Plan, choose_layout
-from streamjoin_ds.source.exchange import EXCHANGE_DDL, pack_foreign
+from streamjoin_ds.source.exchange import open_block
+from streamjoin_ds.source.foreign import FOREIGN_SCHEMA, MOMENT, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
 from streamjoin_ds.stream.cell import STATE_DDL
@@ -61,14 +61,16 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
             raise WatermarkMissingError(msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')")
     # The frames' own watermarks lie below; this one, of no delay, never holds them back and shows the state function
     # Spark's smallest.
-    timed = packed.withWatermark("moment", "0 seconds")
+    timed = packed.withWatermark(MOMENT, "0 seconds")
     return timed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
 
 
 def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
+    from streamjoin_ds.source.sensors import spark_struct
+
     names = [field.name for field in plan.bound.schemas[stream]]
     chosen = frame.select(*(frame[_quoted(name)] for name in names))
-    return chosen.mapInArrow(pack_foreign(plan, stream), EXCHANGE_DDL + ", moment TIMESTAMP")
+    return chosen.mapInArrow(pack_foreign(plan, stream), spark_struct(FOREIGN_SCHEMA))
 
 
 def _quoted(name: str) -> str:
@@ -83,8 +85,9 @@ def _tuples(plan: Plan, rows: Any) -> dict[int, list[pa.Table]]:
     """The tuples of exchange rows by stream, in an order of their own content: Spark defines none inside a key."""
     tables: dict[int, list[pa.Table]] = {}
     for stream, payload in rows:
-        if len(payload):
-            tables.setdefault(stream, []).append(unpack(bytes(payload)))
+        table = open_block(plan, "", bytes(payload))
+        if table is not None:
+            tables.setdefault(stream, []).append(table)
     return {s: [pa.concat_tables(found).sort_by([(TS, "ascending"), ("_seq", "ascending")])] for s, found in sorted(tables.items())}
 
 

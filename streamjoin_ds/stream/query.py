@@ -139,7 +139,8 @@ def cores(spark: SparkSession) -> int:
 
 def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFrame:
     """The source of a plan: one row a block and cell, whatever the way of the exchange."""
-    from streamjoin_ds.source.sensors import SensorsDataSource
+    from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA
+    from streamjoin_ds.source.sensors import SensorsDataSource, spark_struct
 
     spark.dataSource.register(SensorsDataSource)
     reader = spark.readStream.format("sensors").option("plan", plan.to_json())
@@ -149,9 +150,9 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFr
         reader = reader.option(name, value)
     frame = reader.load()
     if plan.exchange == "rows":
-        from streamjoin_ds.source.exchange import EXCHANGE_DDL, pack_rows
+        from streamjoin_ds.source.row_path import pack_rows
 
-        frame = frame.mapInArrow(pack_rows(plan), EXCHANGE_DDL)
+        frame = frame.mapInArrow(pack_rows(plan), spark_struct(EXCHANGE_SCHEMA))
     return frame
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from streamjoin_ds.plan import Layout, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA
+from streamjoin_ds.source.row_path import pack_rows
 from streamjoin_ds.source.sensors import SensorsDataSource
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.stream.cell import Cell, TaskFacts
@@ -88,7 +89,6 @@ class MicroBatches:
         for partition in self.reader.partitions(start, end):
             batches = self.reader.read(partition)
             if self.exchange == "rows":
-                from streamjoin_ds.source.exchange import pack_rows
                 batches = pack_rows(self.plan)(iter(list(batches)))
             for batch in batches:
                 assert batch.schema.names == EXCHANGE_SCHEMA.names

@@ -1,0 +1,182 @@
+"""Tuples as Spark rows, one each, and back into blocks: the way of plain rows, and of DataFrames others made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.blocks import pack, unpack
+from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.source.content_hash import content_hash
+from streamjoin_ds.source.event_time import NO_TIME, event_times
+from streamjoin_ds.source.outbox import EXCHANGE_SCHEMA, Outbox, heartbeats
+from streamjoin_ds.source.records import Chunk, Reject, rejects_table
+from streamjoin_ds.spec.bound import SEQ, TS
+
+__all__ = ["pack_foreign", "pack_rows", "rows_schema", "silence", "tuple_rows"]
+
+Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_log = logging.getLogger(__name__)
+
+# What a row is: a tuple; the end of a part (`seq` and `ts` are its range, the payload its rejects); a silent stream.
+_TUPLE, _END, _SILENT = "tuple", "end", "silent"
+
+_FIXED = [
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("stream", pa.int32(), nullable=False),
+    pa.field("part", pa.int32(), nullable=False),
+    pa.field("seq", pa.int64(), nullable=False),
+    pa.field("ts", pa.int64(), nullable=False),
+    pa.field("payload", pa.binary(), nullable=False),
+]
+
+
+def rows_schema(plan: Plan) -> pa.Schema:
+    """Columns of the rows: what kind of row, whose tuple, and each stream's columns as ``s<stream>_<column>``."""
+    columns = []
+    for stream in range(len(plan.bound.names)):
+        columns += [pa.field(_name(stream, field.name), field.type) for field in _own(plan, stream)]
+    return pa.schema([*_FIXED, *columns])
+
+
+def tuple_rows(
+    plan: Plan, stream: int, part: int, seqs: tuple[int, int], chunks: Iterable[Chunk]
+) -> Iterator[pa.RecordBatch]:
+    """A part's tuples in order, one row each, and a last row that ends the part.
+
+    Parameters
+    ----------
+    seqs : tuple of int
+        The part's range of records.
+    """
+    rejects: list[Reject] = []
+    for chunk in chunks:
+        rejects.extend(chunk.rejects)
+        tuples = chunk.tuples
+        if tuples.num_rows:
+            given = {_name(stream, field.name): tuples.column(field.name) for field in _own(plan, stream)}
+            fixed = {"kind": _TUPLE, "stream": stream, "part": part, "payload": b""}
+            yield _row_batch(plan, tuples.num_rows, {**fixed, "seq": tuples.column(SEQ), "ts": tuples.column(TS), **given})
+    payload = pack(rejects_table(rejects)) if rejects else b""
+    yield _row_batch(
+        plan, 1, {"kind": _END, "stream": stream, "part": part, "seq": seqs[0], "ts": seqs[1], "payload": payload}
+    )
+
+
+def silence(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
+    """A row for each stream that has no part in the batch."""
+    for stream in streams:
+        yield _row_batch(plan, 1, {"kind": _SILENT, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": b""})
+
+
+def pack_rows(plan: Plan) -> Packer:
+    """A function for ``mapInArrow`` over rows of `rows_schema`: it runs in the task that read them, in their order.
+
+    Lateness is judged there, so the result is that of the other ways of the exchange, block by block.
+    """
+    text = plan.to_json()
+
+    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan = Plan.from_json(text)
+        outbox: Outbox | None = None
+        for batch in batches:
+            kinds = batch.column("kind")
+            marks = np.flatnonzero(np.asarray(pa.compute.not_equal(kinds, _TUPLE)))
+            begin = 0
+            for mark in [*marks.tolist(), batch.num_rows]:
+                if mark > begin:
+                    stream, part = batch.column("stream")[begin].as_py(), batch.column("part")[begin].as_py()
+                    outbox = outbox or Outbox(plan, stream, part)
+                    outbox.add(_chunk(plan, stream, batch.slice(begin, mark - begin)))
+                if mark < batch.num_rows:
+                    row = {name: batch.column(name)[mark].as_py() for name in ("kind", "stream", "part", "seq", "ts", "payload")}
+                    if row["kind"] == _SILENT:
+                        yield from heartbeats(plan, [row["stream"]])
+                    else:
+                        outbox = outbox or Outbox(plan, row["stream"], row["part"])
+                        outbox.add_rejects(unpack(row["payload"]) if row["payload"] else None)
+                        yield from outbox.rows(row["seq"], row["ts"])
+                        outbox = None
+                begin = mark + 1
+
+    return packed
+
+
+def pack_foreign(plan: Plan, stream: int) -> Packer:
+    """A function for ``mapInArrow`` over a DataFrame's travelling columns: rows of the exchange and ``moment``.
+
+    Such rows have no order: nothing is late here; ``_seq`` is a hash of a row's values (rows that are equal share it),
+    which also deals them to groups. Rows without an event time are counted in `rejected`, logged, and go no further.
+
+    Returns
+    -------
+    callable
+        Its rows are `EXCHANGE_SCHEMA` and ``moment``, the largest event time of the rows that a block came from.
+    """
+    text = plan.to_json()
+
+    def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan = Plan.from_json(text)
+        outbox = Outbox(plan, stream, 0, judge_lateness=False)
+        read = 0
+        for batch in batches:
+            chunk, rejected = _foreign_chunk(plan, stream, batch)
+            read += batch.num_rows
+            outbox.add(chunk)
+            outbox.rejected += rejected
+        if not read:
+            return
+        if outbox.rejected:
+            _log.warning("%d rows of stream %s have no event time", outbox.rejected, plan.bound.names[stream])
+        moment = None if outbox.largest_ts == NO_TIME else outbox.largest_ts
+        for rows in outbox.rows(0, read):
+            moments = pa.array([moment] * rows.num_rows, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+            schema = EXCHANGE_SCHEMA.append(pa.field("moment", moments.type))
+            yield pa.RecordBatch.from_arrays([*rows.columns, moments], schema=schema)
+
+    return packed
+
+
+def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chunk, int]:
+    schema = plan.bound.tuple_schema(stream)
+    time = plan.bound.join.streams[stream]
+    ts, valid = event_times(batch.column(time.time), time.time_unit)
+    if not valid.all():
+        kept = np.flatnonzero(valid)
+        batch, ts = batch.take(pa.array(kept)), ts[kept]
+    own = [batch.column(field.name).cast(field.type, safe=False) for field in _own(plan, stream)]
+    arrays = [pa.array(ts), pa.array(content_hash([pa.array(ts), *own])), *own]
+    tuples = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return Chunk(0, len(valid), tuples), int(np.count_nonzero(~valid))
+
+
+def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
+    own = [batch.column(_name(stream, field.name)) for field in _own(plan, stream)]
+    arrays = [batch.column("ts"), batch.column("seq"), *own]
+    return Chunk(0, batch.num_rows, pa.RecordBatch.from_arrays(arrays, schema=plan.bound.tuple_schema(stream)))
+
+
+def _own(plan: Plan, stream: int) -> Sequence[pa.Field]:
+    return [field for field in plan.bound.tuple_schema(stream) if field.name not in (TS, SEQ)]
+
+
+def _name(stream: int, column: str) -> str:
+    return f"s{stream}_{column}"
+
+
+def _row_batch(plan: Plan, rows: int, given: dict[str, object]) -> pa.RecordBatch:
+    schema = rows_schema(plan)
+    arrays = []
+    for field in schema:
+        value = given.get(field.name)
+        if value is None:
+            arrays.append(pa.nulls(rows, field.type))
+        elif isinstance(value, pa.Array):
+            arrays.append(value)
+        else:
+            arrays.append(pa.repeat(pa.scalar(value, field.type), rows))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
