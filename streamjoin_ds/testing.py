@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -20,8 +20,8 @@ from streamjoin_ds.spec.predicate import Band, Predicate
 
 __all__ = ["event_time_us", "late_rows", "oracle_join", "oracle_numbers", "random_batches", "shuffled_within"]
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row] | pa.Table
+Row: TypeAlias = "Mapping[str, Any]"
+Rows: TypeAlias = "Sequence[Row] | pa.Table"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -41,7 +41,7 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
     Returns
     -------
     list of dict
-        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, and ``event_time_us``; sorted by the numbers.
+        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, ``event_time_us``; sorted by the numbers.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     results = []
@@ -91,15 +91,15 @@ def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
     """A stream cut into at most `most` batches, some of them empty; their concatenation is the stream."""
-    chooser = random.Random(seed)  # noqa: S311
+    chooser = random.Random(seed)
     cuts = sorted(chooser.randint(0, len(rows)) for _ in range(chooser.randint(0, most - 1)))
     for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         yield rows[start:stop]
 
 
 def shuffled_within(times_us: Sequence[int], delay_us: int, seed: int) -> list[int]:
-    """An order of arrival in which no tuple is late: positions of the tuples, delayed at random by at most `delay_us`."""
-    chooser = random.Random(seed)  # noqa: S311
+    """An order of arrival in which no tuple is late: the tuples' positions, each delayed by at most `delay_us`."""
+    chooser = random.Random(seed)
     arrivals = [(time + chooser.randint(0, delay_us), chooser.random(), n) for n, time in enumerate(times_us)]
     return [number for _, _, number in sorted(arrivals)]
 
@@ -158,7 +158,8 @@ def _holds(predicate: Predicate, left_row: Row, right_row: Row) -> bool:
         low, high = (bound if isinstance(bound, timedelta) else timedelta(0) for bound in (lo, hi))
         return bool(low <= apart <= high)
     exact = Fraction(left) - Fraction(right)
-    return Fraction(lo) <= exact <= Fraction(hi)  # type: ignore[arg-type]
+    least, most = (Fraction(repr(end) if isinstance(end, float) else end) for end in (lo, hi))  # type: ignore[arg-type]
+    return least <= exact <= most
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -174,6 +175,7 @@ def _time(join: Join, name: str, row: Row) -> int | None:
 
 
 def _listed(rows: Rows) -> Sequence[Row]:
-    return rows.to_pylist() if isinstance(rows, pa.Table) else rows
-
-
+    if isinstance(rows, pa.Table):
+        listed: list[dict[str, Any]] = rows.to_pylist()
+        return listed
+    return rows

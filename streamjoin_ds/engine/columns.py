@@ -79,4 +79,4 @@ def _fixed(kind: pa.DataType) -> bool:
     types = pa.types
     if types.is_boolean(kind) or types.is_null(kind):
         return False
-    return types.is_primitive(kind) or types.is_decimal128(kind)
+    return bool(types.is_primitive(kind) or types.is_decimal128(kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,7 @@ class Decision:
 
     @property
     def is_empty(self) -> bool:
+        """Whether every partial result stands."""
         return not (self._conditions or self._residuals or self._self_pairs)
 
     def mask(self, picks: Mapping[int, Picks]) -> Mask:
@@ -91,16 +93,11 @@ def _equal(left: pa.Array, right: pa.Array) -> Mask:
         l_values, r_values = (
             np.asarray(side.to_numpy(zero_copy_only=False), dtype=np.float64) for side in (left, right)
         )
-        return (l_values == r_values) | (np.isnan(l_values) & np.isnan(r_values))
+        return np.asarray((l_values == r_values) | (np.isnan(l_values) & np.isnan(r_values)))
     return np.asarray(pc.equal(left, right).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def _within(
-    left: npt.NDArray[np.float64] | npt.NDArray[np.int64],
-    right: npt.NDArray[np.float64] | npt.NDArray[np.int64],
-    lo: int | float,
-    hi: int | float,
-) -> Mask:
+def _within(left: npt.NDArray[Any], right: npt.NDArray[Any], lo: int | float, hi: int | float) -> Mask:
     """``lo <= left - right <= hi``, pair by pair, exact for integers of any size."""
     if left.dtype.kind == "f":
         with np.errstate(invalid="ignore"):

@@ -56,9 +56,7 @@ class JoinEngine:
     [1.5]
     """
 
-    def __init__(
-        self, join: Join | BoundJoin, schemas: Mapping[str, pa.Schema] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, join: Join | BoundJoin, schemas: Mapping[str, pa.Schema] | None = None, **options: Any) -> None:
         self.bound = join if isinstance(join, BoundJoin) else bind(join, _schemas(join, schemas or {}))
         self._join = WindowJoin(self.bound, **options)
         self._clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]

@@ -13,6 +13,7 @@ a sample of the run says: what share of the run lies within a probe's band, key 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,13 +24,14 @@ from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["NO_GRID", "Grid", "GridChooser", "RunBand", "bands_of"]
 
-# Costs of the model, in tested pairs (measured: a tested pair is about a nanosecond).
+# Costs of the model, in tested pairs (measured on AVX-512: a tested pair is about a nanosecond, a bucket five to ten).
 _BUCKET_COST = 6.0
 _PROBE_COST = 4.0
 _SAMPLE_ROWS = 512
 _NEIGHBOURS = 8
 _MIN_GRID_ROWS = 48
-_ROWS_PER_BUCKET = 8
+_TESTED_PER_BUCKET = 0.5
+# A layout must be this much better than a simpler or earlier one: like runs should have like layouts.
 _MIN_GAIN = 0.8
 
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
@@ -45,6 +47,7 @@ class Grid:
 
     @property
     def is_sorted(self) -> bool:
+        """Whether the run is in an order that a probe can use."""
         return self.first >= 0 or self.second >= 0
 
 
@@ -108,12 +111,15 @@ class GridChooser:
             (band.key, band.partner): max(samples[band.key].share(band.extent), 1.0 / rows) for band in self._tightest()
         }
         usable = sorted({key for key, _ in shares})
-        best, best_cost = NO_GRID, self._cost(-1, -1, shares, rows, samples) * _MIN_GAIN
+        best, best_cost = NO_GRID, self._cost(-1, -1, shares, rows, samples)
         for first in (-1, *usable):
             for second in usable:
                 cost = self._cost(first, second, shares, rows, samples) if first != second else best_cost
-                if cost < best_cost * 0.999:
-                    best, best_cost = Grid(first, second, self._width(first, samples, rows)), cost
+                if cost < best_cost * _MIN_GAIN:
+                    second_rows = rows * min(
+                        (share for (key, _), share in shares.items() if key == second), default=1.0
+                    )
+                    best, best_cost = Grid(first, second, self._width(first, samples, rows, second_rows)), cost
         return best
 
     def _tightest(self) -> list[RunBand]:
@@ -143,18 +149,20 @@ class GridChooser:
             if first_share is None:
                 total += _PROBE_COST + rows * second_share  # type: ignore[operator]
                 continue
-            width_share = samples[first].share(self._width(first, samples, rows))
+            width = self._width(first, samples, rows, (second_share or 1.0) * rows)
+            width_share = samples[first].share(width)
             equality = samples[first].is_int and first_share <= width_share
             visited = min(1.0, first_share if equality else first_share + width_share)
             buckets = 1.0 if equality else 1.0 + first_share / max(width_share, 1e-12)
             total += _PROBE_COST + _BUCKET_COST * buckets + rows * visited * (second_share or 1.0)
         return total
 
-    def _width(self, first: int, samples: Mapping[int, _Sample], rows: int) -> int | float:
+    def _width(self, first: int, samples: Mapping[int, _Sample], rows: int, second_rows: float) -> int | float:
+        """Bucket width for the first key, where the second leaves `second_rows` of the whole run."""
         if first < 0:
             return 1
         extents = [band.extent for band in self._bands if band.key == first]
-        return samples[first].width(min(extents), rows)
+        return samples[first].width(min(extents), rows, second_rows)
 
     def _forced_grid(self, samples: Mapping[int, _Sample], rows: int) -> Grid:
         numbers = [self._names.index(name) for name in self._forced]
@@ -162,7 +170,7 @@ class GridChooser:
         if not numbers:
             return NO_GRID
         first, second = numbers[:2] if len(numbers) > 1 else (-1, numbers[0])
-        return Grid(first, second, self._width(first, samples, rows))
+        return Grid(first, second, self._width(first, samples, rows, rows))
 
 
 class _Sample:
@@ -194,16 +202,21 @@ class _Sample:
         few = counted[: len(dense)] * (count - 1) < steps
         return float(min(1.0, np.where(few, np.maximum(dense, counted[: len(dense)]), counted[: len(dense)]).mean()))
 
-    def width(self, extent: int | float, rows: int) -> int | float:
-        """Width of a bucket: half the band, so that a probe visits three, but not so thin that buckets lie empty."""
+    def width(self, extent: int | float, rows: int, second_rows: float) -> int | float:
+        """Width of a bucket: the band, so that a probe visits two; wider where that adds next to no tested pairs.
+
+        Each bucket visited costs about as much as testing a few pairs, so a bucket may be as wide as leaves
+        `_TESTED_PER_BUCKET` rows of it within the band of the second key.
+        """
         values = self._sorted
         span = float(values[-1]) - float(values[0]) if len(values) else 0.0
         largest = float(np.abs(values).max()) if len(values) else 0.0
+        wide = min(span * _TESTED_PER_BUCKET / max(second_rows, _TESTED_PER_BUCKET), 2.0**61)
+        if extent > 0 and float(extent) < wide:
+            # In powers of two of the band: like runs get the same width, so probes are put in order once for all.
+            wide = extent * 2.0 ** math.floor(math.log2(wide / float(extent)))
         if self.is_int:
-            if extent == 0:
-                return 1
-            thin = int(min(span * _ROWS_PER_BUCKET / max(rows, 1), 2.0**61))
-            return max(1, min(max(int(extent) // 2, thin), (1 << 62)))
-        thinnest = max(span * _ROWS_PER_BUCKET / max(rows, 1), largest * 2.0**-40, 1e-290)
-        width = max(float(extent) / 2, thinnest)
+            return 1 if extent == 0 else max(1, min(max(int(extent), int(wide)), 1 << 62))
+        # Below a float's resolution a bucket could not be told from the next.
+        width = max(float(extent), wide, largest * 2.0**-40, 1e-290)
         return width if np.isfinite(width) else 1.0

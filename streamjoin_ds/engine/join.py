@@ -12,7 +12,7 @@ one of the highest-numbered stream finds it, and no other does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["WindowJoin"]
 
-Tuples = pa.Table | pa.RecordBatch
+Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 _MIN_FREE = 64
 
 
@@ -119,7 +119,9 @@ class WindowJoin:
             if not 0 <= stream < len(self.forms):
                 msg = "a batch is for a stream that the join does not have"
                 raise ArgumentError(msg, name="batches", hint=f"numbers 0 to {len(self.forms) - 1}")
-            fresh[stream] = self._checked(stream, [tables] if isinstance(tables, Tuples) else list(tables))
+            fresh[stream] = self._checked(
+                stream, [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
+            )
         return self._push(fresh, low_watermark_us)
 
     def _push(self, fresh: Mapping[int, pa.RecordBatch], low_watermark_us: int | None) -> Iterator[pa.Table]:
@@ -191,8 +193,11 @@ class WindowJoin:
                 yield from self._extended(grown, windows)
 
     def _found(self, probes: Probes, runs: Sequence[Run]) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
-        """Matches of the probes with all runs, exactly a chunk at a time: kernels differ in how far they fill a buffer,
-        and where chunks are cut decides the order in which the results of three streams and more come."""
+        """Matches of the probes with all runs, exactly a chunk at a time.
+
+        Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
+        three streams and more come.
+        """
         probe_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
         run_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
         used, parts = 0, []
@@ -334,5 +339,3 @@ def _layout(run: Run, names: Sequence[str]) -> str:
     if grid.second >= 0:
         return f"sorted by {names[grid.second]}"
     return "scanned" if grid.first < 0 else f"buckets of {names[grid.first]} (width {grid.width})"
-
-

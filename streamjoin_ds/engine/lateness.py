@@ -77,7 +77,7 @@ class StreamClock:
         return late
 
     def advance(self, largest: int | None) -> None:
-        """Move on past a part whose largest event time (late tuples included) is this; None of a part without tuples."""
+        """Move on past a part whose largest event time, late tuples included, is this; None: no tuple."""
         if largest is not None and largest != INT64_MIN:
             self.largest = largest if self.largest is None else max(self.largest, largest)
 

@@ -95,7 +95,8 @@ class Picks:
         return array_of(self.times_us(), pa.timestamp("us", tz="UTC"))
 
     def _by_run(self) -> list[tuple[int, npt.NDArray[np.intp], Int32]]:
-        assert self.rows is not None and self.places is not None
+        assert self.rows is not None
+        assert self.places is not None
         found = []
         for place in range(len(self.runs)):
             positions = np.flatnonzero(self.places == place)
@@ -108,5 +109,3 @@ def sequence_numbers(picks: Picks) -> npt.NDArray[np.int64]:
     """``_seq`` of each pick."""
     values: npt.NDArray[np.int64] = picks.column("_seq").to_numpy()
     return values
-
-

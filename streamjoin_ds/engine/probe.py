@@ -50,6 +50,7 @@ class ProbeCondition:
 
     @property
     def extent(self) -> int | float:
+        """How far apart the band's ends are."""
         return self.hi - self.lo
 
 
@@ -181,7 +182,7 @@ class Probes:
 
 
 def _may_match(probe: Range, run: Range, bounds: Range) -> bool:
-    # Float subtraction is monotone, rounding included, so these are exact for floats too. NaN (inf - inf) decides nothing.
+    # Float subtraction is monotone, rounding included: exact for floats too; NaN (inf - inf) decides nothing.
     with np.errstate(invalid="ignore"):
         return not (probe[1] - run[0] < bounds[0] or probe[0] - run[1] > bounds[1])
 

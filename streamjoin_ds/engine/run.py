@@ -20,6 +20,8 @@ __all__ = ["Range", "Run", "RunForm"]
 
 Range = tuple[int | float, int | float]
 
+_ROWS_PER_SEARCH = 64
+
 
 class RunForm:
     """What all runs of one stream have in common: their columns, their keys, how they are laid out."""
@@ -103,18 +105,22 @@ class Run:
 
     @property
     def rows(self) -> int:
+        """How many tuples."""
         return int(self.tuples.num_rows)
 
     @cached_property
     def size_bytes(self) -> int:
+        """Bytes of the tuples' columns."""
         return int(self.tuples.nbytes)
 
     @property
     def oldest_us(self) -> int:
+        """Smallest event time, in microseconds."""
         return int(self.zone[0][0])
 
     @property
     def newest_us(self) -> int:
+        """Largest event time, in microseconds."""
         return int(self.zone[0][1])
 
     def key(self, number: int) -> npt.NDArray[Any]:
@@ -126,10 +132,32 @@ class Run:
     @cached_property
     def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Ids of the buckets that occur, and where each starts; only of a run with a first key."""
-        module, first = self.form.kernels.module, self.key(self.grid.first)
-        buckets = module.grid_buckets(first, self.grid.width, 0.0 if first.dtype.kind == "f" else 0)
-        ids, starts = module.bucket_directory(buckets)
-        return ids, starts
+        first = self.key(self.grid.first)
+        ends = self._buckets(np.array(self.zone[self.grid.first], dtype=first.dtype))
+        lowest, count = int(ends[0]), int(ends[1]) - int(ends[0]) + 1
+        if count * _ROWS_PER_SEARCH > self.rows:
+            ids, starts = self.form.kernels.module.bucket_directory(self._buckets(first))
+            return ids, starts
+        ids = np.int64(lowest) + np.arange(count, dtype=np.int64)
+        starts = np.append(self._first_rows(first, ids), self.rows)
+        occurs = starts[1:] > starts[:-1]
+        return ids[occurs], np.append(starts[:-1][occurs], self.rows)
+
+    def _buckets(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        zero = 0.0 if values.dtype.kind == "f" else 0
+        buckets: npt.NDArray[np.int64] = self.form.kernels.module.grid_buckets(values, self.grid.width, zero)
+        return buckets
+
+    def _first_rows(self, first: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where each bucket would begin: a binary search for all of them at once, instead of a pass over the run."""
+        low, high = np.zeros(len(ids), dtype=np.int64), np.full(len(ids), self.rows, dtype=np.int64)
+        for _ in range(self.rows.bit_length()):
+            middle = np.minimum((low + high) // 2, self.rows - 1)
+            is_open = low < high
+            before = self._buckets(first[middle]) < ids
+            low = np.where(is_open & before, middle + 1, low)
+            high = np.where(is_open & ~before, middle, high)
+        return low
 
     def kept(self, mask: npt.NDArray[np.bool_]) -> Run:
         """The run without the rows where the mask is false; it stays in grid order."""

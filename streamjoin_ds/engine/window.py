@@ -41,6 +41,7 @@ class Window:
 
     @property
     def rows(self) -> int:
+        """How many tuples, all runs together."""
         return sum(run.rows for run in self.runs)
 
     def inserted(self, run: Run) -> Window:

@@ -112,7 +112,10 @@ def scenarios(
             continue
         lo, hi = draw(st.sampled_from(DOMAINS[domain].bounds))
         if {shared[0][2], kind} <= {pa.int32(), pa.int64()} and domain == "float":
-            lo, hi = math.ceil(lo), math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo)
+            lo, hi = (
+                math.ceil(lo),
+                math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo),
+            )
         predicates.append(Band(*columns, lo, hi))
     window = TimeWindow(tuple(chooser.choice((0, 5, 30, 30, 10**15)) for _ in names))
     tables, listed = {}, []
@@ -121,7 +124,9 @@ def scenarios(
             [("t", pa.int64()), *((column, kind) for column, _, kind in stream_fields), ("note", pa.string())]
         )
         listed.append(Stream(name, time="t", delay=f"{chooser.choice(delays)}us", schema=schema))
-        tables[name] = _table(chooser, schema, {column: domain for column, domain, _ in stream_fields}, most, extreme_times)
+        tables[name] = _table(
+            chooser, schema, {column: domain for column, domain, _ in stream_fields}, most, extreme_times
+        )
     return Scenario(Join(listed, predicates, window), tables)
 
 

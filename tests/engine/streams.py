@@ -21,7 +21,14 @@ def band_join(window: str = "1s", on: str = "abs(r.x - s.a) <= 10 and abs(r.y - 
 
 
 def tuples(
-    bound: BoundJoin, stream: int, rows: int, *, start_us: int = 0, span_us: int = 1_000_000, seed: int = 0, seq: int = 0
+    bound: BoundJoin,
+    stream: int,
+    rows: int,
+    *,
+    start_us: int = 0,
+    span_us: int = 1_000_000,
+    seed: int = 0,
+    seq: int = 0,
 ) -> pa.Table:
     """Random tuples in the inside form: keys in 0..1000, times sorted, numbers from `seq`."""
     rng = np.random.default_rng([seed, stream, start_us])

@@ -116,7 +116,9 @@ def test_a_restored_engine_goes_on() -> None:
         again.restore(restarted.save())
         restarted = again
         other.append(restarted.push(batch))
-        assert {k: t.to_pylist() for k, t in restarted.late.items()} == {k: t.to_pylist() for k, t in straight.late.items()}
+        assert {k: t.to_pylist() for k, t in restarted.late.items()} == {
+            k: t.to_pylist() for k, t in straight.late.items()
+        }
     assert pa.concat_tables(other).equals(pa.concat_tables(results))
     assert pa.concat_tables(results).num_rows > 100
     assert restarted.save() == straight.save()
@@ -155,4 +157,4 @@ def test_importing_the_engine_imports_no_spark() -> None:
     import sys
 
     code = "import sys, streamjoin_ds.engine, streamjoin_ds.testing; sys.exit(any('pyspark' in m for m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -20,14 +20,12 @@ def _duckdb_pairs(r: pa.Table, s: pa.Table, where: str) -> list[tuple[int, int]]
     with duckdb.connect() as connection:
         connection.register("r", r)
         connection.register("s", s)
-        found = connection.execute(f"SELECT r._seq, s._seq FROM r, s WHERE {where} ORDER BY ALL").fetchall()  # noqa: S608
+        found = connection.execute(f"SELECT r._seq, s._seq FROM r, s WHERE {where} ORDER BY ALL").fetchall()
     return found
 
 
 def _streams(bound: BoundJoin, pushes: int, rows: int) -> list[dict[int, pa.Table]]:
-    return [
-        {s: tuples(bound, s, rows, start_us=n * SECOND_US, seq=n * rows) for s in (0, 1)} for n in range(pushes)
-    ]
+    return [{s: tuples(bound, s, rows, start_us=n * SECOND_US, seq=n * rows) for s in (0, 1)} for n in range(pushes)]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -52,7 +50,9 @@ def test_mid_size_against_duckdb(kernel: str, window: str, rule: str) -> None:
     assert len(expected) > 1000 or window == "0s"
 
 
-@pytest.mark.parametrize("index", ["auto", "scan", {"r": ("x",), "s": ("b", "a")}, {"r": ("y", "ts"), "s": ("ts", "a")}])
+@pytest.mark.parametrize(
+    "index", ["auto", "scan", {"r": ("x",), "s": ("b", "a")}, {"r": ("y", "ts"), "s": ("ts", "a")}]
+)
 def test_the_layout_changes_nothing(index: object) -> None:
     bound = band_join()
     batches = _streams(bound, 3, 2000)
@@ -102,9 +102,7 @@ def test_three_streams_of_products_stay_bounded() -> None:
 @pytest.mark.parametrize("include", [False, True])
 def test_a_self_join_leaves_out_a_tuple_with_itself(include: bool) -> None:
     schema = pa.schema([("ts", TIME), ("x", pa.float64())])
-    join = Join(
-        [Stream("r", "in.csv"), Stream("s", "in.csv")], "abs(r.x - s.x) <= 1", "1s", include_self_pairs=include
-    )
+    join = Join([Stream("r", "in.csv"), Stream("s", "in.csv")], "abs(r.x - s.x) <= 1", "1s", include_self_pairs=include)
     engine = WindowJoin(bind(join, {"r": schema, "s": schema}))
     rng = np.random.default_rng(1)
     found = []
@@ -218,12 +216,12 @@ def test_what_is_refused() -> None:
         join.push({2: tuples(bound, 0, 1)})
     with pytest.raises(ColumnError, match="tag"):
         join.push({1: tuples(bound, 1, 1).drop_columns(["tag"])})
+    wrong = tuples(bound, 0, 1)
     with pytest.raises(ColumnError, match="x"):
-        wrong = tuples(bound, 0, 1)
         join.push({0: wrong.set_column(2, "x", pa.array([1], pa.int64()))})
+    holed = wrong.set_column(0, "_ts", pa.array([None], pa.int64()))
     with pytest.raises(ColumnError, match="nulls"):
-        holed = tuples(bound, 0, 1)
-        join.push({0: holed.set_column(0, "_ts", pa.array([None], pa.int64()))})
+        join.push({0: holed})
     with pytest.raises(KernelError):
         WindowJoin(bound, kernel="mmx")
     with pytest.raises(ArgumentError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ def test_split_is_the_contract_whatever_the_cuts(times: list[int], delay: int, c
     clock = StreamClock(delay)
     found: list[bool] = []
     edges = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         found += clock.split(np.array(times[start:stop], dtype=np.int64)).tolist()
     assert found == _late(times, delay)
     assert clock.largest == (max(times) if times else None)
@@ -31,7 +33,7 @@ def test_split_is_the_contract_whatever_the_cuts(times: list[int], delay: int, c
 def test_parts_cleaned_inside_give_the_same_rows(times: list[int], delay: int, cuts: list[int]) -> None:
     clock, found = StreamClock(delay), []
     edges = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         part = np.array(times[start:stop], dtype=np.int64)
         inside = StreamClock(delay).split(part)
         across = clock.part(part[~inside], int(part.max()) if len(part) else INT64_MIN)

@@ -14,7 +14,9 @@ from streamjoin_ds.testing import late_rows, oracle_numbers, random_batches, shu
 from tests.engine.scenarios import Scenario, assert_values, numbers_of, run_engine, scenarios
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
-QUICK = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 @pytest.fixture(autouse=True, scope="module", params=["small runs are indexed", "as always"])
@@ -47,7 +49,9 @@ def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str) -
 def test_cuts_change_nothing(scenario: Scenario, seeds: tuple[int, int]) -> None:
     found = []
     for seed in seeds:
-        cuts = {name: list(random_batches(table, seed + n, 5)) for n, (name, table) in enumerate(scenario.tables.items())}
+        cuts = {
+            name: list(random_batches(table, seed + n, 5)) for n, (name, table) in enumerate(scenario.tables.items())
+        }
         found.append(numbers_of(scenario.join, run_engine(scenario, cuts)[0]))
     assert found[0] == found[1]
 

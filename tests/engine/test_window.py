@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -69,7 +70,7 @@ def test_expiry_drops_only_what_is_older(times: list[int], cuts: list[int], olde
     form = RunForm(bound, 0, load_kernels())
     window = Window(form)
     edges = sorted({0, len(times), *(cut for cut in cuts if cut < len(times))})
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         table = tuples(bound, 0, stop - start, seq=start)
         table = table.set_column(0, table.schema.field(0), [times[start:stop]])
         window = window.inserted(form.sealed(table.combine_chunks().to_batches()[0]))
