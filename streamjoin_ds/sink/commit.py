@@ -298,7 +298,7 @@ class Committer:
         written: list[FileReport] = []
 
         def files(_table: DeltaTable) -> list[FileReport]:
-            if rows.num_rows and not written:
+            if not written:
                 # The label of a report is one of the workers' tables; the file goes where the target says.
                 with TableWriter(
                     target.path, target.schema, table="matches", batch_id=batch.batch_id, label=name, durable=False
