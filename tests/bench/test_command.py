@@ -1,0 +1,57 @@
+"""The command itself: once with every side for real, at a tiny size."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from streamjoin_ds.bench.report import MEASURES
+from streamjoin_ds.bench.sides import SIDES
+
+
+def _bench(*arguments, cwd):
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=900)
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_all_sides_agree_and_are_reported_as_json(tmp_path):
+    done = _bench("band2d-small", "--rows", "1500", "--quick", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    peers = SIDES[1:]
+    assert {(row["measure"], row["peer"]) for row in rows} == {
+        (measure, peer) for measure in (*(m.name for m in MEASURES), "speedup") for peer in peers
+    }
+    assert all(row["value"] > 0 and row["peak_mib"] > 50 for row in rows if row["measure"] != "results_per_second")
+    assert all(row["workload"] == "band2d-small" and "at_least" not in row for row in rows)
+    for side in SIDES:
+        assert f"warm-up: {side}" in done.stderr
+        assert f"run 1 of 1: {side}" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_there_is_said_in_one_line(tmp_path):
+    done = _bench("flights", "--data", str(tmp_path), "--json", cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
+    assert done.stderr.count("\n") == 1
+    assert "flights: left out" in done.stderr
+
+
+def test_an_unknown_workload_is_one_line_and_no_stack_trace(tmp_path):
+    done = _bench("band9d", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("streamjoin: ARGUMENT: there is no workload 'band9d'")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["paths", "--help"]])
+def test_help_names_workloads_and_options(tmp_path, arguments):
+    done = _bench(*arguments, cwd=tmp_path)
+    assert done.returncode == 0
+    for word in ("band2d-small", "input-bound", "--json", "--runs", "--quick", "--data", "--peer"):
+        assert word in done.stdout.replace("\n", "").replace(" ", "") or word in done.stdout

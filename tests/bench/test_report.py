@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console
+
+from streamjoin_ds.bench.report import MEASURES, facts, table
+from streamjoin_ds.bench.sides import OURS
+from tests.bench.results import result, run
+
+_KEYS = {"workload", "measure", "value", "unit", "peer", "peer_value", "cores", "peak_mib"}
+# Ratios to ours (1.0, 4.0, 2.0 seconds): 10, 2.5 and 40.
+_SPARK = [run(1000, 10.0), run(1000, 10.0), run(500, 40.0)]
+
+
+def _text(results):
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - the console's own
+    console.print(table(results))
+    return console.export_text()
+
+
+def _of(rows, measure, peer="spark"):
+    [row] = [row for row in rows if (row["measure"], row["peer"]) == (measure, peer)]
+    return row
+
+
+def test_every_measure_stands_beside_every_peer():
+    rows = facts([result(spark=_SPARK, duckdb=_SPARK)])
+    assert all(row.keys() >= _KEYS and row.keys() <= _KEYS | {"at_least"} for row in rows)
+    expected = {(measure.name, peer) for measure in MEASURES for peer in ("spark", "duckdb")}
+    expected |= {("speedup", "spark"), ("speedup", "duckdb")}
+    assert sorted((row["measure"], row["peer"]) for row in rows) == sorted(expected)
+    assert json.loads(json.dumps(rows)) == rows
+
+
+def test_values_are_medians_and_the_speedup_is_the_median_of_the_pairs():
+    rows = facts([result(spark=_SPARK)])
+    throughput = _of(rows, "rows_per_second")
+    assert (throughput["value"], throughput["peer_value"]) == (500.0, 100.0)
+    assert _of(rows, "results_per_second")["value"] == 5.0
+    assert _of(rows, "cpu_per_row")["value"] == 1000.0
+    # Pairs: 1000 / 100, 250 / 100, 500 / 12.5.
+    assert _of(rows, "speedup")["value"] == 10.0
+
+
+def test_the_target_stands_at_its_measure_only():
+    rows = facts([result(spark=_SPARK, duckdb=_SPARK), result("input-bound", duckdb=_SPARK)])
+    targets = [(row["workload"], row["measure"], row["peer"], row["at_least"]) for row in rows if "at_least" in row]
+    assert targets == [("band2d-small", "speedup", "spark", 30.0), ("input-bound", "rows_per_second", "duckdb", 3e6)]
+
+
+def test_without_peers_the_peer_is_null():
+    rows = facts([result()])
+    assert [row["measure"] for row in rows] == [measure.name for measure in MEASURES]
+    assert all(row["peer"] is None and row["peer_value"] is None for row in rows)
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(29.0, "NOT met (29)"), (30.0, "met (30)"), (50.0, "met (50)")])
+def test_the_table_says_whether_a_target_is_met(times, verdict):
+    spark = [run(1000, times * seconds) for seconds in (1.0, 4.0, 2.0)]
+    assert f"target: at least 30 x spark: {verdict}" in _text([result(spark=spark)])
+
+
+def test_the_table_names_sides_and_what_a_peer_did_not_take_in():
+    text = _text([result(spark=_SPARK, duckdb=[run(400, 1.0)] * 3)])
+    assert "within the time limit the first 400 of 1,000 rows" in text
+    for side in (OURS, "spark", "duckdb"):
+        assert f"  {side}: 4 batches, somehow" in text
+    assert "10.0 x" in text
+
+
+def test_a_target_against_a_peer_that_was_left_out_is_neither_met_nor_missed():
+    assert "target: 30 x spark, which was not measured" in _text([result()])
