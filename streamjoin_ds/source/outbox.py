@@ -130,13 +130,20 @@ class Outbox:
         if tuples.num_rows:
             self._tuples.append(tuples)
 
-    def rows(self, read: int | None = None) -> Iterator[pa.RecordBatch]:
+    def add_rejects(self, rejects: pa.Table | None) -> None:
+        """Take records of the part that are no tuples, in the form of `rejects_table`."""
+        if rejects is not None:
+            self._rejects.append(rejects)
+            self.rejected += rejects.num_rows
+
+    def rows(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """The exchange rows of the part: for each cell its tuples, then late rows and rejects for the first cell.
 
-        `read` is the part's number of records, where the chunks did not tell it.
+        ``[first, last)`` is the part's range of records: it names the blocks and says how many were read.
         """
+        self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
-        totals = _Totals(self._largest, self._read if read is None else read, late, self.rejected)
+        totals = _Totals(self._largest, last - first, late, self.rejected)
         layout, labels = self._plan.layout, self._plan.labels
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         for group, of_group in enumerate(self._groups(table)):

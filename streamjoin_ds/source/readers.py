@@ -28,7 +28,6 @@ from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.plain_rows import plain_rows
 from streamjoin_ds.source.position import Position
-from streamjoin_ds.source.row_path import unpacked
 from streamjoin_ds.spec.stream import Generator, Stream
 
 __all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
@@ -103,10 +102,6 @@ class _Sensors:
             yield from plain_rows(chunks, options, self._schema)
             return
         assert end is not None
-        if plan.exchange == "rows":
-            sequence = (start.seq, end.seq)
-            yield from unpacked(plan, partition.stream, partition.part, sequence, chunks, partition.silent)
-            return
         if plan.exchange == "rows":
             yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
             yield from silence(plan, partition.silent)

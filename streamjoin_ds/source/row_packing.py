@@ -155,7 +155,8 @@ def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chun
 
 
 def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
-    own = [batch.column(_name(stream, field.name)) for field in _own(plan, stream)]
+    # Spark hands timestamps over in the session's time zone: the same instants under another name.
+    own = [batch.column(_name(stream, field.name)).cast(field.type) for field in _own(plan, stream)]
     arrays = [batch.column("ts"), batch.column("seq"), *own]
     return Chunk(0, batch.num_rows, pa.RecordBatch.from_arrays(arrays, schema=plan.bound.tuple_schema(stream)))
 

@@ -11,7 +11,6 @@ from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, rows_schema
 from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.plain_rows import plain_schema
 from streamjoin_ds.source.readers import SensorsBatchReader, SensorsStreamReader
-from streamjoin_ds.source.row_path import row_schema
 
 __all__ = ["SensorsDataSource", "spark_struct"]
 
@@ -73,5 +72,5 @@ class SensorsDataSource(DataSource):
         options = self._parsed()
         if options.plan is None:
             return plain_schema(options)
-        return row_schema(options.plan) if options.plan.exchange == "rows" else EXCHANGE_SCHEMA
+        return rows_schema(options.plan) if options.plan.exchange == "rows" else EXCHANGE_SCHEMA
 

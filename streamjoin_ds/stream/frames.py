@@ -12,8 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError
 from streamjoin_ds.plan import Layout, Plan, choose_layout
-from streamjoin_ds.source.exchange import open_block
-from streamjoin_ds.source.foreign import FOREIGN_SCHEMA, MOMENT, pack_foreign
+from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
 from streamjoin_ds.stream.cell import STATE_DDL
@@ -61,16 +60,14 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
             raise WatermarkMissingError(msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')")
     # The frames' own watermarks lie below; this one, of no delay, never holds them back and shows the state function
     # Spark's smallest.
-    timed = packed.withWatermark(MOMENT, "0 seconds")
+    timed = packed.withWatermark("moment", "0 seconds")
     return timed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
 
 
 def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
-    from streamjoin_ds.source.sensors import spark_struct
-
     names = [field.name for field in plan.bound.schemas[stream]]
     chosen = frame.select(*(frame[_quoted(name)] for name in names))
-    return chosen.mapInArrow(pack_foreign(plan, stream), spark_struct(FOREIGN_SCHEMA))
+    return chosen.mapInArrow(pack_foreign(plan, stream), EXCHANGE_DDL + ", moment TIMESTAMP")
 
 
 def _quoted(name: str) -> str:

@@ -139,8 +139,7 @@ def cores(spark: SparkSession) -> int:
 
 def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFrame:
     """The source of a plan: one row a block and cell, whatever the way of the exchange."""
-    from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA
-    from streamjoin_ds.source.sensors import SensorsDataSource, spark_struct
+    from streamjoin_ds.source.sensors import SensorsDataSource
 
     spark.dataSource.register(SensorsDataSource)
     reader = spark.readStream.format("sensors").option("plan", plan.to_json())
@@ -150,9 +149,9 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFr
         reader = reader.option(name, value)
     frame = reader.load()
     if plan.exchange == "rows":
-        from streamjoin_ds.source.row_path import pack_rows
+        from streamjoin_ds.source.exchange import EXCHANGE_DDL, pack_rows
 
-        frame = frame.mapInArrow(pack_rows(plan), spark_struct(EXCHANGE_SCHEMA))
+        frame = frame.mapInArrow(pack_rows(plan), EXCHANGE_DDL)
     return frame
 
 

@@ -23,8 +23,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.plan import Layout, Plan
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA
-from streamjoin_ds.source.row_path import pack_rows
+from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, pack_rows
 from streamjoin_ds.source.sensors import SensorsDataSource
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.stream.cell import Cell, TaskFacts
