@@ -56,7 +56,7 @@ def test_without_peers_the_peer_is_null():
     assert all(row["peer"] is None and row["peer_value"] is None for row in rows)
 
 
-@pytest.mark.parametrize(("times", "verdict"), [(29.0, "NOT met (29)"), (30.0, "met (30)"), (50.0, "met (50)")])
+@pytest.mark.parametrize(("times", "verdict"), [(29.0, "NOT met (29)"), (50.0, "met (50)")])
 def test_the_table_says_whether_a_target_is_met(times, verdict):
     spark = [run(1000, times * seconds) for seconds in (1.0, 4.0, 2.0)]
     assert f"target: at least 30 x spark: {verdict}" in _text([result(spark=spark)])
