@@ -12,6 +12,7 @@ one of the highest-numbered stream finds it, and no other does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +35,7 @@ __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 _MIN_FREE = 64
+MAX_THREADS = 256
 
 
 class WindowJoin:
@@ -44,6 +46,8 @@ class WindowJoin:
     bound : BoundJoin
     kernel : str
         "auto", "reference", or one of the compiled kernels' implementations; see `kernel_names`.
+    threads : int
+        Kernels that work side by side on a large probe; the results and their order are the same for any number.
     index : "auto", "scan" or mapping of stream name to key columns
         How runs are laid out; "auto" decides run by run.
     chunk_rows : int
@@ -54,7 +58,7 @@ class WindowJoin:
     KernelError
         A kernel that cannot run here.
     ArgumentError
-        chunk_rows out of range.
+        threads or chunk_rows out of range.
     """
 
     def __init__(
@@ -66,12 +70,16 @@ class WindowJoin:
         index: str | Mapping[str, Sequence[str]] = "auto",
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
+        if not 1 <= threads <= MAX_THREADS:
+            msg = "the number of threads is out of range"
+            raise ArgumentError(msg, name="threads", hint=f"1 to {MAX_THREADS}")
         if not _MIN_FREE <= chunk_rows <= CHUNK_ROWS:
             msg = "chunk_rows is out of range"
             raise ArgumentError(msg, name="chunk_rows", hint=f"{_MIN_FREE} to {CHUNK_ROWS}")
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads
+        self._executor = ThreadPoolExecutor(threads, "streamjoin-kernel") if threads > 1 else None
         self._chunk_rows = chunk_rows
         count = len(bound.names)
         forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
@@ -180,7 +188,8 @@ class WindowJoin:
             return
         step = self._step(frozenset(block), windows)
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
-        probes = Probes(self.kernels, step.tested, columns, len(next(iter(block.values()))))
+        count = len(next(iter(block.values())))
+        probes = Probes(self.kernels, step.tested, columns, count, self._executor, self.threads)
         for positions, found in self._found(probes, windows[step.stream].runs):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found

@@ -7,14 +7,17 @@ no condition (CellJoin, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.parallel import ParallelFill, slice_edges
 from streamjoin_ds.engine.run import Range, Run
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -78,12 +81,22 @@ class Probes:
     columns : list of ndarray, shape (n_probe,), float64 or int64
         The probe's key of each condition.
     count : int
+    executor : concurrent.futures.Executor, optional
+        Where there is one, `threads` kernels work side by side on slices of the probes.
     """
 
     def __init__(
-        self, kernels: Kernels, conditions: Sequence[ProbeCondition], columns: Sequence[Column], count: int
+        self,
+        kernels: Kernels,
+        conditions: Sequence[ProbeCondition],
+        columns: Sequence[Column],
+        count: int,
+        executor: Executor | None = None,
+        threads: int = 1,
     ) -> None:
         self._kernels = kernels
+        self._executor = executor
+        self._threads = threads if executor is not None else 1
         self._conditions = conditions
         self._columns = columns
         self._count = count
@@ -105,37 +118,50 @@ class Probes:
         open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
         first, second = self._index(run)
         if self._count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0):
-            return self._scan(run, open_conditions)
-        order, columns = self._ordered(run, first, second)
-        order, columns = self._trimmed(order, columns, run)
+            return self._sliced(self._count, lambda part: self._scan(run, open_conditions, part))
+        order, columns = self._trimmed(*self._ordered(run, first, second), run)
         if not len(order):
             return None
         used = [n for n in range(len(self._conditions)) if n in open_conditions or n in (first, second)]
         ids, starts = run.directory if first >= 0 else (None, None)
-        return self._kernels.module.GridProbe(
-            [columns[n] for n in used],
-            [run.key(self._conditions[n].run_key) for n in used],
-            [self._conditions[n].lo for n in used],
-            [self._conditions[n].hi for n in used],
-            first=used.index(first) if first >= 0 else -1,
-            second=used.index(second) if second >= 0 else -1,
-            width=run.grid.width,
-            bucket_ids=ids,
-            bucket_starts=starts,
-            probe_order=order,
-            implementation=self._kernels.implementation,
-        )
 
-    def _scan(self, run: Run, used: Sequence[int]) -> Any:
-        return self._kernels.module.Scan(
-            [self._columns[n] for n in used],
+        def walk(part: slice) -> tuple[Any, int]:
+            kernel = self._kernels.module.GridProbe(
+                [columns[n][part] for n in used],
+                [run.key(self._conditions[n].run_key) for n in used],
+                [self._conditions[n].lo for n in used],
+                [self._conditions[n].hi for n in used],
+                first=used.index(first) if first >= 0 else -1,
+                second=used.index(second) if second >= 0 else -1,
+                width=run.grid.width,
+                bucket_ids=ids,
+                bucket_starts=starts,
+                probe_order=order[part],
+                implementation=self._kernels.implementation,
+            )
+            return kernel, 0
+
+        return self._sliced(len(order), walk)
+
+    def _sliced(self, count: int, kernel: Callable[[slice], tuple[Any, int]]) -> Any:
+        """One kernel over all probes, or several side by side."""
+        edges = slice_edges(count, self._threads)
+        parts = [kernel(slice(begin, end)) for begin, end in pairwise(edges)]
+        if len(parts) == 1 or self._executor is None:
+            return parts[0][0]
+        return ParallelFill(parts, self._executor, self._threads)
+
+    def _scan(self, run: Run, used: Sequence[int], part: slice) -> tuple[Any, int]:
+        kernel = self._kernels.module.Scan(
+            [self._columns[n][part] for n in used],
             [run.key(self._conditions[n].run_key) for n in used],
             [self._conditions[n].lo for n in used],
             [self._conditions[n].hi for n in used],
             self._kernels.implementation,
-            left_count=self._count,
+            left_count=part.stop - part.start,
             right_count=run.rows,
         )
+        return kernel, part.start
 
     def _index(self, run: Run) -> tuple[int, int]:
         """The conditions that the run's order serves: numbers of the bucket's and the sorted one, -1 for none."""

@@ -6,8 +6,8 @@
     8 B    16 B                  4 B      4 B           │              │ 64  │ Arrow record batches, 64-byte aligned
 
 A run is written as it lies, in grid order, with its grid and zone map among the facts, so it is used as it is read:
-the columns of a restored window are views of the blob. Keys are not written, they are made of the columns again; hashes are.
-The first 32 bytes mean the same in every version.
+the columns of a restored window are views of the blob. Keys are not written, they are made of the columns again; hashes
+are. The first 32 bytes mean the same in every version.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names
+from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names, parallel
 from streamjoin_ds.errors import ArgumentError, ColumnError, KernelError
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from tests.engine.streams import TIME, band_join, filled, pairs, tuples
@@ -61,6 +61,21 @@ def test_the_layout_changes_nothing(index: object) -> None:
     r, s = (pa.concat_tables([batch[stream] for batch in batches]) for stream in (0, 1))
     where = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10 AND abs(r._ts - s._ts) <= 1000000"
     assert pairs(found) == _duckdb_pairs(r, s, where)
+
+
+@pytest.mark.parametrize("index", ["auto", "scan"])
+@pytest.mark.parametrize("on", ["abs(r.x - s.a) <= 10 and abs(r.y - s.b) <= 10", "abs(r.x - s.a) <= 200"])
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, index: str, on: str) -> None:
+    monkeypatch.setattr(parallel, "_MIN_SLICE_PROBES", 100)
+    monkeypatch.setattr(parallel, "_BUFFER_ROWS", 128)
+    bound = band_join(on=on)
+    one, three = WindowJoin(bound, index=index), WindowJoin(bound, index=index, threads=3)
+    for batch in _streams(bound, 2, 1500):
+        expected, found = list(one.push(batch)), list(three.push(batch))
+        assert pa.concat_tables(found).equals(pa.concat_tables(expected))
+    assert one.counters == three.counters
+    assert one.counters["matches"] > 1000
+    assert one.save() == three.save()
 
 
 def test_the_model_indexes_what_narrows() -> None:
@@ -224,8 +239,9 @@ def test_what_is_refused() -> None:
         join.push({0: holed})
     with pytest.raises(KernelError):
         WindowJoin(bound, kernel="mmx")
-    with pytest.raises(ArgumentError):
-        WindowJoin(bound, chunk_rows=1)
+    for options in ({"chunk_rows": 1}, {"threads": 0}):
+        with pytest.raises(ArgumentError):
+            WindowJoin(bound, **options)
 
 
 def test_results_carry_any_payload() -> None:
