@@ -36,10 +36,10 @@ _FIXED = [
 
 
 def rows_schema(plan: Plan) -> pa.Schema:
-    """Columns of the rows: what kind of row, whose tuple, and each stream's columns as ``s<stream>_<column>``."""
+    """Columns of the rows: what kind of row, whose tuple, and each stream's columns as ``s<stream>_<place>``."""
     columns = []
     for stream in range(len(plan.bound.names)):
-        columns += [pa.field(_name(stream, field.name), field.type) for field in _own(plan, stream)]
+        columns += [pa.field(_name(stream, place), field.type) for place, field in enumerate(_own(plan, stream))]
     return pa.schema([*_FIXED, *columns])
 
 
@@ -58,7 +58,8 @@ def tuple_rows(
         rejects.extend(chunk.rejects)
         tuples = chunk.tuples
         if tuples.num_rows:
-            given = {_name(stream, field.name): tuples.column(field.name) for field in _own(plan, stream)}
+            own = enumerate(_own(plan, stream))
+            given = {_name(stream, place): tuples.column(field.name) for place, field in own}
             fixed = {"kind": _TUPLE, "stream": stream, "part": part, "payload": b""}
             yield _row_batch(plan, tuples.num_rows, {**fixed, "seq": tuples.column(SEQ), "ts": tuples.column(TS), **given})
     payload = pack(rejects_table(rejects)) if rejects else b""
@@ -109,6 +110,8 @@ def pack_rows(plan: Plan) -> Packer:
 def pack_foreign(plan: Plan, stream: int) -> Packer:
     """A function for ``mapInArrow`` over a DataFrame's travelling columns: rows of the exchange and ``moment``.
 
+    The columns are taken by place, in the order of ``plan.bound.schemas[stream]``.
+
     Such rows have no order: nothing is late here; ``_seq`` is a hash of a row's values (rows that are equal share it),
     which also deals them to groups. Rows without an event time are counted in `rejected`, logged, and go no further.
 
@@ -143,6 +146,7 @@ def pack_foreign(plan: Plan, stream: int) -> Packer:
 
 def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chunk, int]:
     schema = plan.bound.tuple_schema(stream)
+    batch = batch.rename_columns(plan.bound.schemas[stream].names)
     time = plan.bound.join.streams[stream]
     ts, valid = event_times(batch.column(time.time), time.time_unit)
     if not valid.all():
@@ -156,7 +160,8 @@ def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chun
 
 def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
     # Spark hands timestamps over in the session's time zone: the same instants under another name.
-    own = [batch.column(_name(stream, field.name)).cast(field.type) for field in _own(plan, stream)]
+    fields = enumerate(_own(plan, stream))
+    own = [batch.column(_name(stream, place)).cast(field.type) for place, field in fields]
     arrays = [batch.column("ts"), batch.column("seq"), *own]
     return Chunk(0, batch.num_rows, pa.RecordBatch.from_arrays(arrays, schema=plan.bound.tuple_schema(stream)))
 
@@ -165,8 +170,9 @@ def _own(plan: Plan, stream: int) -> Sequence[pa.Field]:
     return [field for field in plan.bound.tuple_schema(stream) if field.name not in (TS, SEQ)]
 
 
-def _name(stream: int, column: str) -> str:
-    return f"s{stream}_{column}"
+def _name(stream: int, place: int) -> str:
+    """A column by its place: ``mapInArrow`` cannot take columns whose names hold a dot."""
+    return f"s{stream}_{place}"
 
 
 def _row_batch(plan: Plan, rows: int, given: dict[str, object]) -> pa.RecordBatch:

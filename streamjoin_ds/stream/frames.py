@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
         static = ", ".join(name for name, moving in streaming.items() if not moving)
         msg = f"some frames are streaming and some are static ({static})"
         raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
-    bound = bind(join, {name: to_arrow_schema(frame.schema) for name, frame in frames.items()})
+    bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
     session = next(iter(frames.values())).sparkSession
     partitions = int(session.conf.get("spark.sql.shuffle.partitions", "2"))
     if layout is not None:
@@ -52,7 +52,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
     packed = reduce(lambda left, right: left.union(right), (_packed(plan, number, frames[name]) for number, name in enumerate(bound.names)))
     result = from_arrow_schema(_schema(bound))
     if not any(streaming.values()):
-        return packed.groupBy("cell").applyInArrow(_StaticCell(plan), result)
+        return packed.groupBy("cell").applyInArrow(_static_cell(plan), result)
     for stream in join.streams:
         field = frames[stream.name].schema[stream.time]
         if "spark.watermarkDelayMs" not in (field.metadata or {}):
@@ -65,8 +65,9 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
 
 
 def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
-    names = [field.name for field in plan.bound.schemas[stream]]
-    chosen = frame.select(*(frame[_quoted(name)] for name in names))
+    names = plan.bound.schemas[stream].names
+    # By place: mapInArrow cannot take columns whose names hold a dot.
+    chosen = frame.select(*(frame[_quoted(name)].alias(f"c{place}") for place, name in enumerate(names)))
     return chosen.mapInArrow(pack_foreign(plan, stream), EXCHANGE_DDL + ", moment TIMESTAMP")
 
 
@@ -88,17 +89,17 @@ def _tuples(plan: Plan, rows: Any) -> dict[int, list[pa.Table]]:
     return {s: [pa.concat_tables(found).sort_by([(TS, "ascending"), ("_seq", "ascending")])] for s, found in sorted(tables.items())}
 
 
-class _StaticCell:
-    """One cell over static frames: everything is there, nothing is late."""
+def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
+    """One cell over static frames: everything is there, nothing is late. A function: `applyInArrow` reads its hints."""
+    text = plan.to_json()
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan_text = plan.to_json()
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        plan = Plan.from_json(self.plan_text)
+    def joined_cell(table: pa.Table) -> pa.Table:
+        plan = Plan.from_json(text)
         rows = zip(table["stream"].to_pylist(), table["payload"].to_pylist(), strict=True)
         chunks = list(WindowJoin(plan.bound).push(_tuples(plan, rows), None))
         return pa.concat_tables(chunks) if chunks else _schema(plan.bound).empty_table()
+
+    return joined_cell
 
 
 class _ForeignCell:
