@@ -163,6 +163,12 @@ def numbers_of(join: Join, result: pa.Table) -> list[tuple[int, ...]]:
     return sorted(zip(*(result[f"{name}_seq"].to_pylist() for name in join.names), strict=True))
 
 
+def plain(result: pa.Table) -> str:
+    """A result as text: NaN equals itself, -0.0 is not 0.0, and times no calendar has are numbers."""
+    columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in result.columns]
+    return repr([column.to_pylist() for column in columns])
+
+
 def assert_values(scenario: Scenario, result: pa.Table) -> None:
     """Every selected value is that of the tuple with the result's number."""
     for name in scenario.join.names:
