@@ -99,7 +99,7 @@ class Outbox:
         self._judge = judge_lateness
         self._delay_us = plan.bound.join.streams[stream].delay_us
         self._schema = plan.bound.tuple_schema(stream)
-        self._largest = NO_TIME
+        self.largest_ts = NO_TIME
         self._tuples: list[pa.RecordBatch] = []
         self._late: list[pa.RecordBatch] = []
         self._rejects: list[pa.Table] = []
@@ -114,11 +114,11 @@ class Outbox:
             return
         ts = tuples.column(TS).to_numpy()
         before = np.empty(len(ts) + 1, np.int64)
-        before[0] = self._largest
+        before[0] = self.largest_ts
         np.maximum.accumulate(ts, out=before[1:])
-        if self._largest > before[1]:
-            np.maximum(before, self._largest, out=before)
-        self._largest = int(before[-1])
+        if self.largest_ts > before[1]:
+            np.maximum(before, self.largest_ts, out=before)
+        self.largest_ts = int(before[-1])
         # A tuple is late iff it is older than the largest before it minus the delay: not if there is none before it.
         late = (before[:-1] > ts + self._delay_us) if self._judge else np.zeros(len(ts), bool)
         if late.any():
@@ -143,20 +143,20 @@ class Outbox:
         """
         self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
-        totals = _Totals(self._largest, last - first, late, self.rejected)
+        totals = _Totals(self.largest_ts, last - first, late, self.rejected)
         layout, labels = self._plan.layout, self._plan.labels
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         for group, of_group in enumerate(self._groups(table)):
             blocks = list(self._blocks("tuples", group, of_group))
             for cell in layout.cells_of(self._stream, group):
-                once = totals if cell == 0 else _Totals(self._largest, 0, 0, 0)
+                once = totals if cell == 0 else _Totals(self.largest_ts, 0, 0, 0)
                 yield self._for_cell(labels[cell], "tuples", blocks, once)
         aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))]
         aside.append(("rejects", pa.concat_tables([REJECT_SCHEMA.empty_table(), *self._rejects])))
         for kind, rows in aside:
             if rows.num_rows:
                 blocks = list(self._blocks(kind, 0, rows))
-                yield self._for_cell(labels[0], kind, blocks, _Totals(self._largest, 0, 0, 0))
+                yield self._for_cell(labels[0], kind, blocks, _Totals(self.largest_ts, 0, 0, 0))
 
     def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
         count = self._plan.layout.counts[self._stream]

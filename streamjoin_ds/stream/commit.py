@@ -18,6 +18,7 @@ import pyarrow as pa
 from streamjoin_ds.errors import LedgerError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
 
@@ -28,8 +29,8 @@ __all__ = ["BatchCommit", "BatchSummary", "committer_for", "watch"]
 
 _log = logging.getLogger(__name__)
 
-# A committer holds the tables' snapshots between batches; it is found again by what it writes to.
-_committers: dict[str, Committer] = {}
+# A committer holds the tables' snapshots between batches, its maintenance a thread; found again by the join's id.
+_committers: dict[str, tuple[Committer, Maintenance]] = {}
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
@@ -52,18 +53,19 @@ class BatchSummary:
     replayed: bool
 
 
-def committer_for(plan: Plan) -> Committer:
-    """The committer of a plan's tables in this process, made and opened at its first use."""
+def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
+    """The committer of a plan's tables in this process, made and opened at its first use, and what tidies up after it."""
     if plan.join_id not in _committers:
+        tables = TableSet(plan.table_root)
         committer = Committer(
-            TableSet(plan.table_root),
+            tables,
             plan.bound.result_schema,
             join_id=plan.join_id,
             fingerprint=plan.bound.fingerprint,
             description=" AND ".join(map(str, plan.bound.join.predicates)),
         )
         committer.open()
-        _committers[plan.join_id] = committer
+        _committers[plan.join_id] = committer, Maintenance(tables)
     return _committers[plan.join_id]
 
 
@@ -94,7 +96,8 @@ class BatchCommit:
             raise LedgerError(msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed")
         ledger = _ledger(plan, batch_id, facts)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
-        outcome = committer_for(plan).commit(
+        committer, maintenance = committer_for(plan)
+        outcome = committer.commit(
             batch_id,
             next(iter(facts.values()))["query_id"],
             files,
@@ -104,6 +107,7 @@ class BatchCommit:
             metrics=pa.Table.from_pylist(_metrics(batch_id, facts), schema=METRICS_SCHEMA),
             largest_ts_us=_greatest([row["largest_ts"] for row in ledger]),
         )
+        maintenance.after_commit(batch_id)
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
