@@ -13,13 +13,13 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from pyarrow import compute, dataset, parquet
+from pyarrow import compute, dataset, fs, parquet
 
 from streamjoin_ds.errors import ArgumentError, PunctuationError, TableError
 from streamjoin_ds.sink.log import LogCommit, read_commit
 from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet, filesystem_of
 
-__all__ = ["Follower", "between", "complete", "follow", "last_punctuation"]
+__all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "scanned"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -32,7 +32,7 @@ def last_punctuation(root: str) -> int | None:
     TableError
         There is no such table.
     """
-    table = _opened(TableSet(root).punctuations).to_pyarrow_table(columns=["punctuation"])
+    table = scanned(_opened(TableSet(root).punctuations)).to_table(columns=["punctuation"])
     value = compute.max(table.column("punctuation").cast(pa.int64())).as_py()
     return None if value is None else int(value)
 
@@ -102,12 +102,22 @@ def _opened(path: str, version: int | None = None) -> DeltaTable:
         ) from error
 
 
+def scanned(table: DeltaTable) -> dataset.Dataset:
+    """A table's files as an Arrow dataset, read by Arrow's own file systems.
+
+    delta-rs would hand Arrow a file system written in Python; a thread that still holds one when the interpreter ends
+    aborts the process ("terminate called without an active exception", about one run in ten).
+    """
+    filesystem, folder = filesystem_of(TableSet(table.table_uri).root)
+    return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))
+
+
 def _timestamp(value_us: int) -> pa.Scalar:
     return pa.scalar(value_us, pa.int64()).cast(TIMESTAMP)
 
 
 def _read(root: str, begin_us: int | None, end_us: int | None, *, empty: bool = False) -> pa.Table:
-    source = _opened(TableSet(root).matches).to_pyarrow_dataset()
+    source = scanned(_opened(TableSet(root).matches))
     condition = dataset.field(EVENT_TIME).is_valid()
     if begin_us is not None:
         condition &= dataset.field(EVENT_TIME) >= _timestamp(begin_us)
@@ -147,7 +157,7 @@ class Follower:
         self._next_version = from_version
         self._in_order = in_order
         self._punctuation_us: int | None = None
-        self._schema: pa.Schema = _opened(self._path).to_pyarrow_dataset().schema
+        self._schema: pa.Schema = scanned(_opened(self._path)).schema
         self._held = self._schema.empty_table()
         if from_version > 0 and in_order:
             self._catch_up(from_version - 1)
@@ -208,7 +218,7 @@ class Follower:
             if commit.punctuation_us is not None:
                 self._punctuation_us = commit.punctuation_us
                 break
-        source = _opened(self._path, version).to_pyarrow_dataset()
+        source = scanned(_opened(self._path, version))
         if self._punctuation_us is None:
             self._held = source.to_table()
         else:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.sink.reader import scanned
 from tests.faults.driver import POINTS
 
 pytestmark = pytest.mark.spark
@@ -26,7 +27,7 @@ def run_driver(table: Path, checkpoint: Path, *armed: str) -> subprocess.Complet
 
 
 def rows(path: Path | str, *, without: tuple[str, ...] = ()) -> list[dict[str, object]]:
-    table = DeltaTable(str(path)).to_pyarrow_table()
+    table = scanned(DeltaTable(str(path))).to_table()
     table = table.drop_columns([name for name in without if name in table.column_names])
     return table.sort_by([(name, "ascending") for name in table.column_names]).to_pylist()
 
@@ -58,7 +59,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(point: str, undisturbed: Path
 
 def test_the_undisturbed_run_is_right(undisturbed: Path) -> None:
     """Each pair once, and the ledger balances: the fault tests compare with a table that is itself checked."""
-    table = DeltaTable(str(undisturbed)).to_pyarrow_table()
+    table = scanned(DeltaTable(str(undisturbed))).to_table()
     pairs = pa.Table.from_arrays([table["r_seq"], table["s_seq"]], names=["r", "s"]).group_by(["r", "s"]).aggregate([])
     assert pairs.num_rows == table.num_rows
     for row in rows(f"{undisturbed}_ledger"):

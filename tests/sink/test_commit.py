@@ -18,6 +18,7 @@ from streamjoin_ds.errors import (
     PunctuationError,
     TableError,
 )
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import TIMESTAMP
 from streamjoin_ds.sink.target import Target
@@ -34,7 +35,7 @@ def test_batches_reach_every_table_once(join, committer):
 
 def test_rows_come_back_as_they_were_written(join, committer):
     join.commit(committer, 0)
-    found = DeltaTable(join.tables.matches).to_pyarrow_table().cast(MATCH_SCHEMA)
+    found = scanned(DeltaTable(join.tables.matches)).to_table().cast(MATCH_SCHEMA)
     assert found.equals(match_rows(0))
 
 
@@ -228,7 +229,7 @@ def test_a_punctuation_never_goes_back(join, committer, punctuation_us):
 def test_a_punctuation_may_be_unknown_at_first_and_negative(join, committer):
     for batch_id, punctuation_us in enumerate([None, None, -(10**15), -5, -5, 0]):
         join.commit(committer, batch_id, [], punctuation_us=punctuation_us)
-    column = DeltaTable(join.tables.punctuations).to_pyarrow_table().sort_by("batch_id").column("punctuation")
+    column = scanned(DeltaTable(join.tables.punctuations)).to_table().sort_by("batch_id").column("punctuation")
     assert column.cast("int64").to_pylist() == [None, None, -(10**15), -5, -5, 0]
     with pytest.raises(PunctuationError):
         join.commit(committer, 6, [], punctuation_us=-1)

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds.errors import ArgumentError, PunctuationError, TableError
-from streamjoin_ds.sink.reader import Follower, between, complete, follow, last_punctuation
+from streamjoin_ds.sink.reader import Follower, between, complete, follow, last_punctuation, scanned
 from streamjoin_ds.sink.tables import TIMESTAMP
 
 from .conftest import MATCH_SCHEMA, ROWS, STEP_US, match_rows
@@ -77,7 +77,7 @@ def test_points_in_time_are_checked(join, committer, value):
 def test_between_prunes_files_by_event_time(join, committer):
     for batch_id in range(4):
         join.commit(committer, batch_id)
-    dataset = DeltaTable(join.tables.matches).to_pyarrow_dataset()
+    dataset = scanned(DeltaTable(join.tables.matches))
     condition = pa.dataset.field("event_time") >= pa.scalar(3 * STEP_US, pa.int64()).cast(TIMESTAMP)
     assert len(list(dataset.get_fragments(filter=condition))) == 1
 

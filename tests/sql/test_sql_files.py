@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, TableError
 from streamjoin_ds.sink.commit import Committer
-from streamjoin_ds.sink.reader import between, complete, follow
+from streamjoin_ds.sink.reader import between, complete, follow, scanned
 from streamjoin_ds.sink.sql import sql_names, sql_statements, sql_text
 from streamjoin_ds.sink.tables import TIMESTAMP
 from tests.sink.conftest import MATCH_SCHEMA, QUERY_ID, ROWS, STEP_US, Join, ledger_rows, match_rows, metrics_rows
@@ -90,7 +90,7 @@ def test_spark_reads_the_rows_and_properties(spark, filled):
 def test_spark_skips_files_by_our_statistics(spark, filled, condition, accept, files):
     """Spark takes time bounds in whole milliseconds, so a file may be read in vain, but none is overlooked."""
     frame = spark.table(f"delta.`{filled.root}`").where(condition)
-    table = DeltaTable(filled.root).to_pyarrow_table()
+    table = scanned(DeltaTable(filled.root)).to_table()
     times = table.column("event_time").cast("int64").to_pylist()
     assert frame.count() == sum(map(accept, times, table.column("batch_id").to_pylist()))
     assert len(frame.inputFiles()) == files

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, StreamJoin
+from streamjoin_ds.sink.reader import scanned
 from tests.support.real_data import BY_NAME, REAL_JOINS, RealJoin, answer, assert_same_rows, needs_data
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.shared, needs_data]
 def run(spark: SparkSession, join: StreamJoin, folder: Path, **options: object) -> pa.Table:
     query = join.start(spark, folder / "matches", folder / "checkpoint", available_now=True, **options)  # type: ignore[arg-type]
     query.awaitTermination()
-    return DeltaTable(str(folder / "matches")).to_pyarrow_table()
+    return scanned(DeltaTable(str(folder / "matches"))).to_table()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, pack_rows
 from streamjoin_ds.source.sensors import SensorsDataSource
@@ -109,7 +110,7 @@ class MicroBatches:
         return reports
 
     def matches(self) -> pa.Table:
-        return DeltaTable(self.plan.table_root).to_pyarrow_table()
+        return scanned(DeltaTable(self.plan.table_root)).to_table()
 
     def companion(self, name: str) -> pa.Table:
-        return DeltaTable(TableSet(self.plan.table_root).path_of(name)).to_pyarrow_table()
+        return scanned(DeltaTable(TableSet(self.plan.table_root).path_of(name))).to_table()
