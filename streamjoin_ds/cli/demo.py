@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,26 +55,32 @@ def command(seconds: int, to: Path | None) -> None:
     console = Console()
     folder = _folder(to)
     table, checkpoint = str(folder / "matches"), str(folder / "checkpoint")
-    console.print("Two streams of sensor readings: which indoor and outdoor readings show the same air within 10 s?", highlight=False)
-    console.print("  abs(indoor.temperature - outdoor.temperature) <= 0.05 AND abs(indoor.humidity - outdoor.humidity) <= 0.2", highlight=False)
-    console.print("Starting Spark ...", style="dim")
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    join = demo_join(seconds)
+    say("Two streams of sensor readings: which indoor and outdoor readings show the same air within 10 s?")
+    for predicate in join.predicates:
+        say(f"  {predicate}")
+    say("Starting Spark ...", style="dim")
     spark = spark_session("streamjoin demo", log_path=folder / "spark.log")
     display = Display(console)
-    options = {"available_now": True, "source_options": {"pace": str(_SPEED_UP)}}
-    finished = run_join(spark, demo_join(seconds), table, checkpoint, options, display)
+    options = {
+        "available_now": True,
+        "max_rows_per_batch": 2 * _RATE * _SPEED_UP,  # a second's worth, so that a slow machine catches up step by step
+        "source_options": {"pace": str(_SPEED_UP)},
+    }
+    finished = run_join(spark, join, table, checkpoint, options, display)
     totals = display.totals
     facts = totals.facts(display.clock())
-    console.print(
-        f"\n{totals.rows:,} readings gave {totals.matches:,} matches in {totals.batches} batches and {facts['seconds']} s"
-        f"{'' if finished else ' (interrupted)'}; complete before {facts['punctuation']}.\n",
-        highlight=False,
+    say(
+        f"\n{totals.rows:,} readings gave {totals.matches:,} matches in {totals.batches} batches"
+        f"{'' if finished else ' (interrupted)'}; complete before {facts['punctuation']}.\n"
     )
     console.print(ledger_table(totals))
     _show_first_rows(console, spark, table)
-    console.print(f"Tables      {table}, and beside it _punctuations, _late, _rejects, _ledger, _metrics", highlight=False, soft_wrap=True)
-    console.print(f"Spark's log {session_log_path(spark)}", highlight=False, soft_wrap=True)
-    console.print("To query    Spark SQL:  SELECT * FROM delta.`" + table + "`", highlight=False, soft_wrap=True)
-    console.print(f"            Python:     deltalake.DeltaTable({table!r}).to_pandas()", highlight=False, soft_wrap=True)
+    say(f"Tables      {table}, and beside it _punctuations, _late, _rejects, _ledger, _metrics")
+    say(f"Spark's log {session_log_path(spark)}")
+    say(f"To query    Spark SQL:  SELECT * FROM delta.`{table}`")
+    say(f"            Python:     deltalake.DeltaTable({table!r}).to_pandas()")
 
 
 def _folder(to: Path | None) -> Path:
@@ -91,10 +98,16 @@ def _show_first_rows(console: Console, spark: SparkSession, table: str) -> None:
 
     frame = spark.read.format("delta").load(table)
     rows = frame.orderBy("event_time", "indoor_seq", "outdoor_seq").limit(_SHOWN).collect()
-    shown = ["indoor_ts", "indoor_sensor", "indoor_temperature", "outdoor_ts", "outdoor_sensor", "outdoor_temperature"]
-    view = Table(title=f"First {_SHOWN} of {frame.agg(sql.count('*')).first()[0]:,} matches, by Spark SQL", title_justify="left")
-    for name in shown:
-        view.add_column(name)
+    count = frame.agg(sql.count("*").alias("rows")).collect()[0]["rows"]
+    view = Table(title=f"First {_SHOWN} of {count:,} matches, by Spark SQL", title_justify="left")
+    for side in ("indoor", "outdoor"):
+        for name in (f"{side} at", "sensor", "\u00b0C", "% RH"):
+            view.add_column(name, justify="right")
     for row in rows:
-        view.add_row(*(f"{row[name]:.2f}" if isinstance(row[name], float) else str(row[name]) for name in shown))
+        cells = []
+        for side in ("indoor", "outdoor"):
+            moment, sensor = row[f"{side}_ts"], row[f"{side}_sensor"]
+            values = (f"{row[f'{side}_{name}']:.2f}" for name in ("temperature", "humidity"))
+            cells += [f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}", str(sensor), *values]
+        view.add_row(*cells)
     console.print(view)

@@ -38,6 +38,8 @@ class Display:
         self.totals = Totals(clock())
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal and not quiet else None
         self._said_s = float("-inf")
+        self._before = (self.totals.began_s, 0, 0)  # when the last batch came, and what there was then
+        self._rates = (0.0, 0.0)
 
     def __enter__(self) -> Display:
         if self._live is not None:
@@ -52,32 +54,37 @@ class Display:
         """Take in one committed batch; called from the query's thread."""
         now = self.clock()
         self.totals.add(batch, now)
+        then, rows, matches = self._before
+        self._before = (now, self.totals.rows, self.totals.matches)
+        self._rates = tuple((new - old) / max(now - then, 1e-9) for new, old in zip(self._before[1:], (rows, matches), strict=True))
         if self._live is not None:
-            self._live.update(Group(self._table(now), Text(f"batch {batch.batch_id}", style="dim")))
+            self._live.update(Group(self._table(), Text(f"batch {batch.batch_id}", style="dim")))
         elif not self.quiet and now - self._said_s >= _PLAIN_LINE_EVERY_S:
             self._said_s = now
             self.console.print(self._line(batch, now), highlight=False, soft_wrap=True)
 
     def _line(self, batch: BatchSummary, now: float) -> str:
         totals = self.totals
-        seconds = totals.seconds(now)
-        lag = "-" if totals.lag_us is None else duration_text(totals.lag_us)
         return (
-            f"{seconds:6.1f} s  batch {batch.batch_id}: {totals.rows:,} rows ({totals.rows / seconds:,.0f}/s), "
-            f"{totals.matches:,} matches ({totals.matches / seconds:,.0f}/s), punctuation {moment(totals.watermark_us) or '-'}, lag {lag}"
+            f"{totals.seconds(now):6.1f} s  batch {batch.batch_id}: {totals.rows:,} rows ({self._rates[0]:,.0f}/s), "
+            f"{totals.matches:,} matches ({self._rates[1]:,.0f}/s), "
+            f"punctuation {moment(totals.watermark_us) or '-'}, lag {self._lag()}"
         )
 
-    def _table(self, now: float) -> Table:
+    def _lag(self) -> str:
+        lag_us = self.totals.lag_us
+        return "-" if lag_us is None else duration_text(lag_us - lag_us % 1000)
+
+    def _table(self) -> Table:
         totals = self.totals
-        seconds = totals.seconds(now)
         table = Table(title=None, show_header=False, box=None, padding=(0, 2))
         rows = [
-            ("rows", f"{totals.rows:,}", f"{totals.rows / seconds:,.0f}/s"),
-            ("matches", f"{totals.matches:,}", f"{totals.matches / seconds:,.0f}/s"),
+            ("rows", f"{totals.rows:,}", f"{self._rates[0]:,.0f}/s"),
+            ("matches", f"{totals.matches:,}", f"{self._rates[1]:,.0f}/s"),
             ("late", f"{totals.ledger['late'].total():,}", ""),
             ("in windows", f"{totals.state_rows:,} rows", f"{totals.state_bytes / 1e6:,.1f} MB"),
             ("watermark", moment(totals.watermark_us) or "-", "= punctuation"),
-            ("lag", "-" if totals.lag_us is None else duration_text(totals.lag_us), "newest event time - punctuation"),
+            ("lag", self._lag(), "newest event time - punctuation"),
         ]
         for name, value, note in rows:
             table.add_row(Text(name, style="bold"), value, Text(note, style="dim"))

@@ -21,7 +21,7 @@ _UNEXPECTED_ERROR_STATUS = 3
 # Help lines live here, so that `streamjoin --help` imports no command.
 _COMMANDS = {
     "run": "Run a join until it is stopped or its input ends.",
-    "demo": "See a join run on generated sensors, with its result checked.",
+    "demo": "See a join of two generated sensor streams, live, then its result by Spark SQL.",
     "explain": "Show how a join would be carried out, and why.",
     "bench": "Measure the fixed workloads on this machine, beside their peers.",
     "doctor": "Check what this machine has and lacks, and say what to type.",
