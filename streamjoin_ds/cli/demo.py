@@ -31,7 +31,7 @@ _SHOWN = 5
 def demo_join(seconds: int) -> StreamJoin:
     """Indoor and outdoor sensors: pairs of readings of the same air, at most ten seconds apart.
 
-    Daily cycle, drift, noise, gaps, readings out of order, late and NaN; fixed seeds, so every demo gives the same rows.
+    Daily cycle, drift, noise, gaps, readings out of order, late and NaN; fixed seeds: every demo gives the same rows.
     """
 
     def sensors(seed: int, shift: float) -> Generator:
@@ -47,7 +47,11 @@ def demo_join(seconds: int) -> StreamJoin:
 
 @click.command("demo")
 @click.option("--seconds", type=click.IntRange(1, 3600), default=20, show_default=True, help="How long to run, about.")
-@click.option("--to", type=click.Path(path_type=Path), help="Empty folder for the tables and the checkpoint.  [default: a new temporary one]")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    help="Empty folder for the tables and the checkpoint.  [default: a new temporary one]",
+)
 def command(seconds: int, to: Path | None) -> None:
     """Join two generated sensor streams, live; then show the matches by Spark SQL, the totals and the ledger."""
     from streamjoin_ds.stream.session import session_log_path, spark_session

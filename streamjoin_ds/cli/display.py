@@ -36,7 +36,9 @@ class Display:
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic, quiet: bool = False) -> None:
         self.console, self.clock, self.quiet = console, clock, quiet
         self.totals = Totals(clock())
-        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal and not quiet else None
+        self._live = (
+            Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal and not quiet else None
+        )
         self._said_s = float("-inf")
         self._before = (self.totals.began_s, 0, 0)  # when the last batch came, and what there was then
         self._rates = (0.0, 0.0)
@@ -46,7 +48,9 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -56,7 +60,8 @@ class Display:
         self.totals.add(batch, now)
         then, rows, matches = self._before
         self._before = (now, self.totals.rows, self.totals.matches)
-        self._rates = tuple((new - old) / max(now - then, 1e-9) for new, old in zip(self._before[1:], (rows, matches), strict=True))
+        seconds = max(now - then, 1e-9)
+        self._rates = ((self.totals.rows - rows) / seconds, (self.totals.matches - matches) / seconds)
         if self._live is not None:
             self._live.update(Group(self._table(), Text(f"batch {batch.batch_id}", style="dim")))
         elif not self.quiet and now - self._said_s >= _PLAIN_LINE_EVERY_S:

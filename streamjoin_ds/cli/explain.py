@@ -14,7 +14,12 @@ __all__ = ["command"]
 
 @click.command("explain")
 @join_options
-@click.option("--cells", type=click.IntRange(min=1), metavar="N", help="Cells to lay out where --layout is not given.  [default: 2]")
+@click.option(
+    "--cells",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Cells to lay out where --layout is not given.  [default: 2]",
+)
 def command(config: Path | None, cells: int | None, **given: Any) -> None:
     """Show the plan of a join: what finds, what decides, the grid and its cost, the exchange."""
     request = request_of(config, given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,11 @@ from streamjoin_ds.plan import EXCHANGES
 from streamjoin_ds.source.generator import parse_generator
 from streamjoin_ds.spec import Generator, Stream
 from streamjoin_ds.stream.join import StreamJoin
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 __all__ = ["Request", "join_options", "request_of"]
 
@@ -40,15 +46,39 @@ class Request:
 def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say a join, shared by the commands that take one."""
     options = [
-        click.option("--config", type=click.Path(path_type=Path), help="TOML file with any of these options; an option given here wins."),
-        click.option("--stream", "streams", multiple=True, metavar="NAME=SOURCE", help="A stream: a file, a folder that grows, or gen:NAME?KEY=VALUE&..."),
-        click.option("--time", metavar="COLUMN", help="Event time column; NAME=COLUMN,... for one each.  [default: ts]"),
-        click.option("--on", "on", multiple=True, metavar="PREDICATE", help='For example "abs(e.x - w.x) <= 0.1"; several must all hold.'),
-        click.option("--window", metavar="DURATION", help="15s, or e=6h,w=0s: how long a tuple of that stream waits.  [required]"),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            help="TOML file with any of these options; an option given here wins.",
+        ),
+        click.option(
+            "--stream",
+            "streams",
+            multiple=True,
+            metavar="NAME=SOURCE",
+            help="A stream: a file, a folder that grows, or gen:NAME?KEY=VALUE&...",
+        ),
+        click.option(
+            "--time", metavar="COLUMN", help="Event time column; NAME=COLUMN,... for one each.  [default: ts]"
+        ),
+        click.option(
+            "--on",
+            "on",
+            multiple=True,
+            metavar="PREDICATE",
+            help='For example "abs(e.x - w.x) <= 0.1"; several must all hold.',
+        ),
+        click.option(
+            "--window", metavar="DURATION", help="15s, or e=6h,w=0s: how long a tuple of that stream waits.  [required]"
+        ),
         click.option("--select", metavar="COLUMNS", help="e.icao24,w.*  [default: all]"),
         click.option("--delay", metavar="DURATION", help="How late a tuple may be: 30s, or e=30s,w=0s.  [default: 0s]"),
         click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost]"),
-        click.option("--exchange", type=click.Choice(["auto", *EXCHANGES]), help="How tuples cross to the cells.  [default: auto]"),
+        click.option(
+            "--exchange",
+            type=click.Choice(["auto", *EXCHANGES]),
+            help="How tuples cross to the cells.  [default: auto]",
+        ),
         click.option("--kernel", metavar="NAME", help="One kernel implementation.  [default: the best here]"),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
@@ -127,11 +157,6 @@ def _assigned(text: str, what: str, hint: str) -> tuple[str, str]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib  # type: ignore[import-not-found,no-redef]
-
-    try:
         facts: dict[str, Any] = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError):
         msg = f"the file {path} cannot be read"
@@ -152,5 +177,3 @@ def required(value: str | None, name: str, hint: str) -> str:
         msg = f"--{name} was not given"
         raise ArgumentError(msg, name=name, hint=hint)
     return value
-
-

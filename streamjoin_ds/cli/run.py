@@ -22,13 +22,20 @@ __all__ = ["command"]
 @click.option("--checkpoint", metavar="PATH", help="Folder that a restart goes on from.  [required]")
 @click.option("--available-now", is_flag=True, help="Take in what is there, then stop.")
 @click.option("--trigger", metavar="DURATION", help="At least this long from batch to batch.")
-@click.option("--max-rows-per-batch", type=click.IntRange(min=1), metavar="N", help="Upper limit of a batch, all streams together.")
+@click.option(
+    "--max-rows-per-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Upper limit of a batch, all streams together.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The totals as one JSON object on standard output.")
 def command(config: Path | None, as_json: bool, **given: Any) -> None:
     """Run a join until it is stopped (Ctrl-C) or, with --available-now, its input ends."""
     request = request_of(config, given)
     to = required(request.to, "to", "the folder of the table of matches, for example --to ./matches")
-    checkpoint = required(request.checkpoint, "checkpoint", "a folder of its own, for example --checkpoint ./matches.ckpt")
+    checkpoint = required(
+        request.checkpoint, "checkpoint", "a folder of its own, for example --checkpoint ./matches.ckpt"
+    )
     # Spark is imported and started only once all that was asked has been understood.
     from streamjoin_ds.stream.session import session_log_path, spark_session
 

@@ -18,7 +18,9 @@ __all__ = ["run_join"]
 _POLL_S = 1
 
 
-def run_join(spark: SparkSession, join: StreamJoin, to: str, checkpoint: str, options: Mapping[str, Any], display: Display) -> bool:
+def run_join(
+    spark: SparkSession, join: StreamJoin, to: str, checkpoint: str, options: Mapping[str, Any], display: Display
+) -> bool:
     """Start the join, show its batches, wait for its end; True if it ended by itself, False if it was interrupted.
 
     Ctrl-C and SIGTERM stop it between two commits; a restart with the same checkpoint goes on from there.

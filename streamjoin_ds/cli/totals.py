@@ -66,6 +66,7 @@ class Totals:
         return max(known) - self.watermark_us if known and self.watermark_us is not None else None
 
     def seconds(self, now_s: float) -> float:
+        """How long the run has taken; never zero."""
         return max(now_s - self.began_s, 1e-9)
 
     def facts(self, now_s: float) -> dict[str, object]:

@@ -56,7 +56,9 @@ class TaskFacts:
 
         context = TaskContext.get()
         assert context is not None, "a cell function runs in a task"
-        batch_id, query_id = (context.getLocalProperty(key) for key in ("streaming.sql.batchId", "sql.streaming.queryId"))
+        batch_id, query_id = (
+            context.getLocalProperty(key) for key in ("streaming.sql.batchId", "sql.streaming.queryId")
+        )
         return cls(int(batch_id or 0), query_id or "")
 
 
@@ -97,7 +99,9 @@ class Cell:
             clock.largest = largest
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
-        self.ledger = [dict.fromkeys(("read", "stored", "late", "rejected", "null_keys"), 0) for _ in range(self.streams)]
+        self.ledger = [
+            dict.fromkeys(("read", "stored", "late", "rejected", "null_keys"), 0) for _ in range(self.streams)
+        ]
         self.reports: list[FileReport] = []
 
     def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
@@ -112,7 +116,12 @@ class Cell:
         matches = 0
         schema = self.bound.result_schema
         with TableWriter(
-            self.tables.matches, schema, table="matches", batch_id=self.task.batch_id, label=label, low_cardinality=frozenset()
+            self.tables.matches,
+            schema,
+            table="matches",
+            batch_id=self.task.batch_id,
+            label=label,
+            low_cardinality=frozenset(),
         ) as writer:
             for chunk in self.engine.push(accepted, watermark):
                 matches += chunk.num_rows
@@ -151,7 +160,6 @@ class Cell:
                 part.tables.append(table)
                 part.first_seqs.append(row.first_seq)
         return parts, asides
-
 
     def _judged(self, parts: list[dict[int, _Part]]) -> tuple[dict[int, list[pa.Table]], list[_Aside]]:
         """Split off the tuples that are late against the parts before theirs; moves the clocks."""
@@ -206,12 +214,17 @@ class Cell:
         largest = pc.max_element_wise(table[LARGEST_TS], self.largest_before[stream, part])
         columns = [name for name in table.column_names if name not in (TS, SEQ, LARGEST_TS)]
         texts = [json.dumps(row, default=str, ensure_ascii=False) for row in table.select(columns).to_pylist()]
-        return self._fixed(LATE_SCHEMA, stream, table.num_rows, {
-            "seq": table[SEQ],
-            "ts": table[TS].cast(moments),
-            "largest_ts": largest.cast(moments),
-            "row": pa.array(texts, pa.string()),
-        })
+        return self._fixed(
+            LATE_SCHEMA,
+            stream,
+            table.num_rows,
+            {
+                "seq": table[SEQ],
+                "ts": table[TS].cast(moments),
+                "largest_ts": largest.cast(moments),
+                "row": pa.array(texts, pa.string()),
+            },
+        )
 
     def _reject_rows(self, stream: int, table: pa.Table) -> pa.Table:
         return self._fixed(REJECTS_SCHEMA, stream, table.num_rows, {name: table[name] for name in table.column_names})
@@ -250,7 +263,10 @@ class CellFunction:
     def __init__(self, plan: Plan) -> None:
         self.plan_text = plan.to_json()
 
-    def __call__(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    def __call__(
+        self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """One cell of one batch: rows of the exchange in, `REPORT_COLUMNS` out."""
         import pandas as pd
 
         plan = Plan.from_json(self.plan_text)
@@ -262,5 +278,3 @@ class CellFunction:
         lines = [("file", cell, report.to_json()) for report in reports]
         lines.append(("cell", cell, json.dumps(facts)))
         yield pd.DataFrame(lines, columns=list(REPORT_COLUMNS))
-
-

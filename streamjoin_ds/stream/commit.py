@@ -54,7 +54,7 @@ class BatchSummary:
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
-    """The committer of a plan's tables in this process, made and opened at its first use, and what tidies up after it."""
+    """The committer of a plan's tables in this process, opened at its first use, and what tidies up after it."""
     if plan.join_id not in _committers:
         tables = TableSet(plan.table_root)
         committer = Committer(
@@ -86,6 +86,7 @@ class BatchCommit:
         self.plan_text = plan.to_json()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Commit one batch; see `Committer.commit` for what can be refused."""
         plan = Plan.from_json(self.plan_text)
         rows = frame.collect()
         files = [FileReport.from_json(row.facts) for row in rows if row.kind == "file"]
@@ -93,7 +94,9 @@ class BatchCommit:
         missing = set(range(plan.layout.cells)) - set(facts)
         if missing:
             msg = f"batch {batch_id} has no report of {len(missing)} of its {plan.layout.cells} cells"
-            raise LedgerError(msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed")
+            raise LedgerError(
+                msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed"
+            )
         ledger = _ledger(plan, batch_id, facts)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
         committer, maintenance = committer_for(plan)
@@ -141,10 +144,17 @@ def _metrics(batch_id: int, facts: dict[int, dict[str, Any]]) -> list[dict[str, 
 
 
 def _summary(
-    batch_id: int, ledger: list[dict[str, Any]], facts: dict[int, dict[str, Any]], watermark_us: int | None, replayed: bool
+    batch_id: int,
+    ledger: list[dict[str, Any]],
+    facts: dict[int, dict[str, Any]],
+    watermark_us: int | None,
+    replayed: bool,
 ) -> BatchSummary:
     by_stream = {name: {row["stream"]: row[name] for row in ledger} for name in ledger[0]}
-    totals = {name: sum(fact[name] for fact in facts.values()) for name in ("matches", "candidates", "state_rows", "state_bytes")}
+    totals = {
+        name: sum(fact[name] for fact in facts.values())
+        for name in ("matches", "candidates", "state_rows", "state_bytes")
+    }
     return BatchSummary(
         batch_id,
         totals["matches"],

@@ -43,21 +43,28 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
         raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
     bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
     session = next(iter(frames.values())).sparkSession
-    partitions = int(session.conf.get("spark.sql.shuffle.partitions", "2"))
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
     if layout is not None:
         grid = Layout.parse(layout, len(bound.names))
     else:
         grid = choose_layout(min(partitions, 64), [1.0] * len(bound.names))
     plan = Plan(bound, grid, partitions, "packed", foreign=True)
-    packed = reduce(lambda left, right: left.union(right), (_packed(plan, number, frames[name]) for number, name in enumerate(bound.names)))
+    packed = reduce(
+        lambda left, right: left.union(right),
+        (_packed(plan, number, frames[name]) for number, name in enumerate(bound.names)),
+    )
     result = from_arrow_schema(_schema(bound))
     if not any(streaming.values()):
         return packed.groupBy("cell").applyInArrow(_static_cell(plan), result)
     for stream in join.streams:
         field = frames[stream.name].schema[stream.time]
         if "spark.watermarkDelayMs" not in (field.metadata or {}):
-            msg = f"the streaming frame of {stream.name} has no watermark on '{stream.time}', so its window could never be emptied"
-            raise WatermarkMissingError(msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')")
+            msg = (
+                f"the streaming frame of {stream.name} has no watermark on '{stream.time}': no window would ever empty"
+            )
+            raise WatermarkMissingError(
+                msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')"
+            )
     # The frames' own watermarks lie below; this one, of no delay, never holds them back and shows the state function
     # Spark's smallest.
     timed = packed.withWatermark("moment", "0 seconds")
@@ -86,7 +93,10 @@ def _tuples(plan: Plan, rows: Any) -> dict[int, list[pa.Table]]:
         table = open_block(plan, "", bytes(payload))
         if table is not None:
             tables.setdefault(stream, []).append(table)
-    return {s: [pa.concat_tables(found).sort_by([(TS, "ascending"), ("_seq", "ascending")])] for s, found in sorted(tables.items())}
+    return {
+        s: [pa.concat_tables(found).sort_by([(TS, "ascending"), ("_seq", "ascending")])]
+        for s, found in sorted(tables.items())
+    }
 
 
 def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
@@ -108,7 +118,9 @@ class _ForeignCell:
     def __init__(self, plan: Plan) -> None:
         self.plan_text = plan.to_json()
 
-    def __call__(self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    def __call__(
+        self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
         plan = Plan.from_json(self.plan_text)

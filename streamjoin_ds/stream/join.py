@@ -50,7 +50,8 @@ class StreamJoin(Join):
         ----------
         spark : SparkSession
         to : path
-            The table of matches; ``<to>_punctuations``, ``_late``, ``_rejects``, ``_ledger`` and ``_metrics`` lie beside it.
+            The table of matches; ``<to>_punctuations``, ``_late``, ``_rejects``, ``_ledger``, ``_metrics`` lie beside
+            it.
         checkpoint : path
             Spark's checkpoint and this join's own files; a restart with it goes on exactly where it was.
         available_now : bool
@@ -80,7 +81,13 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.query import QueryOptions, start
 
         options = QueryOptions(
-            available_now, trigger, max_rows_per_batch, layout, exchange, kernel, tuple(sorted((source_options or {}).items()))
+            available_now,
+            trigger,
+            max_rows_per_batch,
+            layout,
+            exchange,
+            kernel,
+            tuple(sorted((source_options or {}).items())),
         )
         return start(self, spark, fspath(to), fspath(checkpoint), options)
 
@@ -98,8 +105,9 @@ class StreamJoin(Join):
         Notes
         -----
         Foreign DataFrames have no order inside a batch, so lateness is judged against Spark's watermark at the batch's
-        start, the smallest over the streams; late tuples are dropped, and counted in the workers' log. There is no ``seq`` in them: ``<stream>_seq`` is
-        a hash of the tuple. Tuples cross the JVM as rows (about 1.3 M/s on two cores); `start` is the fast way.
+        start, the smallest over the streams; late tuples are dropped, and counted in the workers' log. There is no
+        ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3 M/s on two
+        cores); `start` is the fast way.
         """
         from streamjoin_ds.stream.frames import joined
 

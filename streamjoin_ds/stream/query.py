@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, Layout, Plan, choose_layout
@@ -47,7 +49,9 @@ class QueryOptions:
             raise ArgumentError(msg, name="max_rows_per_batch", hint="for example 1000000; leave it out for no limit")
         if self.available_now and self.trigger is not None:
             msg = "available_now and trigger exclude each other"
-            raise ArgumentError(msg, name="trigger", hint="available_now takes in what is there and stops; a trigger goes on")
+            raise ArgumentError(
+                msg, name="trigger", hint="available_now takes in what is there and stops; a trigger goes on"
+            )
         if self.trigger is not None:
             duration_us(self.trigger, "trigger")
 
@@ -57,7 +61,9 @@ def bound_join(join: Join) -> BoundJoin:
     for stream in join.streams:
         if stream.source is None:
             msg = f"stream {stream.name} has no source"
-            raise ArgumentError(msg, name=stream.name, hint="give a file, a directory or a generator; or use dataframe() or JoinEngine")
+            raise ArgumentError(
+                msg, name=stream.name, hint="give a file, a directory or a generator; or use dataframe() or JoinEngine"
+            )
     return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
 
 
@@ -105,7 +111,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         identity.check(bind(join, _first_seen(join, identity)), wanted)
     exchange = options.exchange
     if exchange == "auto":
-        exchange = "reference" if spark.conf.get("spark.master", "local").startswith("local") else "packed"
+        exchange = "reference" if (spark.conf.get("spark.master", "local") or "local").startswith("local") else "packed"
     return Plan(
         identity.bound,
         identity.layout,
@@ -118,15 +124,22 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
     )
 
 
-def _first_seen(join: Join, identity: Identity) -> Mapping[str, Any]:
+def _first_seen(join: Join, identity: Identity) -> Mapping[str, pa.Schema]:
+    """The types a checkpoint recorded; of columns it did not (another selection), those the source has now."""
     recorded = dict(zip(identity.bound.names, identity.bound.schemas, strict=True))
-    return {s.name: s.schema if s.schema is not None else recorded.get(s.name) or infer_schema(s) for s in join.streams}
+    schemas = {}
+    for stream in join.streams:
+        known = recorded.get(stream.name, pa.schema([]))
+        found = stream.schema if isinstance(stream.schema, pa.Schema) else infer_schema(stream)
+        schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
+    return schemas
 
 
 def _layout(bound: BoundJoin, text: str | None, cells: int) -> Layout:
     if text is not None:
         return Layout.parse(text, len(bound.names))
-    return choose_layout(cells, [1.0] * len(bound.names))
+    windows = [float(bound.join.window.extent(stream)) for stream in range(len(bound.names))]
+    return choose_layout(cells, [1.0] * len(bound.names), windows)
 
 
 def cores(spark: SparkSession) -> int:
@@ -134,7 +147,7 @@ def cores(spark: SparkSession) -> int:
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Connect raises its own kind for what only a classic session has
-        return min(int(spark.conf.get("spark.sql.shuffle.partitions", "2")), 16)
+        return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 2), 16)
 
 
 def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFrame:

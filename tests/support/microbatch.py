@@ -103,7 +103,9 @@ class MicroBatches:
         reports = []
         for label, cell_rows in by_label.items():
             number = self.plan.labels.index(label)
-            files, facts, state = Cell(self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID)).run(cell_rows)
+            files, facts, state = Cell(
+                self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID)
+            ).run(cell_rows)
             self.states[number] = state
             reports += [SimpleNamespace(kind="file", cell=number, facts=file.to_json()) for file in files]
             reports.append(SimpleNamespace(kind="cell", cell=number, facts=json.dumps(facts)))
