@@ -29,8 +29,9 @@ __all__ = ["BatchCommit", "BatchSummary", "committer_for", "watch"]
 
 _log = logging.getLogger(__name__)
 
-# A committer holds the tables' snapshots between batches, its maintenance a thread; found again by the join's id.
-_committers: dict[str, tuple[Committer, Maintenance]] = {}
+# A committer holds the tables' snapshots between batches, its maintenance a thread; found again by the join's
+# id and the table's path: one process may start a join again with another table, which is another committer's to refuse.
+_committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
@@ -55,7 +56,8 @@ class BatchSummary:
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
     """The committer of a plan's tables in this process, opened at its first use, and what tidies up after it."""
-    if plan.join_id not in _committers:
+    key = plan.join_id, plan.table_root
+    if key not in _committers:
         tables = TableSet(plan.table_root)
         committer = Committer(
             tables,
@@ -65,8 +67,8 @@ def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
             description=" AND ".join(map(str, plan.bound.join.predicates)),
         )
         committer.open()
-        _committers[plan.join_id] = committer, Maintenance(tables)
-    return _committers[plan.join_id]
+        _committers[key] = committer, Maintenance(tables)
+    return _committers[key]
 
 
 @contextlib.contextmanager
