@@ -54,8 +54,12 @@ extension = Extension(
 )
 
 setup(
-    packages=[*find_packages(include=["streamjoin_ds", "streamjoin_ds.*"]), "streamjoin_ds._kernels"],
-    package_dir={"streamjoin_ds._kernels": KERNELS},
+    packages=[
+        *find_packages(include=["streamjoin_ds", "streamjoin_ds.*"]),
+        "streamjoin_ds._kernels",
+        "streamjoin_ds._sql",
+    ],
+    package_dir={"streamjoin_ds._kernels": KERNELS, "streamjoin_ds._sql": "sql"},
     ext_modules=cythonize([extension], language_level=3),
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited_api else {},
 )

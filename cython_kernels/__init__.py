@@ -11,8 +11,9 @@
     A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
 
 Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it and wins every argument. This
-is the one place that honours ``STREAMJOIN_DS_KERNEL``: ``reference``, or one of `implementations`. It is read when the
-process first imports the kernels, so in every Spark worker by itself (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
+is the one place that honours ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of `implementations`. It is read
+when the process first imports the kernels, so in every Spark worker by itself
+(``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
 
 A new kernel is wired in five places: band.h (declaration), dispatch.c (table), setup.py (sources), the twin, the tests.
 """
@@ -37,7 +38,7 @@ __all__ = [
 _requested = os.environ.get("STREAMJOIN_DS_KERNEL", "")
 
 if _requested != "reference":
-    if _requested:
+    if _requested not in ("", "auto"):
         native.set_default_implementation(_requested)
     from .native import (
         GridProbe,

@@ -489,7 +489,7 @@ cdef class GridProbe(_Join):
         if left_count is None and not left:
             left_count = len(probe_order)
         if right_count is None and not right and bucket_starts is not None and len(bucket_starts):
-            right_count = int(bucket_starts[-1])
+            right_count = int(bucket_starts[len(bucket_starts) - 1])
         self._fill_band(&self._grid.band, left, right, lo, hi, second, left_count, right_count)
         if len(probe_order) != self._grid.band.probe_count:
             raise _error("probe_order and left differ in length", "probe_order")
@@ -501,7 +501,7 @@ cdef class GridProbe(_Join):
             bucket_ids = np.zeros(1, dtype=np.int64)
             bucket_starts = np.array([0, self._grid.band.run_count], dtype=np.int64)
             bucket_from = bucket_to = np.zeros(self._grid.band.probe_count, dtype=np.int64)
-        if len(bucket_starts) != len(bucket_ids) + 1 or bucket_starts[-1] != self._grid.band.run_count:
+        if len(bucket_starts) != len(bucket_ids) + 1 or bucket_starts[len(bucket_ids)] != self._grid.band.run_count:
             raise _error("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
         self._kept += [probe_order, bucket_ids, bucket_starts, bucket_from, bucket_to]
         self._grid.probe_order = _order_address(probe_order)
@@ -549,7 +549,7 @@ cdef class GridProbe(_Join):
         return written
 
 
-_default = implementations()[-1]
+_default = implementations()[len(implementations()) - 1]  # the widest
 
 
 def default_implementation():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,7 +25,7 @@ class Kernels:
     Attributes
     ----------
     module : module
-        ``streamjoin_ds._kernels`` or `streamjoin_ds.engine.reference`; both have the same names.
+        ``streamjoin_ds._kernels.native`` or `streamjoin_ds.engine.reference`; both have the same names.
     implementation : str
         One of ``module.implementations()``.
     """
@@ -38,7 +37,7 @@ class Kernels:
 def kernel_names() -> tuple[str, ...]:
     """Name every kernel that `load_kernels` takes here: "auto", what this CPU can run, and "reference"."""
     compiled = _compiled()
-    return ("auto", *(compiled.implementations() if compiled else ()), "reference")
+    return ("auto", *(compiled.native.implementations() if compiled else ()), "reference")
 
 
 @lru_cache(maxsize=16)
@@ -48,23 +47,21 @@ def load_kernels(name: str = "auto") -> Kernels:
     Parameters
     ----------
     name : str
-        "auto" is the compiled kernels' own choice, or the twin where they are not built, or where the environment
-        variable STREAMJOIN_DS_KERNEL names another (a name given here wins over it).
+        "auto" is the compiled kernels' own choice (which the environment may direct, see ``streamjoin_ds._kernels``;
+        any other name given here wins over it), or the twin where they are not built.
 
     Raises
     ------
     KernelError
         A name that this CPU or this installation does not have.
     """
-    if name == "auto":
-        name = os.environ.get("STREAMJOIN_DS_KERNEL", "auto") or "auto"
     compiled = _compiled()
-    if name == "reference" or (name == "auto" and compiled is None):
-        return Kernels(reference, "reference")
-    if compiled is not None and name == "auto":
-        return Kernels(compiled, str(compiled.default_implementation()))
-    if compiled is not None and name in compiled.implementations():
-        return Kernels(compiled, name)
+    if name == "auto":
+        name = str(compiled.default_implementation()) if compiled else "reference"
+    if name == "reference":
+        return Kernels(reference, name)
+    if compiled is not None and name in compiled.native.implementations():
+        return Kernels(compiled.native, name)
     msg = "this kernel is not one that can run here"
     raise KernelError(msg, name="kernel", hint=f"one of {', '.join(kernel_names())}")
 

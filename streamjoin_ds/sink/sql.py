@@ -8,7 +8,6 @@ the path stands between back-ticks, so it may hold neither one nor anything that
 from __future__ import annotations
 
 import re
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,8 +22,9 @@ _INSTALLED = "streamjoin_ds._sql"
 
 
 def _folder() -> Path:
-    if find_spec(_INSTALLED) is not None:
-        return Path(str(resources.files(_INSTALLED)))
+    found = find_spec(_INSTALLED)
+    if found is not None and found.submodule_search_locations:  # a folder of data, without an __init__.py
+        return Path(next(iter(found.submodule_search_locations)))
     return Path(__file__).resolve().parents[2] / "sql"
 
 
