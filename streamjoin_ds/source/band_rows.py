@@ -59,9 +59,11 @@ class Band2dRows(_RegularRows):
         if self.low > self.high:
             msg = "the parameter low of the generator band2d is above high"
             raise ArgumentError(msg, name="low", hint="low <= high")
-        kinds = {"r": (("x", pa.int32()), ("y", pa.float32()), ("z", pa.string()))}
-        kinds["s"] = (("a", pa.int32()), ("b", pa.float32()), ("c", pa.float64()), ("d", pa.bool_()))
-        super().__init__(parameters, [pa.field(name, kind, nullable=False) for name, kind in kinds[self.side]])
+        kinds = {
+            "r": {"x": pa.int32(), "y": pa.float32(), "z": pa.string()},
+            "s": {"a": pa.int32(), "b": pa.float32(), "c": pa.float64(), "d": pa.bool_()},
+        }
+        super().__init__(parameters, [pa.field(name, kind, nullable=False) for name, kind in kinds[self.side].items()])
 
     def _block(self, name: str, block: int, begin: int, end: int) -> dict[str, np.ndarray]:
         key = f"band2d.{self.side}"
@@ -121,7 +123,8 @@ class Band1dRows(_RegularRows):
             phase = row % self.drift_rows
             way = np.where(phase < half, phase, self.drift_rows - phase)
             place += (way * ((1 << 31) // half)) - (1 << 30)
-        return np.clip(place, 0, (1 << 32) - 1)
+        clipped: np.ndarray = np.clip(place, 0, (1 << 32) - 1)
+        return clipped
 
 
 @lru_cache(maxsize=2)
@@ -140,7 +143,8 @@ def _quantiles(shape: str) -> np.ndarray:
     levels = np.arange(count + 1) / count
     levels = cumulative[0] + levels * (cumulative[-1] - cumulative[0])
     quantiles = np.interp(levels, cumulative, grid[::16])
-    return np.round(quantiles * (1 << 24)).astype(np.int64) << 8
+    scaled_up: np.ndarray = np.round(quantiles * (1 << 24)).astype(np.int64) << 8
+    return scaled_up
 
 
 def _arrow(pieces: list[np.ndarray], kind: pa.DataType) -> pa.Array:

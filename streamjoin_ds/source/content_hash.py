@@ -30,14 +30,16 @@ def content_hash(columns: Sequence[pa.Array]) -> np.ndarray:
     state = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         state = _mixed(state + _GOLDEN ^ _bits(column))
-    return (state >> np.uint64(1)).astype(np.int64)
+    hashes: np.ndarray = (state >> np.uint64(1)).astype(np.int64)
+    return hashes
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
     """SplitMix64's finaliser."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return x ^ x >> np.uint64(31)
+    x ^= x >> np.uint64(31)
+    return x
 
 
 def _bits(column: pa.Array) -> np.ndarray:
@@ -65,4 +67,5 @@ def _hashed(column: pa.Array) -> np.ndarray:
         data = value if isinstance(value, bytes) else str(value).encode()
         table[place] = xxhash.xxh3_64_intdigest(data)
     table[-1] = _NULL
-    return table[coded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)]
+    hashes: np.ndarray = table[coded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)]
+    return hashes

@@ -29,12 +29,13 @@ def csv_header(line: bytes, file: str) -> list[str]:
     """
     try:
         text = line.decode("utf-8-sig").rstrip("\r\n")
-    except UnicodeDecodeError:
-        text = ""
-    if not text.strip():
+        names = next(csv.reader(io.StringIO(text)), [])
+    except (UnicodeDecodeError, csv.Error):
+        names = []
+    if not any(names):
         msg = f"the first line of {file} does not name its columns"
         raise FileFormatError(msg, name=file, hint="a CSV file begins with a line of column names, in UTF-8")
-    return next(csv.reader(io.StringIO(text)))
+    return names
 
 
 class CsvLines:
@@ -77,15 +78,12 @@ class CsvLines:
 
     def reason(self, line: bytes) -> tuple[str, str]:
         """See `LineFormat.reason`."""
-        try:
-            rows = self._read(line, dict.fromkeys(self._types, pa.binary())).num_rows
-        except pa.ArrowInvalid:
-            fields = sum(1 for _ in next(csv.reader([line.decode("utf-8", "replace")]), []))
-            if fields != len(self._names):
-                return "", f"{fields} fields instead of {len(self._names)}"
-            return "", "quotes that do not match"
-        if rows != 1 or b"\r" in line:
+        if b"\r" in line:
             return "", "a carriage return inside the line"
+        try:
+            self._read(line, dict.fromkeys(self._types, pa.binary()))
+        except pa.ArrowInvalid:
+            return "", self._shape(line)
         for column in self._schema:
             try:
                 table = self._read(line, {column.name: self._types[column.name]})
@@ -95,6 +93,13 @@ class CsvLines:
                 valid = "UTF-8" if self._types[column.name] == pa.string() else f"of type {column.type}"
                 return column.name, f"the value is not {valid}"
         return "", "the line cannot be read"
+
+    def _shape(self, line: bytes) -> str:
+        try:
+            fields = len(next(csv.reader([line.decode("utf-8", "replace")]), []))
+        except csv.Error:
+            return "a field that is too long"
+        return "quotes that do not match" if fields == len(self._names) else f"{fields} fields instead of {len(self._names)}"
 
     def _read(self, data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
         return arrow_csv.read_csv(

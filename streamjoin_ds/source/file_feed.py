@@ -131,15 +131,15 @@ class FileFeed:
         may_be_gone = self._ignore_missing and start.whole and start.file != end.file
         for name in (start.file, end.file):
             if name and name not in names and not (name == start.file and may_be_gone):
-                raise missing(f"{self._location.path}/{name}", self._stream)
+                raise missing(path=f"{self._location.path}/{name}", stream=self._stream)
         done = [name for name in sorted(names | {start.file}) if name and name < end.file]
         expected = f"{(int(end.names, 16) - int(start.names, 16)) % (1 << 64):016x}"
         if len(done) < end.files - start.files:
-            raise missing(f"(unknown) in {self._location.path}", self._stream)
+            raise missing(path=f"(unknown) in {self._location.path}", stream=self._stream)
         if name_sum(done) != expected:
             surplus = f"{(int(name_sum(done), 16) - int(expected, 16)) % (1 << 64):016x}"
             late = next((name for name in done if name_sum([name]) == surplus), "(unknown)")
-            raise order_error(f"{self._location.path}/{late}", self._stream)
+            raise order_error(path=f"{self._location.path}/{late}", stream=self._stream)
         return entries
 
     def _lines(

@@ -86,6 +86,7 @@ class FileScan:
         self._digest = RollingDigest()
         self._gone: RollingDigest | None = None  # the digest after a file that need not be there any more
         self._text: Text | None = None
+        self._stamp = (0, 0, 0)
         self._blocks: LineBlocks | None = None
         self._format: TextFormat | None = None
         self.held_back_bytes = 0
@@ -208,8 +209,10 @@ class FileScan:
         complete = superseded or is_gzip(entry.name)
         limit = None if is_gzip(entry.name) else entry.size
         self.held_back_bytes = 0
+        if entry.stamp != self._stamp:
+            self._close()  # it grew, or another file is in its place: what is open knows nothing of that
         if self._text is None:
-            self._text = open_text(entry.path)
+            self._text, self._stamp = open_text(entry.path), entry.stamp
         if self._format is None:
             kind = self._location.format_of(entry)
             self._format = TextFormat(kind, self._schema, self._stream.time, self._stream.name, entry.path)

@@ -20,7 +20,8 @@ _READ_BYTES = 4 << 20
 def changed(path: str, how: str) -> FileChangedError:
     """The error for a file that is not what was read from it."""
     msg = f"the file {path} {how}"
-    return FileChangedError(msg, name=path, hint="a file may grow at its end, and files may be added after the last; no more")
+    hint = "a file may grow at its end, and files may be added after the last; no more"
+    return FileChangedError(msg, name=path, hint=hint)
 
 
 def missing(path: str, stream: Stream) -> FileMissingError:
@@ -55,7 +56,8 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
                     raise changed(entry.path, f"is shorter than what was read of it, {position.offset} bytes of text")
                 digest.update(data)
     if digest.text != position.digest:
-        raise changed(entry.path, f"is not what was read from it: the first {position.offset} bytes or rows have changed")
+        how = f"is not what was read from it: the first {position.offset} bytes or rows have changed"
+        raise changed(entry.path, how)
     return digest
 
 
@@ -95,7 +97,7 @@ class FileWatch:
         return self._seen.get(name)
 
     def reading(self, entry: FileEntry) -> None:
-        """This file is read from now on."""
+        """Take note of a file that is read from now on."""
         self._seen[entry.name] = entry
 
     def begin(self, start: FilePosition) -> None:

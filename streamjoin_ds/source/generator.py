@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -101,7 +102,7 @@ def _number(text: str) -> int | float | str:
     for kind in (int, float):
         try:
             return kind(text)
-        except ValueError:
+        except ValueError:  # noqa: PERF203 - two turns at most
             continue
     return text
 
@@ -180,7 +181,7 @@ class GeneratorFeed:
         rows = end.seq - start.seq
         parts = min(parts, rows)
         cuts = [RowPosition(start.seq + rows * part // max(parts, 1)) for part in range(parts + 1)]
-        return list(zip(cuts[:-1], cuts[1:], strict=True))
+        return list(pairwise(cuts))
 
     def read(self, start: RowPosition, end: RowPosition | None) -> Iterator[Chunk]:
         """See `Feed.read`."""

@@ -74,7 +74,9 @@ class JsonLines:
         table = arrow_json.read_json(
             pa.BufferReader(data),
             arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-            arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False),
+            arrow_json.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False
+            ),
         )
         return table.select(schema.names)
 

@@ -31,6 +31,7 @@ class FileEntry:
 
     @property
     def stamp(self) -> tuple[int, int, int]:
+        """Size, time of the last change and inode."""
         return self.size, self.mtime_ns, self.inode
 
 
@@ -125,5 +126,6 @@ class Location:
         if kind is None:
             endings = ", ".join(end for ends in EXTENSIONS.values() for end in ends)
             msg = f"the format of {entry.path} cannot be told by its name"
-            raise FileFormatError(msg, name=entry.path, hint=f"say format='csv', or name it with one of {endings} (and .gz)")
+            hint = f"say format='csv', or name it with one of {endings} (and .gz)"
+            raise FileFormatError(msg, name=entry.path, hint=hint)
         return kind

@@ -37,7 +37,8 @@ def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | 
         available = [frontier.rows for frontier in frontiers]
     if sum(available) <= limit:
         return available
-    times = [time for frontier in frontiers for time in (frontier.first_time(), frontier.last_time()) if time is not None]
+    ends = [time for frontier in frontiers for time in (frontier.first_time(), frontier.last_time())]
+    times = [time for time in ends if time is not None]
     # The smallest time up to which there are more records than fit: the cut lies among those of exactly that time.
     low, high = min(times) - 1, max(times)
     while high - low > 1:

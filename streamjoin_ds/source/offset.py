@@ -28,15 +28,16 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
         Not an offset, of other streams, or written by a newer version.
     """
     if not isinstance(offset, Mapping) or set(offset) != {"version", "streams"}:
-        raise _malformed("offset")
+        raise _malformed(name="offset")
     version, streams = offset["version"], offset["streams"]
     if type(version) is not int or version < 1:
-        raise _malformed("version")
+        raise _malformed(name="version")
     if version > OFFSET_VERSION:
         msg = f"a logged offset has version {version}, this package reads {OFFSET_VERSION}"
-        raise OffsetError(msg, name="version", hint="run the version of streamjoin_ds that wrote the checkpoint, or a newer one")
+        hint = "run the version of streamjoin_ds that wrote the checkpoint, or a newer one"
+        raise OffsetError(msg, name="version", hint=hint)
     if not isinstance(streams, Mapping):
-        raise _malformed("streams")
+        raise _malformed(name="streams")
     if set(streams) != set(names):
         msg = "a logged offset is of other streams"
         raise OffsetError(msg, name="streams", hint=f"the streams of this join are {', '.join(names)}")

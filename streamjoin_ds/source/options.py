@@ -79,22 +79,20 @@ class SourceOptions:
             if name not in valid:
                 msg = f"there is no option {name} of the format sensors{' in a join' if joined else ''}"
                 raise ArgumentError(msg, name=name, hint=f"its options are {', '.join(sorted(valid))}")
+        # What needs no look at files comes first: an option that cannot be read is the better error.
+        missing = _choice(given, "missing_files", ("error", "ignore"))
+        keep_broken = _choice(given, "broken_rows", ("fail", "keep")) == "keep"
+        pace = parse_pace(given.get("pace", "max"))
+        max_rows = _whole(given, "max_rows_per_batch", 1_000_000, _MAX_ROWS)
+        max_block_rows = _whole(given, "max_block_rows", 1 << 18, _MAX_ROWS)
+        parts = _whole(given, "parts", 0, 4096)
         plan = _plan(given["plan"]) if joined else None
         streams = plan.bound.join.streams if plan is not None else (_stream(given),)
         schemas = plan.bound.schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
-        missing = _choice(given, "missing_files", ("error", "ignore"))
-        share = max(1, plan.partitions // len(streams)) if plan is not None else 1
-        return cls(
-            streams,
-            schemas,
-            plan,
-            _whole(given, "max_rows_per_batch", 1_000_000, _MAX_ROWS),
-            parse_pace(given.get("pace", "max")),
-            _whole(given, "parts", share, 4096),
-            missing == "ignore",
-            _whole(given, "max_block_rows", 1 << 18, _MAX_ROWS),
-            _choice(given, "broken_rows", ("fail", "keep")) == "keep",
-        )
+        if not parts:
+            parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
+        ignore = missing == "ignore"
+        return cls(streams, schemas, plan, max_rows, pace, parts, ignore, max_block_rows, keep_broken)
 
 
 def _plan(text: str) -> Plan:

@@ -207,7 +207,8 @@ def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
 
 
 def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
-    columns = [pa.array(values, column.type) for values, column in zip(zip(*rows, strict=True), EXCHANGE_SCHEMA, strict=True)]
+    pairs = zip(zip(*rows, strict=True), EXCHANGE_SCHEMA, strict=True)
+    columns = [pa.array(values, column.type) for values, column in pairs]
     return pa.RecordBatch.from_arrays(columns, schema=EXCHANGE_SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""Pacing: as fast as possible, or event time at so many times the speed of a clock; it moves batch ends, nothing else."""
+"""Pacing: as fast as possible, or event time at so many times a clock's speed; it moves batch ends, nothing else."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,7 +41,7 @@ def content_digest(entry: FileEntry) -> bytes:
     return _digests[key]
 
 
-def _opened(entry: FileEntry):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _opened(entry: FileEntry) -> BinaryIO:
     try:
         return open(entry.path, "rb")
     except FileNotFoundError:
@@ -79,7 +80,8 @@ class ParquetRows:
             if column.name != time and not _fits(found.field(column.name).type, column):
                 kind = found.field(column.name).type
                 msg = f"column '{column.name}' of {entry.path} is {kind}, the join was made with {column.type}"
-                raise SchemaDriftError(msg, name=column.name, hint="correct the file, or start a new join with the new type")
+                hint = "correct the file, or start a new join with the new type"
+                raise SchemaDriftError(msg, name=column.name, hint=hint)
 
     @property
     def count(self) -> int:
@@ -95,7 +97,8 @@ class ParquetRows:
                 try:
                     table = self._file.read_row_group(group, columns=names, use_threads=False).select(names)
                 except (pa.ArrowInvalid, OSError):
-                    msg = f"the file {self._entry.path} cannot be read in row group {group}, rows {begin} to {begin + rows}"
+                    where = f"row group {group}, rows {begin} to {begin + rows}"
+                    msg = f"the file {self._entry.path} cannot be read in {where}"
                     raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
                 low, high = max(first - begin, 0), min(last - begin, rows)
                 for start in range(low, high, _CHUNK_ROWS):

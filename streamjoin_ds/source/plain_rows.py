@@ -39,7 +39,8 @@ def plain_rows(chunks: Iterator[Chunk], options: SourceOptions, schema: pa.Schem
             first = chunk.rejects[0]
             where = f"line {first.line}" + (f", column '{first.column}'" if first.column else "")
             msg = f"a record of {first.file} cannot be read: {where}: {first.reason}"
-            raise FileFormatError(msg, name=first.file, hint="correct it, or take broken_rows=keep, which marks such rows")
+            hint = "correct it, or take broken_rows=keep, which marks such rows"
+            raise FileFormatError(msg, name=first.file, hint=hint)
         table = _rows(chunk, time, schema)
         if chunk.rejects:
             table = pa.concat_tables([table, _broken(chunk.rejects, schema)]).sort_by(SEQ).combine_chunks()

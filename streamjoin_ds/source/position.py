@@ -106,7 +106,7 @@ def _checked(
     for name, kind in types.items():
         value = facts[name]
         low = NO_TIME if name == "time" else 0
-        if type(value) is not kind or (kind is int and not low <= value <= _MAX):
+        if type(value) is not kind or (isinstance(value, int) and not low <= value <= _MAX):
             raise _malformed(stream, name)
         if name in checks and not checks[name](value):
             raise _malformed(stream, name)

@@ -182,7 +182,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planned[0].silent = tuple(silent)
         return planned
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, SensorsPartition)
         return self._sensors._read(partition)
@@ -242,7 +242,7 @@ class SensorsBatchReader(DataSourceReader):
                 planned.append(SensorsPartition(stream, 0, start.to_facts(), None))
         return planned
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         assert isinstance(partition, SensorsPartition)
         return self._sensors._read(partition)

@@ -111,7 +111,8 @@ def inside_form(
 
     if not valid.all():
         for place in np.flatnonzero(~valid):
-            reason = "not an event time in the years 1 to 9999" if times[place].is_valid else "no event time"
+            written = str(times[place].as_py() or "").strip() or pa.types.is_temporal(times.type) and times[place].is_valid
+            reason = "not an event time in the years 1 to 9999" if written else "no event time"
             broken.append((int(index[place]), stream.time, reason, said(int(place))))
     for column in inner:
         values = raw.table.column(column.name) if column.name not in (TS, SEQ) else None
@@ -126,7 +127,9 @@ def inside_form(
         table, ts, index = table.take(pa.array(kept)), ts[kept], index[kept]
     columns = [pa.array(ts), pa.array(index + first_seq)]
     columns += [_one_array(table.column(column.name), column.type) for column in list(inner)[2:]]
-    rejects = [Reject(file, int(lines[at]), column, reason, text, first_seq + at) for at, column, reason, text in broken]
+    rejects = [
+        Reject(file, int(lines[at]), column, reason, text, first_seq + at) for at, column, reason, text in broken
+    ]
     rejects.sort(key=lambda reject: reject.seq)
     return Chunk(first_seq, raw.count, pa.RecordBatch.from_arrays(columns, schema=inner), rejects)
 

@@ -61,7 +61,8 @@ def tuple_rows(
             own = enumerate(_own(plan, stream))
             given = {_name(stream, place): tuples.column(field.name) for place, field in own}
             fixed = {"kind": _TUPLE, "stream": stream, "part": part, "payload": b""}
-            yield _row_batch(plan, tuples.num_rows, {**fixed, "seq": tuples.column(SEQ), "ts": tuples.column(TS), **given})
+            numbers = {"seq": tuples.column(SEQ), "ts": tuples.column(TS)}
+            yield _row_batch(plan, tuples.num_rows, {**fixed, **numbers, **given})
     payload = pack(rejects_table(rejects)) if rejects else b""
     yield _row_batch(
         plan, 1, {"kind": _END, "stream": stream, "part": part, "seq": seqs[0], "ts": seqs[1], "payload": payload}
@@ -94,7 +95,8 @@ def pack_rows(plan: Plan) -> Packer:
                     outbox = outbox or Outbox(plan, stream, part)
                     outbox.add(_chunk(plan, stream, batch.slice(begin, mark - begin)))
                 if mark < batch.num_rows:
-                    row = {name: batch.column(name)[mark].as_py() for name in ("kind", "stream", "part", "seq", "ts", "payload")}
+                    names = ("kind", "stream", "part", "seq", "ts", "payload")
+                    row = {name: batch.column(name)[mark].as_py() for name in names}
                     if row["kind"] == _SILENT:
                         yield from heartbeats(plan, [row["stream"]])
                     else:

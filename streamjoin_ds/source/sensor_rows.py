@@ -37,7 +37,7 @@ class SensorRows:
         self.nan = parameters.number("nan", 0.001, 0, 1)
         self.gaps = parameters.number("gaps", 0.02, 0, 1)
         self.shift = parameters.number("shift", 0, -1e6, 1e6)
-        self.columns = [
+        self.columns: Sequence[pa.Field] = [
             pa.field("sensor", pa.int32(), nullable=False),
             pa.field("temperature", pa.float64()),
             pa.field("humidity", pa.float64()),
@@ -109,9 +109,11 @@ class SensorRows:
 
 def _unit(random: np.ndarray) -> np.ndarray:
     """Upper 32 bits as a number in ``[0, 1)``."""
-    return (random >> np.uint64(32)).astype(np.float64) / (1 << 32)
+    unit: np.ndarray = (random >> np.uint64(32)).astype(np.float64) / (1 << 32)
+    return unit
 
 
 def _chance(random: np.ndarray, share: float) -> np.ndarray:
     """True with this probability, by the lower 32 bits."""
-    return (random & np.uint64(0xFFFFFFFF)) < np.uint64(int(share * (1 << 32)))
+    chosen: np.ndarray = (random & np.uint64(0xFFFFFFFF)) < np.uint64(int(share * (1 << 32)))
+    return chosen

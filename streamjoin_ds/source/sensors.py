@@ -27,8 +27,8 @@ class SensorsDataSource(DataSource):
     """Recorded or generated sensors as a table or a stream.
 
     ``spark.read.format("sensors")`` and ``spark.readStream.format("sensors")`` give ordinary rows: ``_seq`` (the
-    record's number in its stream, from 0) and the stream's columns, the event time as a timestamp. In a join, `StreamJoin`
-    sets the option `plan`, and the rows are those of the exchange.
+    record's number in its stream, from 0) and the stream's columns, the event time as a timestamp. In a join,
+    `StreamJoin` sets the option `plan`, and the rows are those of the exchange.
 
     Options
     -------
@@ -73,4 +73,3 @@ class SensorsDataSource(DataSource):
         if options.plan is None:
             return plain_schema(options)
         return rows_schema(options.plan) if options.plan.exchange == "rows" else EXCHANGE_SCHEMA
-

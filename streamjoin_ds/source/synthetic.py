@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -46,7 +47,7 @@ def words(seed: int, column: str, block: int, count: int) -> np.ndarray:
     of its distributions. Each column has its own, so which columns are asked for changes nothing.
     """
     sequence = np.random.SeedSequence([seed, xxhash.xxh3_64_intdigest(column.encode()), block])
-    return np.random.SFC64(sequence).random_raw(count)  # type: ignore[return-value]
+    return np.random.SFC64(sequence).random_raw(count)
 
 
 class Parameters:
@@ -104,7 +105,7 @@ class Parameters:
         """Event time of the first row, microseconds UTC."""
         ts, valid = event_times(pa.array([str(self._values.get("start", "2024-01-01T00:00:00Z"))]), "us")
         if not valid[0]:
-            raise self._wrong("start", "ISO 8601, or microseconds since 1970")
+            raise self._wrong(name="start", valid="ISO 8601, or microseconds since 1970")
         return int(ts[0])
 
     def schedule(self) -> Schedule:
@@ -117,14 +118,15 @@ class Parameters:
         for piece in str(text).split(","):
             since, colon, rate = piece.partition(":")
             if not colon:
-                raise self._wrong("rates", "'0s:1000,60s:10000', the first from 0s on")
+                raise self._wrong(name="rates", valid="'0s:1000,60s:10000', the first from 0s on")
             try:
                 pieces.append((duration_us(since, "rates"), self._rate("rates", rate)))
             except StreamJoinError:
-                raise self._wrong("rates", "'0s:1000,60s:10000', the first from 0s on") from None
+                raise self._wrong(name="rates", valid="'0s:1000,60s:10000', the first from 0s on") from None
         since_us = [since for since, _ in pieces]
-        if since_us[0] != 0 or any(a >= b for a, b in zip(since_us, since_us[1:], strict=False)) or "rate" in self._values:
-            raise self._wrong("rates", "times that rise from 0s, and no parameter rate beside it")
+        rising = since_us[0] == 0 and all(before < after for before, after in pairwise(since_us))
+        if not rising or "rate" in self._values:
+            raise self._wrong(name="rates", valid="times that rise from 0s, and no parameter rate beside it")
         return Schedule.of(start, pieces)
 
     def _rate(self, name: str, value: int | float | str) -> Fraction:

@@ -39,7 +39,8 @@ def open_text(path: str) -> Text:
         return _GzipText(path) if is_gzip(path) else _PlainText(path)
     except FileNotFoundError:
         msg = f"the file {path} is not there any more"
-        raise FileMissingError(msg, name=path, hint="put it back as it was: what was read of it must be readable again") from None
+        hint = "put it back as it was: what was read of it must be readable again"
+        raise FileMissingError(msg, name=path, hint=hint) from None
 
 
 class _PlainText:
@@ -112,7 +113,7 @@ class _GzipText:
         return b"".join(pieces)
 
     def _go_to(self, offset: int) -> None:
-        hints = _hints.get(self._key, {})
+        hints = _hints.get(self._key, OrderedDict())
         known = [position for position in hints if position <= offset]
         best = max(known, default=0)
         if offset < self._decoder.offset or best > self._decoder.offset:
@@ -145,7 +146,7 @@ class _GzipText:
                 # zlib may still hold output that the last call had no room for.
                 data = decoder.stream.decompress(b"", size) if decoder.inside else b""
                 if not data and decoder.inside and not decoder.stream.eof:
-                    raise self._broken("ends in the middle of its compressed data")
+                    raise self._broken(how="ends in the middle of its compressed data")
                 decoder.inside = decoder.inside and not decoder.stream.eof
                 decoder.offset += len(data)
                 return data
@@ -157,7 +158,7 @@ class _GzipText:
             try:
                 data = decoder.stream.decompress(decoder.pending, size)
             except zlib.error:
-                raise self._broken("is not gzip, or is damaged") from None
+                raise self._broken(how="is not gzip, or is damaged") from None
             decoder.pending = decoder.stream.unconsumed_tail
             if decoder.stream.eof:
                 decoder.pending, decoder.inside = decoder.stream.unused_data, False
@@ -167,7 +168,8 @@ class _GzipText:
 
     def _broken(self, how: str) -> FileFormatError:
         decoder = self._decoder
-        msg = f"the file {self._path} {how}: byte {decoder.raw - len(decoder.pending)}, after {decoder.offset} bytes of text"
+        where = f"byte {decoder.raw - len(decoder.pending)}, after {decoder.offset} bytes of text"
+        msg = f"the file {self._path} {how}: {where}"
         return FileFormatError(msg, name=self._path, hint="write it aside and rename it when it is whole")
 
     def __enter__(self) -> _GzipText:

@@ -1,0 +1,96 @@
+"""What the tests of feeds share: small inputs in every format, and readers that cut them anywhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamjoin_ds.source.file_feed import FileFeed
+from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.spec import Stream
+from streamjoin_ds.spec.bound import TS
+
+SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
+START_US = 1_704_067_200_000_000  # 2024-01-01
+FORMATS = ("csv", "csv.gz", "json", "json.gz", "parquet")
+
+Row = tuple[int, str, float, int]
+
+
+def rows(count: int, first: int = 0) -> list[Row]:
+    """Rows a second apart; every fifth is two seconds older than its place."""
+    made = []
+    for k in range(first, first + count):
+        ts = START_US + k * 1_000_000 - (2_000_000 if k % 5 == 4 else 0)
+        made.append((ts, f"n{k % 3}", k / 4, k))
+    return made
+
+
+def iso(ts: int) -> str:
+    return pa.scalar(ts, pa.timestamp("us", tz="UTC")).as_py().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def csv_text(items: Iterable[Row], header: bool = True) -> str:
+    lines = [f"{iso(ts)},{name},{x},{n}\n" for ts, name, x, n in items]
+    return ("ts,name,x,n\n" if header else "") + "".join(lines)
+
+
+def json_text(items: Iterable[Row]) -> str:
+    return "".join(json.dumps({"ts": iso(ts), "name": name, "x": x, "n": n}) + "\n" for ts, name, x, n in items)
+
+
+def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
+    """Write rows in the format that the name says."""
+    if path.name.endswith(".parquet"):
+        columns = [pa.array(values, field.type) for values, field in zip(zip(*items, strict=True), SCHEMA, strict=True)]
+        pq.write_table(pa.table(columns, schema=SCHEMA), path, row_group_size=group_rows)
+        return path
+    text = csv_text(items) if ".csv" in path.name else json_text(items)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
+    return path
+
+
+def feed(path: Path, *, schema: pa.Schema = SCHEMA, ignore_missing: bool = False, **stream: Any) -> FileFeed:
+    return FileFeed(Stream("e", str(path), **stream), schema, ignore_missing=ignore_missing)
+
+
+def tuples(chunks: Iterable[Any], schema: pa.Schema = SCHEMA) -> list[tuple[Any, ...]]:
+    """``(_ts, _seq, columns ...)`` of the tuples of chunks."""
+    found = []
+    for chunk in chunks:
+        columns = [column.to_pylist() for column in chunk.tuples.columns]
+        found += list(zip(*columns, strict=True))
+    return found
+
+
+def steps(feed: FileFeed, start: FilePosition, size: int) -> list[FilePosition]:
+    """Positions from `start` to the end of what is there, `size` records apart."""
+    found = [start]
+    while count := feed.frontier(found[-1], size).rows:
+        found.append(feed.position(json.loads(json.dumps(feed.advance(found[-1], count).to_facts()))))
+    return found
+
+
+def expected(items: Sequence[Row], first_seq: int = 0) -> list[tuple[Any, ...]]:
+    return [(ts, first_seq + k, name, x, n) for k, (ts, name, x, n) in enumerate(items)]
+
+
+def read_all(path: Path, size: int, **more: Any) -> list[tuple[Any, ...]]:
+    """Everything, in batches of `size`, each read by a feed of its own, as a task would."""
+    positions = steps(feed(path, **more), FilePosition(), size)
+    found = []
+    for low, high in zip(positions, positions[1:], strict=False):
+        found += tuples(feed(path, **more).read(low, high))
+    return found
+
+
+__all__ = [
+    "FORMATS", "SCHEMA", "START_US", "TS", "csv_text", "expected", "feed", "iso", "json_text", "read_all", "rows", "steps", "tuples", "write",
+]  # fmt: skip

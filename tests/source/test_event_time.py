@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.source.event_time import MAX_TS_US, MIN_TS_US, event_times
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def us(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2018-08-01T05:00:00Z", 1_533_099_600_000_000),
+        ("2018-08-01T05:00:00z", 1_533_099_600_000_000),
+        ("2018-08-01 05:00:00", 1_533_099_600_000_000),
+        (" 2018-08-01T05:00:00Z ", 1_533_099_600_000_000),
+        ("2018-08-01T07:00:00+02:00", 1_533_099_600_000_000),
+        ("2018-08-01T07:00:00+0200", 1_533_099_600_000_000),
+        ("2018-08-01", 1_533_081_600_000_000),
+        ("2018-08-01T05:00:00.123456789Z", 1_533_099_600_123_456),
+        ("1533099600000000", 1_533_099_600_000_000),
+        ("-1", -1),
+        ("0001-01-01T00:00:00Z", MIN_TS_US),
+        ("9999-12-31T23:59:59.999999Z", MAX_TS_US),
+        ("0000-12-31T23:59:59Z", None),
+        ("9999-12-31T23:59:59-01:00", None),
+        ("10000-01-01", None),
+        ("2018-13-01", None),
+        ("2018-08-01T05:00:00 Europe/Berlin", None),
+        ("yesterday", None),
+        ("", None),
+        ("9223372036854775807", None),
+        ("99999999999999999999", None),
+    ],
+)
+def test_texts_alone_and_among_others(text: str, expected: int | None) -> None:
+    for texts, place in (([text], 0), (["2020-01-01T00:00:00Z", text, "2020-01-01"], 1), (["7", None, text], 2)):
+        ts, valid = event_times(pa.array(texts), "us")
+        assert (int(ts[place]) if valid[place] else None) == expected
+        assert [bool(v) for v in valid] == [t is not None and (t != text or expected is not None) for t in texts]
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
+def test_integers_by_unit_end_at_the_years(unit: str, factor: int) -> None:
+    last = MAX_TS_US // factor
+    ts, valid = event_times(pa.array([0, last, last + 1, None, -(1 << 63), (1 << 63) - 1]), unit)
+    assert valid.tolist() == [True, True, False, False, False, False]
+    assert ts[:2].tolist() == [0, last * factor]
+
+
+def test_nanoseconds_are_cut_towards_the_past() -> None:
+    ts, valid = event_times(pa.array([1_999, -1, 0, None]), "ns")
+    assert ts[:3].tolist() == [1, -1, 0]
+    assert valid.tolist() == [True, True, True, False]
+
+
+def test_typed_columns() -> None:
+    moment = datetime(2024, 5, 6, 7, 8, 9, tzinfo=timezone.utc)
+    for array in (
+        pa.array([moment], pa.timestamp("ms", tz="UTC")),
+        pa.array([moment.replace(tzinfo=None)], pa.timestamp("s")),
+        pa.array([moment], pa.timestamp("ns", tz="Europe/Zurich")),
+        pa.array([us(moment)], pa.int64()),
+        pa.array(["2024-05-06T07:08:09Z"]).dictionary_encode(),
+    ):
+        assert event_times(array, "us")[0].tolist() == [us(moment)]
+    assert event_times(pa.array([date(1970, 1, 2)]), "us")[0].tolist() == [86_400_000_000]
+    assert not event_times(pa.array([1.5]), "us")[1].any()
+
+
+@given(st.lists(st.datetimes(timezones=st.just(timezone.utc)), min_size=1, max_size=20), st.integers(-14, 14))
+def test_any_moment_in_any_zone(moments: list[datetime], hours: int) -> None:
+    zone = timezone(timedelta(hours=hours))
+    shown = [m for m in moments if 2 <= m.year <= 9998]
+    texts = [m.astimezone(zone).isoformat() for m in shown] + ["2000-01-01T00:00:00"]
+    ts, valid = event_times(pa.array(texts), "us")
+    assert valid.all()
+    assert ts[:-1].tolist() == [us(m) for m in shown]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.source.offset import OFFSET_VERSION, decode_offset, encode_offset
+from streamjoin_ds.source.position import FilePosition, RowPosition
+from tests.source.feeds import feed, rows, steps, write
+
+GOOD = FilePosition(file="a.csv", offset=9, seq=1, line=2, time=-5).to_facts()
+
+
+def test_there_and_back_and_the_same_text(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", rows(9))
+    for position in steps(feed(tmp_path), FilePosition(), 4):
+        text = json.dumps(encode_offset(["e", "w"], [position, RowPosition(7)]))
+        facts = decode_offset(json.loads(text), ["e", "w"])
+        back = [FilePosition.from_facts(facts[0], "e"), RowPosition.from_facts(facts[1], "w")]
+        assert back == [position, RowPosition(7)]
+        assert json.dumps(encode_offset(["e", "w"], back)) == text
+        assert len(text) < 500
+
+
+def test_its_size_does_not_grow_with_the_files(tmp_path: Path) -> None:
+    for number in range(30):
+        write(tmp_path / f"{number:03d}.csv", rows(2, 2 * number))
+    sizes = {len(json.dumps(p.to_facts())) for p in steps(feed(tmp_path), FilePosition(), 2)[11:]}
+    assert max(sizes) - min(sizes) < 10
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(values)
+def test_hostile_offsets_are_refused_by_name(value: Any) -> None:
+    for offset in (value, {"version": 1, "streams": value}, {"version": value, "streams": {"e": GOOD}}):
+        if offset == {"version": 1, "streams": {"e": GOOD}}:
+            continue
+        with pytest.raises(OffsetError):
+            [FilePosition.from_facts(facts, "e") for facts in decode_offset(offset, ["e"])] or pytest.fail("nothing read")
+
+
+@given(st.sampled_from(sorted(GOOD)), values)
+def test_hostile_positions_are_refused_or_are_positions(name: str, value: Any) -> None:
+    facts = {**GOOD, name: value}
+    try:
+        position = FilePosition.from_facts(facts, "e")
+    except OffsetError as error:
+        assert error.name in {name, "e"}
+    else:
+        assert position.to_facts() == facts
+
+
+@pytest.mark.parametrize("file", ["../../etc/passwd", "a/b", "..", ".", "a\0b"])
+def test_a_file_name_leads_nowhere_else(file: str) -> None:
+    with pytest.raises(OffsetError):
+        FilePosition.from_facts({**GOOD, "file": file}, "e")
+
+
+def test_newer_versions_and_other_streams() -> None:
+    offset = encode_offset(["e"], [RowPosition(1)])
+    for wrong, name in (({**offset, "version": OFFSET_VERSION + 1}, "version"), ({**offset, "version": True}, "version")):
+        with pytest.raises(OffsetError) as caught:
+            decode_offset(wrong, ["e"])
+        assert caught.value.name == name
+    with pytest.raises(OffsetError):
+        decode_offset(offset, ["w"])
+    with pytest.raises(OffsetError):
+        RowPosition.from_facts({"seq": 1 << 63}, "e")

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows, ReadMinRows
+
+from streamjoin_ds.errors import ArgumentError, FileFormatError, StreamJoinError
+from streamjoin_ds.source.options import SourceOptions
+from streamjoin_ds.source.plain_rows import plain_schema
+from streamjoin_ds.source.readers import SensorsBatchReader, SensorsStreamReader
+from tests.source.feeds import csv_text, rows, write
+
+SECRET = "hunter2-canary"
+
+
+def stream_reader(**options: str) -> SensorsStreamReader:
+    clock = options.pop("clock", None)
+    parsed = SourceOptions.parse(options)
+    return SensorsStreamReader(parsed, plain_schema(parsed), clock)  # type: ignore[arg-type]
+
+
+def batch(**options: str) -> pa.Table:
+    parsed = SourceOptions.parse(options)
+    reader = SensorsBatchReader(parsed, plain_schema(parsed))
+    found = [piece for partition in reader.partitions() for piece in reader.read(partition)]
+    return pa.Table.from_batches(found, schema=plain_schema(parsed))
+
+
+def test_a_batch_is_everything(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", rows(20))
+    path.write_text(path.read_text().rstrip("\n"))
+    table = batch(path=str(path))
+    assert table.num_rows == 20
+    assert table.column_names == ["_seq", "ts", "name", "x", "n"]
+    assert table["n"].to_pylist() == table["_seq"].to_pylist() == list(range(20))
+    assert batch(generator="gen:band2d?rows=1000", parts="7")["_seq"].to_pylist() == list(range(1000))
+
+
+def test_broken_rows_fail_or_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(csv_text(rows(9)) + f"soon,{SECRET},1,2\n" + csv_text(rows(1), header=False))
+    with pytest.raises(FileFormatError, match="line 11, column 'ts': not an event time") as caught:
+        batch(path=str(path))
+    assert SECRET not in str(caught.value)
+    table = batch(path=str(path), broken_rows="keep")
+    assert table["_seq"].to_pylist() == list(range(11))
+    assert table["_rejected"][9].as_py().endswith("a.csv:11: ts: not an event time in the years 1 to 9999")
+    assert table["_rejected"].null_count == 10
+    assert table["n"][9].as_py() is None
+
+
+def test_pacing_cuts_batches_by_the_clock_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", rows(30))
+    now = [0.0]
+    reader = stream_reader(path=str(tmp_path), pace="2", clock=lambda: now[0])  # type: ignore[arg-type]
+    offset, seqs = reader.initialOffset(), []
+    while not seqs or seqs[-1] < 30:
+        offset = reader.latestOffset(offset, ReadMaxRows(1000))
+        seqs.append(offset["streams"]["sensors"]["seq"])
+        now[0] += 1.5
+    assert seqs[:4] == [1, 5, 7, 10]  # three seconds of event time a step; the fifth row of five comes with the fourth
+
+
+def test_endless_streams_are_bounded_or_refused() -> None:
+    reader = stream_reader(generator="gen:band2d?rate=10", max_rows_per_batch="100")
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert end["streams"]["sensors"] == {"seq": 100}
+    for refused in (reader.prepareForTriggerAvailableNow, lambda: batch(generator="gen:band2d")):
+        with pytest.raises(ArgumentError) as caught:
+            refused()
+        assert caught.value.name == "sensors"
+
+
+def test_nothing_new_is_the_same_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", rows(10))
+    reader = stream_reader(path=str(path))
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
+    logged = json.loads(json.dumps(end))
+    with path.open("a") as file:
+        file.write("2024-01-01,half a li")
+    for planner in (reader, stream_reader(path=str(path), columns='{"ts":"timestamp[us]","name":"string","x":"double","n":"int64"}')):
+        assert json.dumps(planner.latestOffset(logged, ReadMaxRows(100))) == json.dumps(end)
+        report = planner.reportLatestOffset()
+        assert report is not None
+        assert report["held_back_bytes"] == {"sensors": 20}
+    assert reader.latestOffset(reader.initialOffset(), ReadMinRows(11)) == reader.initialOffset()
+
+
+def test_available_now_ends(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", rows(10))
+    reader = stream_reader(path=str(path))
+    reader.prepareForTriggerAvailableNow()
+    at, seen = reader.initialOffset(), 0
+    for _ in range(9):
+        with path.open("a") as file:
+            file.write(csv_text(rows(1), header=False))
+        end = reader.latestOffset(at, ReadMaxRows(3))
+        if end == at:
+            break
+        at, seen = end, seen + 1
+    assert at["streams"]["sensors"]["seq"] == 10
+    assert seen == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"path": "/x", "password": SECRET}, "password"),
+        ({"path": "/x", "max_rows_per_batch": SECRET}, "max_rows_per_batch"),
+        ({"path": "/x", "max_rows_per_batch": "0"}, "max_rows_per_batch"),
+        ({"path": "/x", "pace": SECRET}, "pace"),
+        ({"path": "/x", "parts": SECRET}, "parts"),
+        ({"path": "/x", "missing_files": SECRET}, "missing_files"),
+        ({"path": "/x", "broken_rows": SECRET}, "broken_rows"),
+        ({"path": "/x", "columns": SECRET}, "columns"),
+        ({"path": "/x", "columns": f'{{"ts": "{SECRET}"}}'}, "ts"),
+        ({"path": "/x", "time_unit": SECRET}, "time_unit"),
+        ({"path": "/x", "format": SECRET}, "format"),
+        ({"path": "/x", "delay": SECRET}, "delay of sensors"),
+        ({"generator": f"gen:band2d?rate={SECRET}"}, "rate"),
+        ({"generator": "gen:band2d", "path": SECRET}, "path"),
+        ({"plan": SECRET}, "plan"),
+        ({"plan": f'{{"secret": "{SECRET}"}}'}, "plan"),
+        ({"plan": "[]"}, "plan"),
+        ({}, "path"),
+    ],
+)
+def test_errors_name_the_option_and_never_its_value(options: dict[str, str], name: str) -> None:
+    with pytest.raises(StreamJoinError) as caught:
+        SourceOptions.parse(options)
+    assert caught.value.name == name
+    assert SECRET not in str(caught.value)
+    assert SECRET not in caught.value.hint
+    assert SECRET not in repr(caught.value)
