@@ -213,6 +213,7 @@ class DependencyMissingError(StreamJoinError, ImportError):
     """A Python package that this part needs is not installed."""
 
     code = "DEPENDENCY_MISSING"
+    name: str  # as in StreamJoinError; ImportError's own may be None
 
 
 class JavaMissingError(StreamJoinError):
@@ -234,7 +235,7 @@ class SparkStartError(StreamJoinError):
 
 
 class SessionError(StreamJoinError):
-    """This process already has a Spark session, and it is not to be changed."""
+    """The process already has a Spark session, and it is not to be changed."""
 
     code = "SESSION"
 
@@ -252,6 +253,6 @@ class PunctuationError(StreamJoinError):
 
 
 class BenchError(StreamJoinError):
-    """A side of a bench failed, or gave another number of matches than an independent count: nothing it measured counts."""
+    """A side of a bench failed, or its matches are not those of an independent count: nothing it measured counts."""
 
     code = "BENCH"

@@ -95,5 +95,5 @@ def test_wide_registers_only_in_their_own_functions():
     # by prefix and suffix: some compilers put the loop into the function that calls it
     for operation in ("sj_scan_", "sj_grid_"):
         for suffix, registers in (("_scalar", ""), ("_avx2", "avx2"), ("_avx512", "avx512")):
-            names = [name for plain, name in functions.items() if plain.startswith(operation) and plain.endswith(suffix)]
-            assert max(widest[name] for name in names) == registers
+            names = [name for name in functions if name.startswith(operation) and name.endswith(suffix)]
+            assert max(widest[functions[name]] for name in names) == registers
