@@ -89,7 +89,7 @@ class CsvLines:
                 table = self._read(line, {column.name: self._types[column.name]})
                 if column.name in self._texts and column.name != self._time:
                     _timestamps(table.column(0))
-            except pa.ArrowInvalid:
+            except pa.ArrowInvalid:  # noqa: PERF203 - one line, already known to be broken
                 valid = "UTF-8" if self._types[column.name] == pa.string() else f"of type {column.type}"
                 return column.name, f"the value is not {valid}"
         return "", "the line cannot be read"
@@ -99,7 +99,8 @@ class CsvLines:
             fields = len(next(csv.reader([line.decode("utf-8", "replace")]), []))
         except csv.Error:
             return "a field that is too long"
-        return "quotes that do not match" if fields == len(self._names) else f"{fields} fields instead of {len(self._names)}"
+        wanted = len(self._names)
+        return "quotes that do not match" if fields == wanted else f"{fields} fields instead of {wanted}"
 
     def _read(self, data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
         return arrow_csv.read_csv(

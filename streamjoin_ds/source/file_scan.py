@@ -154,8 +154,8 @@ class FileScan:
         entries = self._watch.look(tail, start)
         if self._frozen is None:
             return entries
-        frozen = self._frozen
-        return [replace(entry, size=min(entry.size, frozen[entry.name].size)) for entry in entries if entry.name in frozen]
+        seen = [(entry, self._frozen[entry.name]) for entry in entries if entry.name in self._frozen]
+        return [replace(entry, size=min(entry.size, then.size)) for entry, then in seen]
 
     def _extend(self, entries: Sequence[FileEntry]) -> int:
         """Read one piece more; the records it has, 0 where there are no more now."""

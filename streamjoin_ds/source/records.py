@@ -111,8 +111,8 @@ def inside_form(
 
     if not valid.all():
         for place in np.flatnonzero(~valid):
-            written = str(times[place].as_py() or "").strip() or pa.types.is_temporal(times.type) and times[place].is_valid
-            reason = "not an event time in the years 1 to 9999" if written else "no event time"
+            empty = not times[place].is_valid or (pa.types.is_string(times.type) and not times[place].as_py().strip())
+            reason = "no event time" if empty else "not an event time in the years 1 to 9999"
             broken.append((int(index[place]), stream.time, reason, said(int(place))))
     for column in inner:
         values = raw.table.column(column.name) if column.name not in (TS, SEQ) else None

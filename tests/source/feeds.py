@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pyarrow.parquet as pq
 from streamjoin_ds.source.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.spec.bound import TS
 
-SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
+SCHEMA = pa.schema(
+    [("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())]
+)
 START_US = 1_704_067_200_000_000  # 2024-01-01
 FORMATS = ("csv", "csv.gz", "json", "json.gz", "parquet")
 
@@ -86,11 +88,6 @@ def read_all(path: Path, size: int, **more: Any) -> list[tuple[Any, ...]]:
     """Everything, in batches of `size`, each read by a feed of its own, as a task would."""
     positions = steps(feed(path, **more), FilePosition(), size)
     found = []
-    for low, high in zip(positions, positions[1:], strict=False):
+    for low, high in pairwise(positions):
         found += tuples(feed(path, **more).read(low, high))
     return found
-
-
-__all__ = [
-    "FORMATS", "SCHEMA", "START_US", "TS", "csv_text", "expected", "feed", "iso", "json_text", "read_all", "rows", "steps", "tuples", "write",
-]  # fmt: skip

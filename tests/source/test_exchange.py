@@ -30,7 +30,9 @@ def planned(tmp_path: Path, layout: str = "1x2", exchange: str = "reference", de
     generated = Generator("band2d", {"rate": 2, "rows": 90, "side": "s", "low": 1, "high": 20})
     streams = [Stream("e", str(path), delay=delay), Stream("g", generated)]
     schemas = {stream.name: infer_schema(stream) for stream in streams}
-    schemas["e"] = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
+    schemas["e"] = pa.schema(
+        [("ts", pa.timestamp("us", tz="UTC")), ("name", pa.string()), ("x", pa.float64()), ("n", pa.int64())]
+    )
     bound = bind(Join(streams, "abs(e.x - g.b) <= 1", "10s"), schemas)
     return Plan(bound, Layout.parse(layout, 2), 2, exchange, str(tmp_path / "exchange"), str(tmp_path / "table"))
 
@@ -178,7 +180,12 @@ def test_foreign_frames_are_dealt_by_content(tmp_path: Path) -> None:
     plan = planned(tmp_path, "3x2", "packed")
     ts = pa.array([START_US + k for k in range(40)], pa.timestamp("us", tz="UTC"))
     ts = pa.concat_arrays([ts, pa.nulls(2, ts.type)])
-    columns = [ts, pa.array([f"n{k % 5}" for k in range(42)]), pa.array([k / 2 for k in range(42)]), pa.array(range(42))]
+    columns = [
+        ts,
+        pa.array([f"n{k % 5}" for k in range(42)]),
+        pa.array([k / 2 for k in range(42)]),
+        pa.array(range(42)),
+    ]
     frame = pa.RecordBatch.from_arrays(columns, schema=plan.bound.schemas[0])
 
     def sent(pieces: list[pa.RecordBatch]) -> dict[int, list[dict[str, Any]]]:

@@ -81,7 +81,10 @@ def test_nothing_new_is_the_same_text(tmp_path: Path) -> None:
     logged = json.loads(json.dumps(end))
     with path.open("a") as file:
         file.write("2024-01-01,half a li")
-    for planner in (reader, stream_reader(path=str(path), columns='{"ts":"timestamp[us]","name":"string","x":"double","n":"int64"}')):
+    for planner in (
+        reader,
+        stream_reader(path=str(path), columns='{"ts":"timestamp[us]","name":"string","x":"double","n":"int64"}'),
+    ):
         assert json.dumps(planner.latestOffset(logged, ReadMaxRows(100))) == json.dumps(end)
         report = planner.reportLatestOffset()
         assert report is not None
