@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,11 +38,14 @@ class Run:
         User and system time of the process and all its descendants.
     peak_mib : float
         Largest sum over them of their memory, pages that they share counted once (`TreeUse`).
+    others_cores : float
+        Cores that everything else on the machine kept busy meanwhile, on average: what makes a rate too low.
     """
 
     outcome: Outcome
     cpu_seconds: float
     peak_mib: float
+    others_cores: float = 0.0
 
     @property
     def rows_per_second(self) -> float:
@@ -87,19 +91,22 @@ class TreeUse:
         self._root = load_psutil().Process(process_id)
         self._stop = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="bench-sampler", daemon=True)
-        self._began_s = 0.0
+        self._began = (0.0, 0.0, 0.0)
         self.peak_bytes = 0
         self.cpu_seconds = 0.0
+        self.others_cores = 0.0
 
     def __enter__(self) -> TreeUse:
-        self._began_s = self._cpu_seconds()
+        self._began = (time.monotonic(), self._cpu_seconds(), _machine_cpu_seconds())
         self._sampler.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._sampler.join()
-        self.cpu_seconds = self._cpu_seconds() - self._began_s
+        ended = (time.monotonic(), self._cpu_seconds(), _machine_cpu_seconds())
+        elapsed_s, self.cpu_seconds, machine_s = (end - began for end, began in zip(ended, self._began, strict=True))
+        self.others_cores = max(machine_s - self.cpu_seconds, 0.0) / max(elapsed_s, 1e-9)
 
     def _sample(self) -> None:
         while True:
@@ -122,6 +129,12 @@ class TreeUse:
                 total += times.user + times.system
                 total += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
         return total
+
+
+def _machine_cpu_seconds() -> float:
+    """Time that all processes of this machine have used, and that its host took from it."""
+    times = load_psutil().cpu_times()
+    return float(sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal")))
 
 
 def _memory_bytes(process: psutil.Process) -> int:
@@ -178,7 +191,7 @@ class SideProcess:
             self._process.stdin.write(json.dumps(asdict(task)) + "\n")
             self._process.stdin.flush()
             facts = self._answer(within_s)
-        return Run(Outcome(**facts["outcome"]), use.cpu_seconds, use.peak_bytes / 2**20)
+        return Run(Outcome(**facts["outcome"]), use.cpu_seconds, use.peak_bytes / 2**20, use.others_cores)
 
     def _answer(self, within_s: float) -> dict[str, Any]:
         try:

@@ -19,6 +19,8 @@ __all__ = ["MEASURES", "Measure", "facts", "table"]
 _COLUMNS = (
     "workload", "side", "rows", "rows/s", "results/s", "CPU s", "CPU us/row", "peak MiB", "window", "cores", "ours is",
 )  # fmt: skip
+# Above this other programs are worth a word: the parent and the system take some of it themselves.
+_QUIET_CORES = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,9 @@ def _notes(result: WorkloadResult) -> list[str]:
         if outcome.rows < result.rows:
             line += f"; within the time limit the first {outcome.rows:,} of {result.rows:,} rows"
         lines.append(line)
+    busiest = max(result.median(side, lambda run: run.others_cores) for side in result.runs)
+    if busiest > _QUIET_CORES:
+        lines.append(f"  Other programs kept up to {busiest:.1f} cores busy meanwhile: these rates are too low.")
     if workload.target is not None:
         lines.append(f"  {_verdict(result)}")
     return lines

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -72,3 +73,9 @@ def test_the_table_names_sides_and_what_a_peer_did_not_take_in():
 
 def test_a_target_against_a_peer_that_was_left_out_is_neither_met_nor_missed():
     assert "target: 30 x spark, which was not measured" in _text([result()])
+
+
+def test_a_busy_machine_is_told_of():
+    spark = [replace(made, others_cores=1.5) for made in _SPARK]
+    assert "Other programs kept up to 1.5 cores busy" in _text([result(spark=spark)])
+    assert "Other programs" not in _text([result(spark=_SPARK)])

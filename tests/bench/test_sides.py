@@ -104,6 +104,7 @@ def test_the_use_of_a_tree_that_idles_is_little():
                 pass
         process.communicate(b"\n")
     assert use.cpu_seconds < 0.2  # not this process's own
+    assert use.others_cores > 0.1  # which is another's
 
 
 def test_without_psutil_the_extra_is_named(monkeypatch):
