@@ -68,6 +68,7 @@ class MicroBatches:
         self.reader.prepareForTriggerAvailableNow()
         while self.step():
             pass
+        committer_for(self.plan)[1].close()  # its thread would work on after the tables' folder is gone
         return self.matches()
 
     def step(self) -> bool:
