@@ -1,0 +1,225 @@
+"""Restarts on real Spark: the same join goes on exactly; another join, table or input is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds import Stream, StreamJoin, band
+from streamjoin_ds.cli.main import error_text
+from streamjoin_ds.errors import (
+    FingerprintMismatchError,
+    ForeignCheckpointError,
+    LayoutError,
+    StreamJoinError,
+    TableError,
+)
+from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.testing import oracle_join
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+HALF = 60
+
+
+def lines(first: int, last: int, step: int) -> str:
+    """JSON lines a second apart, values in a small range."""
+    rows = ({"ts": 1_704_067_200 + n, "x": n * step % 11, "y": n / 4} for n in range(first, last))
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def write(folder: Path, first: int, last: int) -> None:
+    """One more file for each stream; names in the order of time."""
+    for name, step in (("l", 3), ("r", 7)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / f"{first:06d}.json").write_text(lines(first, last, step))
+
+
+def joined(folder: Path, **other: Any) -> StreamJoin:
+    delays = {"l": "0s", "r": "0s", **other.get("delays", {})}
+    streams = [Stream(name, folder / name, delay=delays[name], time_unit="s") for name in ("l", "r")]
+    eps = other.get("eps", 1)
+    return StreamJoin(
+        streams,
+        on=[band("l.x", "r.x", eps), band("l.y", "r.y", 2.5)],
+        window=other.get("window", "10s"),
+        select=other.get("select"),
+    )
+
+
+def run(spark: SparkSession, join: StreamJoin, to: Path, checkpoint: Path, **options: Any) -> None:
+    options = {"max_rows_per_batch": 50} | options
+    join.start(spark, to, checkpoint, available_now=True, **options).awaitTermination()
+
+
+def rows(table: Path) -> list[tuple[int, int]]:
+    matches = scanned(DeltaTable(str(table))).to_table()
+    return sorted(zip(matches["l_seq"].to_pylist(), matches["r_seq"].to_pylist(), strict=True))
+
+
+def expected(folder: Path) -> list[tuple[int, int]]:
+    streams = {}
+    for name in ("l", "r"):
+        texts = [path.read_text() for path in sorted((folder / name).iterdir())]
+        streams[name] = [json.loads(line) for text in texts for line in text.splitlines()]
+    return [(row["l_seq"], row["r_seq"]) for row in oracle_join(joined(folder), streams)]
+
+
+def versions(table: Path) -> dict[str, int]:
+    """The version of every table beside this one, and their files."""
+    logs = sorted(table.parent.glob(f"{table.name}*/_delta_log"))
+    return {log.parent.name: DeltaTable(str(log.parent)).version() for log in logs}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc")}
+
+
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A join that has taken in the first half of its input on layout 1x2, and stopped."""
+    folder = tmp_path_factory.mktemp("begun")
+    write(folder / "in", 0, HALF)
+    run(spark, joined(folder / "in"), folder / "matches", folder / "checkpoint", layout="1x2", exchange="packed")
+    assert rows(folder / "matches") == expected(folder / "in")
+    return folder
+
+
+@pytest.fixture
+def copied(begun: Path, tmp_path: Path) -> Path:
+    """The same input, checkpoint and tables, to be spoilt. The input keeps its path: a checkpoint remembers it."""
+    for path in begun.iterdir():
+        if path.name != "in":
+            shutil.copytree(path, tmp_path / path.name)
+    return tmp_path
+
+
+def test_a_restart_goes_on_exactly(spark: SparkSession, tmp_path: Path) -> None:
+    """Windows, lateness and numbers go on; the way of the exchange and the size of batches may change."""
+    write(tmp_path / "in", 0, HALF)
+    join, to, checkpoint = joined(tmp_path / "in"), tmp_path / "matches", tmp_path / "checkpoint"
+    run(spark, join, to, checkpoint, layout="1x2", exchange="packed")
+    first = rows(to)
+    write(tmp_path / "in", HALF, 2 * HALF)
+    run(spark, join, to, checkpoint, exchange="reference", max_rows_per_batch=1_000)
+    both = rows(to)
+    assert both == expected(tmp_path / "in")
+    assert 100 < len(first) < len(both)
+    before = versions(to)
+    run(spark, join, to, checkpoint, exchange="rows")  # nothing is new: nothing is written
+    assert versions(to) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "name"),
+    [
+        ({"window": "11s"}, FingerprintMismatchError, "window"),
+        ({"window": {"l": "10s", "r": "0s"}}, FingerprintMismatchError, "window"),
+        ({"eps": 2}, FingerprintMismatchError, "predicates"),
+        ({"select": ["l.x"]}, FingerprintMismatchError, "select"),
+        ({"delays": {"r": "3s"}}, FingerprintMismatchError, "delay of r"),
+    ],
+)
+def test_a_changed_join_is_refused(
+    change: dict[str, Any], error: type[StreamJoinError], name: str, spark: SparkSession, begun: Path
+) -> None:
+    before = files(begun)
+    with pytest.raises(error) as caught:
+        run(spark, joined(begun / "in", **change), begun / "matches", begun / "checkpoint")
+    assert name in caught.value.name
+    assert name in str(caught.value)
+    assert "11s" not in str(caught.value)
+    assert files(begun) == before
+
+
+def test_a_changed_layout_is_refused(spark: SparkSession, begun: Path) -> None:
+    before = files(begun)
+    with pytest.raises(LayoutError, match="1x2, not 2x1") as caught:
+        run(spark, joined(begun / "in"), begun / "matches", begun / "checkpoint", layout="2x1")
+    assert caught.value.name == "layout"
+    assert files(begun) == before
+
+
+def test_another_checkpoints_table_is_refused(spark: SparkSession, begun: Path, tmp_path: Path) -> None:
+    before = files(begun / "matches")
+    with pytest.raises(ForeignCheckpointError, match="matches"):
+        run(spark, joined(begun / "in"), begun / "matches", tmp_path / "checkpoint")
+    assert files(begun / "matches") == before
+
+
+def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, copied: Path, begun: Path) -> None:
+    shutil.rmtree(copied / "checkpoint")
+    before = files(copied / "matches")
+    with pytest.raises(ForeignCheckpointError, match="checkpoint was deleted"):
+        run(spark, joined(begun / "in"), copied / "matches", copied / "checkpoint")
+    assert files(copied / "matches") == before
+
+
+def test_a_checkpoint_without_its_table_is_refused(spark: SparkSession, copied: Path, begun: Path) -> None:
+    """The new table would lack the batches that the checkpoint says are done."""
+    for path in copied.glob("matches*"):
+        shutil.rmtree(path)
+    error = _fails(lambda: _go_on(spark, begun, copied, copied / "elsewhere"))
+    assert "FOREIGN_CHECKPOINT" in error
+    assert not (copied / "elsewhere").exists() or not rows(copied / "elsewhere")
+
+
+def test_a_foreign_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    from deltalake import write_deltalake
+
+    write(tmp_path / "in", 0, 4)
+    write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
+    with pytest.raises(TableError, match="theirs"):
+        run(spark, joined(tmp_path / "in"), tmp_path / "theirs", tmp_path / "checkpoint")
+    assert versions(tmp_path / "theirs") == {"theirs": 0}
+
+
+@pytest.mark.parametrize("how", ["changed", "shrunk", "gone"])
+def test_an_input_file_that_changed_after_it_was_read_is_refused(how: str, spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "in", 0, 20)
+    join, to, checkpoint = joined(tmp_path / "in"), tmp_path / "matches", tmp_path / "checkpoint"
+    run(spark, join, to, checkpoint, layout="1x1")
+    before = rows(to)
+    path = tmp_path / "in" / "r" / "000000.json"
+    text = path.read_text()
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_text(text.replace('"x": 7,', '"x": 8,', 1) if how == "changed" else text[: len(text) // 2])
+    (tmp_path / "in" / "r" / "000020.json").write_text(lines(20, 30, 7))
+    error = _fails(lambda: run(spark, join, to, checkpoint))
+    assert ("FILE_MISSING" if how == "gone" else "FILE_CHANGED") in error
+    assert "000000.json" in error
+    assert "\n" not in error
+    assert rows(to) == before
+
+
+def _go_on(spark: SparkSession, begun: Path, folder: Path, to: Path) -> None:
+    """The join with more input, from the copied checkpoint into a table of its own."""
+    added = [begun / "in" / name / "000999.json" for name in ("l", "r")]
+    try:
+        for path, step in zip(added, (3, 7), strict=True):
+            path.write_text(lines(HALF, HALF + 10, step))
+        run(spark, joined(begun / "in"), to, folder / "checkpoint")
+    finally:
+        for path in added:
+            path.unlink()
+
+
+def _fails(act: Callable[[], None]) -> str:
+    """The one line that `streamjoin` prints of the error."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps what its Python side raised
+        act()
+    text, expected_kind = error_text(caught.value)
+    assert expected_kind, text
+    return text
