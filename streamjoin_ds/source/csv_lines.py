@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.source.lines import missing_columns
-from streamjoin_ds.source.records import clipped, empty_as_null
+from streamjoin_ds.source.lines import Lines, missing_columns
+from streamjoin_ds.source.records import empty_as_null
 
 __all__ = ["NULL_TEXTS", "CsvLines", "csv_header"]
 
@@ -86,13 +87,63 @@ class CsvLines:
             return "", self._shape(line)
         for column in self._schema:
             try:
-                table = self._read(line, {column.name: self._types[column.name]})
-                if column.name in self._texts and column.name != self._time:
-                    _timestamps(table.column(0))
+                self._convert(line, column, alone=False)
             except pa.ArrowInvalid:  # noqa: PERF203 - one line, already known to be broken
-                valid = "UTF-8" if self._types[column.name] == pa.string() else f"of type {column.type}"
-                return column.name, f"the value is not {valid}"
+                return column.name, self._not_valid(column)
         return "", "the line cannot be read"
+
+    def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
+        """See `LineFormat.sift`: wrong numbers of fields, and values, where no quotes and carriage returns confuse."""
+        data = lines.data
+        if b'"' in data or data.count(b"\r") != data.count(b"\r\n"):
+            return {}
+        commas = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(","))
+        fields = np.searchsorted(commas, lines.ends) - np.searchsorted(commas, lines.starts) + 1
+        wanted = len(self._names)
+        wrong = fields != wanted
+        found = {int(k): ("", f"{fields[k]} fields instead of {wanted}") for k in np.flatnonzero(wrong)}
+        kept = np.flatnonzero(~wrong)
+        rest = b"".join(lines.text(k, k + 1) for k in kept.tolist())
+        try:
+            table = self._read(rest, dict.fromkeys(self._types, pa.binary())) if rest else None
+        except pa.ArrowInvalid:
+            return found
+        if table is None or table.num_rows != len(kept):
+            return found
+        for column in self._schema:
+            values = table.column(column.name).combine_chunks().dictionary_encode()
+            broken = self._unreadable(column, values.dictionary.to_pylist())
+            if len(broken):
+                for place in kept[np.isin(values.indices.to_numpy(), broken)].tolist():
+                    found.setdefault(place, (column.name, self._not_valid(column)))
+        return found
+
+    def _unreadable(self, column: pa.Field, values: list[bytes]) -> list[int]:
+        """Which of a column's distinct values its converter refuses: asked of many at once, of fewer, of one."""
+        places = [place for place, value in enumerate(values) if value]  # an empty field is a null
+        found: list[int] = []
+        parts = [places] if places else []
+        while parts:
+            part = parts.pop()
+            try:
+                self._convert(b"\n".join(values[place] for place in part), column, alone=True)
+            except pa.ArrowInvalid:
+                if len(part) == 1:
+                    found += part
+                else:
+                    parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+        return found
+
+    def _convert(self, data: bytes, column: pa.Field, *, alone: bool) -> None:
+        """Convert one column of `data` (which holds nothing else where it is `alone`), or raise `ArrowInvalid`."""
+        names = [column.name] if alone else self._names
+        table = self._read(data, {column.name: self._types[column.name]}, names)
+        if column.name in self._texts and column.name != self._time:
+            _timestamps(table.column(0))
+
+    def _not_valid(self, column: pa.Field) -> str:
+        valid = "UTF-8" if self._types[column.name] == pa.string() else f"of type {column.type}"
+        return f"the value is not {valid}"
 
     def _shape(self, line: bytes) -> str:
         try:
@@ -102,10 +153,10 @@ class CsvLines:
         wanted = len(self._names)
         return "quotes that do not match" if fields == wanted else f"{fields} fields instead of {wanted}"
 
-    def _read(self, data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+    def _read(self, data: bytes, types: dict[str, pa.DataType], names: list[str] | None = None) -> pa.Table:
         return arrow_csv.read_csv(
             pa.BufferReader(data),
-            arrow_csv.ReadOptions(column_names=self._names, use_threads=False, block_size=len(data) + 1),
+            arrow_csv.ReadOptions(column_names=names or self._names, use_threads=False, block_size=len(data) + 1),
             arrow_csv.ParseOptions(newlines_in_values=False),
             arrow_csv.ConvertOptions(
                 include_columns=list(types), column_types=types, null_values=NULL_TEXTS, strings_can_be_null=False
@@ -122,6 +173,6 @@ def _timestamps(texts: pa.ChunkedArray) -> pa.Array:
     texts = empty_as_null(texts).combine_chunks()
     ts, valid = event_times(texts, "us")
     if (~valid & texts.is_valid().to_numpy(zero_copy_only=False)).any():
-        msg = f"not a timestamp: {clipped('')}"
+        msg = "not a timestamp"
         raise pa.ArrowInvalid(msg)
     return pa.array(ts, mask=~valid).cast(pa.timestamp("us", tz="UTC"))

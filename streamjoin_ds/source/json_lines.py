@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.lines import Lines
 
 __all__ = ["JsonLines"]
 
@@ -32,6 +33,11 @@ class JsonLines:
         """See `LineFormat.parse`."""
         if not data:
             return pa.table({f.name: pa.array([], self._read_type(f)) for f in self._schema})
+        try:
+            data.decode()  # Arrow would take bytes that are no text
+        except UnicodeDecodeError as error:
+            msg = "not UTF-8"
+            raise pa.ArrowInvalid(msg) from error
         try:
             table = self._read(data)
         except pa.ArrowInvalid:
@@ -63,6 +69,26 @@ class JsonLines:
             except pa.ArrowInvalid:
                 return column.name, f"the value is not of type {column.type}"
         return "", "the line cannot be read"
+
+    def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
+        """See `LineFormat.sift`: lines that are no JSON objects."""
+        found = {}
+        for place in range(lines.count):
+            line = lines.text(place, place + 1)
+            try:
+                suspect = None if isinstance(json.loads(line), dict) else "not a JSON object"
+            except (ValueError, RecursionError):
+                suspect = "not JSON"
+            # Python's parser only suspects: Arrow's decides, or what is broken would depend on a batch's neighbours.
+            if suspect is not None and not self._parses(line):
+                found[place] = ("", suspect)
+        return found
+
+    def _parses(self, line: bytes) -> bool:
+        try:
+            return bool(self.parse(line).num_rows == 1)
+        except pa.ArrowInvalid:
+            return False
 
     def _read_type(self, column: pa.Field) -> pa.DataType:
         if column.name == self._time:

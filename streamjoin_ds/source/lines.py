@@ -30,6 +30,9 @@ class LineFormat(Protocol):
     def reason(self, line: bytes) -> tuple[str, str]:
         """Column (may be empty) and reason why `parse` refuses this one line."""
 
+    def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
+        """Broken records that can be told all at once, with column and reason; others may be broken too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -89,7 +92,9 @@ class Lines:
 
 
 def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: bool) -> RawRecords:
-    """Parse records; a broken one costs a search by halves, the others stay on the fast path.
+    """Parse records; where one is broken those that can be told at once are sifted out, the rest is searched by halves.
+
+    What is broken is decided by the format's own parser, so it does not depend on the way it was found.
 
     Raises
     ------
@@ -101,13 +106,18 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
     except pa.ArrowInvalid:
         if at_file_start and lines.count >= _DRIFT_RECORDS:
             _check_drift(lines, form, file)
+    sifted = form.sift(lines)
+    broken = [(place, column, reason, clipped(lines.record_text(place))) for place, (column, reason) in sifted.items()]
+    kept = np.setdiff1d(np.arange(lines.count, dtype=np.int64), np.fromiter(sifted, np.int64, len(sifted)))
+    rest = lines if len(kept) == lines.count else Lines.of(b"".join(lines.text(k, k + 1) for k in kept.tolist()))
     good: list[tuple[int, int, pa.Table]] = []
-    broken: list[tuple[int, str, str, str]] = []
-    _search(lines, form, 0, lines.count, good, broken)
-    index = [np.arange(first, last, dtype=np.int64) for first, last, _ in good]
-    if not good:
-        return RawRecords(form.parse(b""), lines.count, np.empty(0, np.int64), broken)
-    return RawRecords(pa.concat_tables([table for _, _, table in good]), lines.count, np.concatenate(index), broken)
+    found: list[tuple[int, str, str, str]] = []
+    if rest.count:
+        _search(rest, form, 0, rest.count, good, found)
+    broken += [(int(kept[place]), column, reason, text) for place, column, reason, text in found]
+    index = np.concatenate([np.empty(0, np.int64), *(kept[first:last] for first, last, _ in good)])
+    table = pa.concat_tables([table for _, _, table in good]) if good else form.parse(b"")
+    return RawRecords(table, lines.count, index, broken)
 
 
 def _parsed(lines: Lines, form: LineFormat, first: int, last: int) -> pa.Table:

@@ -82,6 +82,24 @@ def test_broken_json(tmp_path: Path) -> None:
     assert [(r.line, r.column) for r in chunk.rejects] == [(2, ""), (4, ""), (6, "x"), (8, ""), (10, "ts"), (12, "")]
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.binary(max_size=12) | st.sampled_from([b'{"ts": 1}', b'{"ts": "\xff"}', b'{"ts": 1, "x": "y"}']), min_size=1
+    )
+)
+def test_what_is_broken_does_not_depend_on_its_neighbours(tmp_path: Path, lines: list[bytes]) -> None:
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
+    for name, head, good in (("a.json", b"", b'{"ts": 5, "x": 1}\n'), ("a.csv", b"ts,x\n", b"5,1\n")):
+        path = tmp_path / name
+        path.write_bytes(head + good * 3 + b"\n".join(line.replace(b"\n", b"") for line in lines) + b"\n")
+        together = [c for c in feed(path, schema=schema).read(FilePosition(), None)]
+        positions = steps(feed(path, schema=schema), FilePosition(), 1)
+        alone = [c for low, high in pairwise(positions) for c in feed(path, schema=schema).read(low, high)]
+        assert repr(tuples(alone)) == repr(tuples(together))
+        assert [r for c in alone for r in c.rejects] == [r for c in together for r in c.rejects]
+
+
 def test_nulls_in_parquet_and_in_columns_never_null(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({"ts": pa.array([1, None, 3], pa.timestamp("us")), "x": [None, 1.0, 2.0]})
