@@ -47,7 +47,8 @@ class FakeProcess:
 
 
 @pytest.fixture(autouse=True)
-def fake(monkeypatch):
+def fake(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # a bench that fails leaves its log
     monkeypatch.setattr(suite, "SideProcess", FakeProcess)
     monkeypatch.setattr(FakeProcess, "lies", {})
     monkeypatch.setattr(FakeProcess, "tasks", [])
