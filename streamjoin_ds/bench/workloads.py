@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.options import DEFAULT_MAX_ROWS
 from streamjoin_ds.spec import Generator, Stream, band
 from streamjoin_ds.stream.join import StreamJoin
 
@@ -99,7 +100,7 @@ def _band2d_small(data: Path | None, rows: int | None) -> Workload:
         "band2d-small",
         f"{count:,} tuples a side, two bands, window = half the input",
         _band2d(count, rate, f"{window_us}us", None),
-        max_rows_per_batch=max(count // 2, 1),
+        max_rows_per_batch=DEFAULT_MAX_ROWS,
         slices=_slices(2 * count),
         cell_widths=8,
         micro_batch_us=1_000_000,
@@ -118,7 +119,7 @@ def _input_bound(data: Path | None, rows: int | None) -> Workload:
         "input-bound",
         f"{count:,} tuples a side, two bands, 1 s window, 1 match in 1 000 rows",
         _band2d(count, rate, "1s", ("r.x", "r.y", "s.a", "s.b")),
-        max_rows_per_batch=3_000_000,
+        max_rows_per_batch=4_000_000,
         slices=_slices(2 * (peer_rows or count)),
         cell_widths=8,
         micro_batch_us=10_000_000,
@@ -142,7 +143,7 @@ def _flights(data: Path | None, rows: int | None) -> Workload | None:
         window="15s",
     )
     summary = "recorded positions of aircraft, three bands, 15 s"
-    return Workload("flights", summary, join, 50_000, 8, 8, 60_000_000, matches=4_748)
+    return Workload("flights", summary, join, DEFAULT_MAX_ROWS, 8, 8, 60_000_000, matches=4_748)
 
 
 def _air(data: Path | None, rows: int | None) -> Workload | None:
@@ -156,7 +157,7 @@ def _air(data: Path | None, rows: int | None) -> Workload | None:
         select=["u.ts", "u.station", "u.PM2.5", "u.TEMP", "u.WSPM", "s.ts", "s.station", "s.PM2.5", "s.TEMP", "s.WSPM"],
     )
     summary = "recorded air quality, three bands, 0 to 6 h"
-    return Workload("air", summary, join, 100_000, 8, 8, 86_400_000_000, matches=131_938)
+    return Workload("air", summary, join, DEFAULT_MAX_ROWS, 8, 8, 86_400_000_000, matches=131_938)
 
 
 # In the order of the report.

@@ -12,6 +12,7 @@ parses it (reliability notes, M22).
 """
 
 from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack
+from streamjoin_ds.blocks.memory import reuse_freed_memory
 from streamjoin_ds.blocks.store import BlockRef, BlockStore
 
-__all__ = ["BlockRef", "BlockStore", "checksum", "decode", "encode", "pack", "unpack"]
+__all__ = ["BlockRef", "BlockStore", "checksum", "decode", "encode", "pack", "reuse_freed_memory", "unpack"]

@@ -16,7 +16,7 @@ from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.spec.bound import SEQ, TS, result_type
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions"]
+__all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions"]
 
 READER_OPTIONS = {
     "max_rows_per_batch": "records of all streams in one batch (1000000)",
@@ -36,6 +36,7 @@ STREAM_OPTIONS = {
     "delay": "taken, and not used outside a join",
 }
 
+DEFAULT_MAX_ROWS = 1_000_000
 _MAX_ROWS = 100_000_000
 
 
@@ -83,7 +84,7 @@ class SourceOptions:
         missing = _choice(given, "missing_files", ("error", "ignore"))
         keep_broken = _choice(given, "broken_rows", ("fail", "keep")) == "keep"
         pace = parse_pace(given.get("pace", "max"))
-        max_rows = _whole(given, "max_rows_per_batch", 1_000_000, _MAX_ROWS)
+        max_rows = _whole(given, "max_rows_per_batch", DEFAULT_MAX_ROWS, _MAX_ROWS)
         max_block_rows = _whole(given, "max_block_rows", 1 << 18, _MAX_ROWS)
         parts = _whole(given, "parts", 0, 4096)
         plan = _plan(given["plan"]) if joined else None

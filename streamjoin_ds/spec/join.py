@@ -11,7 +11,6 @@ from typing import Any
 from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration
-from streamjoin_ds.spec.parse import parse_predicates
 from streamjoin_ds.spec.predicate import Band, Bound, Column, NotEqual, Predicate
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.window import TimeWindow
@@ -135,6 +134,8 @@ def _predicates(on: object) -> tuple[Predicate, ...]:
     predicates: list[Predicate] = []
     for item in items:
         if isinstance(item, str):
+            from streamjoin_ds.spec.parse import parse_predicates  # a worker is sent facts, and needs no SQL parser
+
             predicates.extend(parse_predicates(item))
         elif isinstance(item, (Band, NotEqual)):
             predicates.append(item)

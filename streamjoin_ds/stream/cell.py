@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.blocks import reuse_freed_memory
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.errors import FingerprintMismatchError
@@ -269,6 +270,7 @@ class CellFunction:
         """One cell of one batch: rows of the exchange in, `REPORT_COLUMNS` out."""
         import pandas as pd
 
+        reuse_freed_memory()
         plan = Plan.from_json(self.plan_text)
         cell = plan.labels.index(int(key[0]))
         blob = bytes(state.get[1]) if state.exists else None

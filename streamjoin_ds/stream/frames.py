@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
+    from pyspark.sql.types import StructType
 
 __all__ = ["joined"]
 
 _log = logging.getLogger(__name__)
+
+_WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
 
 
 def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> DataFrame:
@@ -58,24 +61,34 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
         return packed.groupBy("cell").applyInArrow(_static_cell(plan), result)
     for stream in join.streams:
         field = frames[stream.name].schema[stream.time]
-        if "spark.watermarkDelayMs" not in (field.metadata or {}):
+        if _WATERMARK_KEY not in (field.metadata or {}):
             msg = (
                 f"the streaming frame of {stream.name} has no watermark on '{stream.time}': no window would ever empty"
             )
             raise WatermarkMissingError(
                 msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')"
             )
-    # The frames' own watermarks lie below; this one, of no delay, never holds them back and shows the state function
-    # Spark's smallest.
-    timed = packed.withWatermark("moment", "0 seconds")
-    return timed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
+    return packed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
 
 
 def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
     names = plan.bound.schemas[stream].names
     # By place: mapInArrow cannot take columns whose names hold a dot.
     chosen = frame.select(*(frame[_quoted(name)].alias(f"c{place}") for place, name in enumerate(names)))
-    return chosen.mapInArrow(pack_foreign(plan, stream), EXCHANGE_DDL + ", moment TIMESTAMP")
+    return chosen.mapInArrow(pack_foreign(plan, stream), _packed_schema())
+
+
+def _packed_schema() -> StructType:
+    """Rows of the exchange and ``moment``, marked as an event time.
+
+    Spark shows a state function the watermark only where a column below it is marked so, refuses a second
+    ``withWatermark`` in one query, and forgets the first one's mark in ``mapInArrow``. The mark is all there is of it
+    here: the watermark itself is the smallest of those the frames define.
+    """
+    from pyspark.sql.types import StructField, StructType, TimestampType
+
+    exchange = StructType.fromDDL(EXCHANGE_DDL)
+    return StructType([*exchange.fields, StructField("moment", TimestampType(), metadata={_WATERMARK_KEY: 0})])
 
 
 def _quoted(name: str) -> str:
@@ -112,6 +125,22 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
     return joined_cell
 
 
+@lru_cache(maxsize=1)
+def _masked() -> dict[pa.DataType, Any]:
+    """Pandas types that keep integers exact beside nulls, and NaN apart from null; pieces of them can be concatenated."""
+    import pandas as pd
+
+    return {
+        pa.bool_(): pd.BooleanDtype(),
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.float32(): pd.Float32Dtype(),
+        pa.float64(): pd.Float64Dtype(),
+    }
+
+
 class _ForeignCell:
     """One cell over streaming frames, with Spark's watermark at the batch's start as the judge of lateness."""
 
@@ -121,8 +150,6 @@ class _ForeignCell:
     def __call__(
         self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
         plan = Plan.from_json(self.plan_text)
         bound = plan.bound
         if state.exists:
@@ -140,6 +167,6 @@ class _ForeignCell:
                     _log.warning("%d late tuples of stream %s were dropped", count, bound.names[stream])
                     tables[0] = tables[0].filter(pa.compute.invert(late))
         for chunk in engine.push(tuples, watermark_us):
-            yield chunk.to_pandas(types_mapper=pd.ArrowDtype)
+            yield chunk.to_pandas(types_mapper=_masked().get)
         blob = CellState(bound.fingerprint, [None] * len(bound.names), watermark_us, 0, engine.save()).encode()
         state.update((1, blob))

@@ -2,7 +2,7 @@
 
     python tests/faults/driver.py TABLE CHECKPOINT [POINT BATCH]
 
-Points: ``in_cell`` (inside a worker, while a cell joins), ``before_commit`` (all state written, nothing in the table),
+Points: ``before_commit`` (all state written, nothing in the table),
 ``between_tables`` (ledger and metrics in, matches not), ``after_commit`` (matches in the table, Spark's commit log
 without the batch), ``after_batch`` (the batch is done, the next one is being planned).
 """
