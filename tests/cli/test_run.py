@@ -1,0 +1,272 @@
+"""``streamjoin run``: every flag and every key of the file, the totals as JSON, errors in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable
+
+from streamjoin_ds.cli import run as run_module
+from streamjoin_ds.cli.main import group
+from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.spec import Generator, TimeWindow, band
+from streamjoin_ds.stream import session
+from streamjoin_ds.stream.join import StreamJoin
+from tests.support.real_data import BY_NAME, FILES, answer, assert_same_rows, needs_data
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CANARY = "hunter2canary"
+STREAMS = ("--stream", "r=gen:band2d?side=r&rows=500&rate=50", "--stream", "s=gen:band2d?side=s&rows=500&rate=50")
+BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
+TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
+TOTALS = {
+    "batches", "matches", "read", "stored", "late", "rejected", "null_keys", "punctuation", "seconds",
+    "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
+}  # fmt: skip
+
+Asked = tuple[StreamJoin, str, str, Mapping[str, Any]]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(group, arguments, prog_name="streamjoin")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
+    """What `streamjoin run` with these arguments would start."""
+    seen: list[Asked] = []
+
+    def run_join(spark: object, join: StreamJoin, to: str, checkpoint: str, options: Any, display: object) -> bool:
+        seen.append((join, to, checkpoint, dict(options)))
+        return True
+
+    monkeypatch.setattr(run_module, "run_join", run_join)
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: None)
+    monkeypatch.setattr(session, "session_log_path", lambda _: Path("spark.log"))
+
+    def ask(*arguments: str) -> Asked:
+        done = invoke("run", *arguments)
+        assert done.exit_code == 0, done.output
+        return seen.pop()
+
+    return ask
+
+
+def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
+    join, to, checkpoint, options = asked(
+        *STREAMS, *BANDS, *TARGET, "--time", "r=at,s=ts", "--window", "r=6h,s=0s", "--select", "r.x,s.*",
+        "--delay", "r=30s,s=1m", "--layout", "1x2", "--max-rows-per-batch", "1000", "--trigger", "1s",
+        "--exchange", "packed", "--kernel", "scalar",
+    )  # fmt: skip
+    assert (to, checkpoint) == ("matches", "checkpoint")
+    assert [(s.name, s.time, s.delay_us) for s in join.streams] == [("r", "at", 30_000_000), ("s", "ts", 60_000_000)]
+    assert join.streams[0].source == Generator("band2d", {"side": "r", "rows": 500, "rate": 50})
+    assert join.window == TimeWindow((6 * 3_600_000_000, 0))
+    assert join.predicates == (band("r.x", "s.a", 900), band("r.y", "s.b", 900))
+    assert join.select == ("r.x", "s.*")
+    assert options == {
+        "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "kernel": "scalar",
+    }  # fmt: skip
+
+
+def test_what_is_not_given_keeps_its_default(asked: Callable[..., Asked]) -> None:
+    join, _, _, options = asked(*STREAMS, *TARGET, "--window", "15s", "--delay", "2s", "--available-now")
+    assert options == {"available_now": True}
+    assert join.window == TimeWindow((15_000_000, 15_000_000))
+    assert [(stream.time, stream.delay_us) for stream in join.streams] == [("ts", 2_000_000)] * 2
+
+
+CONFIG = """
+on = ["abs(r.x - s.a) <= 900"]
+window = {r = "6h", s = "0s"}
+select = ["r.x", "s.a"]
+delay = "5s"
+to = "from-file"
+checkpoint = "checkpoint"
+available_now = true
+max_rows_per_batch = 100
+layout = "2x2"
+exchange = "rows"
+kernel = "scalar"
+
+[streams.r]
+source = "gen:band2d?side=r&rows=500"
+time = "at"
+
+[streams.s]
+source = "somewhere.csv"
+delay = "9s"
+format = "csv"
+time_unit = "ms"
+schema = {ts = "int64", a = "double"}
+"""
+
+
+def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    path = tmp_path / "join.toml"
+    path.write_text(CONFIG)
+    join, to, checkpoint, options = asked("--config", str(path))
+    r, s = join.streams
+    assert (r.time, r.delay_us, s.time, s.delay_us) == ("at", 5_000_000, "ts", 9_000_000)
+    assert (s.source, s.format, s.time_unit) == ("somewhere.csv", "csv", "ms")
+    assert join.window == TimeWindow((6 * 3_600_000_000, 0))
+    assert (join.select, to, checkpoint) == (("r.x", "s.a"), "from-file", "checkpoint")
+    assert options == {
+        "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "rows", "kernel": "scalar",
+    }  # fmt: skip
+
+    other = asked("--config", str(path), "--to", "flag", "--window", "1s", "--layout", "1x1", "--stream", "s=other.csv")
+    assert (other[1], other[3]["layout"]) == ("flag", "1x1")
+    assert other[0].window == TimeWindow((1_000_000, 1_000_000))
+    assert other[0].streams[1].source == "other.csv"
+    assert other[0].streams[1].delay_us == 9_000_000
+
+
+WINDOW = ("--window", "1s")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*TARGET, *WINDOW), "--stream NAME=SOURCE"),
+        ((*STREAMS, *TARGET), "no window was given"),
+        ((*STREAMS, *WINDOW, "--checkpoint", "c"), "--to was not given"),
+        ((*STREAMS, *WINDOW, "--to", "m"), "--checkpoint was not given"),
+        ((*STREAMS[:2], *WINDOW, *TARGET), "2 to 8 streams"),
+        ((*STREAMS, *TARGET, "--window", CANARY), "window"),
+        ((*STREAMS, *TARGET, *WINDOW, "--delay", CANARY), "delay"),
+        ((*STREAMS, *TARGET, *WINDOW, "--delay", f"q={CANARY}"), "the streams are r, s"),
+        ((*STREAMS, *TARGET, *WINDOW, "--time", f"r={CANARY},"), "time"),
+        ((*STREAMS, *TARGET, *WINDOW, "--layout", CANARY), "layout"),
+        ((*STREAMS, *TARGET, *WINDOW, "--layout", "1x2x3"), "layout"),
+        ((*STREAMS, *TARGET, *WINDOW, "--trigger", CANARY), "trigger"),
+        ((*STREAMS, *TARGET, *WINDOW, "--stream", CANARY), "NAME=SOURCE"),
+        ((*STREAMS, *TARGET, *WINDOW, "--stream", f"q=gen:band2d?{CANARY}"), "gen:NAME?parameter=value"),
+        ((*STREAMS, *TARGET, *WINDOW, "--select", "q.x"), "the streams are r, s"),
+        ((*STREAMS, *TARGET, *WINDOW, "--on", "r.x < s.a"), "PREDICATE_SYNTAX"),
+        ((*STREAMS, *TARGET, *WINDOW, "--on", "abs(r.x - s.nope) <= 1"), "nope"),
+        ((*STREAMS, *TARGET, *WINDOW, "--trigger", "1s", "--available-now"), "exclude each other"),
+        (("--config", "nowhere.toml"), "nowhere.toml cannot be read"),
+    ],
+)
+def test_an_error_is_one_line_that_says_what_to_type(
+    arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class NoSpark:
+        """Nothing may be asked of Spark before the request has been understood, but which session it is."""
+
+        class conf:
+            get = staticmethod(lambda key, default=None: default)
+
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: NoSpark())
+    monkeypatch.setattr(session, "session_log_path", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    done = invoke("run", *arguments)
+    assert done.exit_code == 2, done.output
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("Spark's own log")]
+    assert len(lines) == 1
+    assert lines[0].startswith("streamjoin: ")
+    assert says in lines[0]
+    assert "Hint: " in lines[0]
+    assert CANARY not in done.output
+    assert done.stdout == ""
+    assert not (tmp_path / "matches").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("window = [", "is not TOML"),
+        ("wndow = '1s'", "the key 'wndow', which is not known"),
+        ("window = '1s'\n[streams.r]\nsource = 'a.csv'\npassword = 'x'", "stream r has the key 'password'"),
+    ],
+)
+def test_a_file_with_an_error_is_refused_by_its_key(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "join.toml"
+    path.write_text(text)
+    done = invoke("run", "--config", str(path))
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def in_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`run` in this process' session, in a folder of its own."""
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.shared
+@needs_data
+@pytest.mark.usefixtures("in_session")
+def test_json_totals_are_those_of_the_tables(tmp_path: Path) -> None:
+    real = BY_NAME["flights"]
+    done = invoke(
+        "run", "--stream", f"e={FILES['e']}", "--stream", f"w={FILES['w']}", "--time", "ts",
+        *(part for text in real.on for part in ("--on", text)), "--window", "15s",
+        *TARGET, "--max-rows-per-batch", "30000", "--available-now", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    totals = json.loads(done.stdout)
+    assert set(totals) == TOTALS
+    assert done.stdout.count("\n") == 1
+    rows = {name: answer_rows(name) for name in ("e", "w")}
+    assert totals["matches"] == real.matches
+    assert totals["read"] == totals["stored"] == rows
+    assert totals["late"] == totals["rejected"] == {"e": 0, "w": 0}
+    assert totals["finished"] is True
+    assert (totals["table"], totals["checkpoint"]) == ("matches", "checkpoint")
+    assert totals["batches"] == -(-sum(rows.values()) // 30_000)
+    assert_same_rows(table("matches"), answer("flights"))
+    ledger = table("matches_ledger").to_pylist()
+    for name in ("read", "stored", "late", "rejected", "null_keys"):
+        assert totals[name] == {s: sum(row[name] for row in ledger if row["stream"] == s) for s in ("e", "w")}
+    punctuations = table("matches_punctuations").sort_by("batch_id")["punctuation"].to_pylist()
+    assert totals["punctuation"] == punctuations[-1].isoformat().replace("+00:00", "Z")
+
+    again = json.loads(invoke("run", *restart(real.on), "--json").stdout)
+    assert (again["matches"], again["batches"], again["read"]) == (0, 0, {})
+
+
+def restart(on: tuple[str, ...]) -> tuple[str, ...]:
+    return (
+        "--stream", f"e={FILES['e']}", "--stream", f"w={FILES['w']}",
+        *(part for text in on for part in ("--on", text)), "--window", "15s", *TARGET, "--available-now",
+    )  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("in_session")
+def test_a_run_for_people_ends_with_the_ledger_and_the_table(tmp_path: Path) -> None:
+    done = invoke("run", *STREAMS, *BANDS, *TARGET, "--window", "5s", "--available-now", "--layout", "1x2")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == ""
+    matches = table("matches").num_rows
+    assert matches > 100
+    assert f"{matches:,} matches in 1 batches" in done.stderr
+    assert "Ledger (read = stored + late + rejected)" in done.stderr
+    assert "table: matches" in done.stderr
+    changed = invoke("run", *STREAMS, *BANDS, *TARGET, "--window", "6s", "--available-now")
+    assert changed.exit_code == 2
+    assert "FINGERPRINT_MISMATCH: this checkpoint belongs to another join; changed: window" in changed.stderr
+    assert "Traceback" not in changed.output
+
+
+def table(name: str) -> Any:
+    return scanned(DeltaTable(name)).to_table()
+
+
+def answer_rows(stream: str) -> int:
+    from tests.support.real_data import recorded
+
+    rows: int = recorded(stream).num_rows
+    return rows
