@@ -29,8 +29,7 @@ __all__ = ["BatchCommit", "BatchSummary", "committer_for", "watch"]
 
 _log = logging.getLogger(__name__)
 
-# A committer holds the tables' snapshots between batches, its maintenance a thread; found again by the join's
-# id and the table's path: one process may start a join again with another table, which is another committer's to refuse.
+# By join and table: a committer holds the tables' snapshots between batches, its maintenance a thread.
 _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
 _watchers: list[Callable[[BatchSummary], None]] = []
 
