@@ -1,0 +1,84 @@
+"""``streamjoin explain``: the plan in words, from the same flags and file as `run`; no path, no Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from streamjoin_ds.cli.main import group
+
+JOIN = ("--on", "abs(l.x - r.x) <= 0.5", "--on", "l.s <> r.s", "--window", "l=6h,r=0s", "--delay", "r=3s")
+
+
+def explain(*arguments: str) -> Result:
+    return CliRunner().invoke(group, ("explain", *arguments), prog_name="streamjoin")
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> tuple[str, ...]:
+    """Two files in a folder whose name must not be shown."""
+    folder = tmp_path / "secret-place"
+    folder.mkdir()
+    for name in ("left", "right"):
+        (folder / f"{name}.csv").write_text("ts,x,s\n2024-01-01T00:00:00Z,1.5,a\n")
+    return ("--stream", f"l={folder}/left.csv", "--stream", f"r={folder}/right.csv")
+
+
+def test_the_plan_says_what_finds_what_decides_and_where(streams: tuple[str, ...]) -> None:
+    done = explain(*streams, *JOIN, "--layout", "1x3", "--exchange", "packed")
+    assert done.exit_code == 0, done.output
+    text = done.stdout
+    assert "window      l=6h, r=0s" in text
+    assert "find        abs(l.x - r.x) <= 0.5   [-0.5, 0.5] by float64 subtraction" in text
+    assert "decide      l.s <> r.s" in text
+    assert "delay 3s" in text
+    assert "layout      1x3 = 3 cells" in text
+    assert "packed inline" in text
+    assert "[-6h, 0s]" in text
+
+
+def test_no_path_is_shown(streams: tuple[str, ...], tmp_path: Path) -> None:
+    done = explain(*streams, *JOIN)
+    assert done.exit_code == 0, done.output
+    assert "secret-place" not in done.output
+    assert ".csv" not in done.output
+    assert str(tmp_path) not in done.output
+
+
+def test_cells_choose_a_layout(streams: tuple[str, ...]) -> None:
+    assert "layout      2x2 = 4 cells" in explain(*streams, *JOIN, "--cells", "4").stdout
+    assert "= 2 cells" in explain(*streams, *JOIN).stdout
+
+
+def test_the_file_of_run_serves(streams: tuple[str, ...], tmp_path: Path) -> None:
+    left, right = (text.partition("=")[2] for text in streams[1::2])
+    path = tmp_path / "join.toml"
+    path.write_text(
+        f'on = "abs(l.x - r.x) <= 0.5"\nwindow = "1s"\nto = "matches"\nlayout = "2x1"\n'
+        f'[streams.l]\nsource = "{left}"\n[streams.r]\nsource = "{right}"\n'
+    )
+    assert "layout      2x1" in explain("--config", str(path)).stdout
+    assert "layout      1x1" in explain("--config", str(path), "--layout", "1x1").stdout
+
+
+def test_an_unknown_column_is_named(streams: tuple[str, ...]) -> None:
+    done = explain(*streams, "--on", "abs(l.y - r.x) <= 1", "--window", "1s")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("streamjoin: COLUMN: ")
+    assert "'y'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
+    """`explain` answers at once: Java is not asked for, Spark's Python is not loaded."""
+    code = (
+        "import sys\nfrom streamjoin_ds.cli.main import group\n"
+        f"group.main(['explain', *{[*streams, *JOIN]!r}], standalone_mode=False)\n"
+        "assert 'pyspark.sql.session' not in sys.modules and 'py4j.java_gateway' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
