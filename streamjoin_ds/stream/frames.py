@@ -87,7 +87,7 @@ def _packed_schema() -> StructType:
     """
     from pyspark.sql.types import StructField, StructType, TimestampType
 
-    exchange = StructType.fromDDL(EXCHANGE_DDL)
+    exchange: Any = StructType.fromDDL(EXCHANGE_DDL)
     return StructType([*exchange.fields, StructField("moment", TimestampType(), metadata={_WATERMARK_KEY: 0})])
 
 
@@ -127,7 +127,7 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
 
 @lru_cache(maxsize=1)
 def _masked() -> dict[pa.DataType, Any]:
-    """Pandas types that keep integers exact beside nulls, and NaN apart from null; pieces of them can be concatenated."""
+    """Pandas types that keep integers exact beside nulls and NaN apart from null, and that can be concatenated."""
     import pandas as pd
 
     return {
