@@ -74,8 +74,8 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **given: Any) -> None:
     """Measure WORKLOADS (default: all) from source to committed table, beside Spark's own way and DuckDB.
 
-    Each side does the same join on the same cores, in a process of its own; starting it is not counted. The number of
-    matches of every run is checked against an independent count. Medians over paired runs.
+    Each side does the same join on the same cores, in a process of its own; starting that, and a query, is not counted.
+    The number of matches of every run is checked against an independent count. Medians over paired runs.
     """
     data, peers = given["data"], given["peers"]
     if data is None and _DATA.is_dir():

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from streamjoin_ds.bench.inputs import SlicedInput
 from streamjoin_ds.bench.workloads import Workload, make_workload
 
-__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "make_side"]
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "first_trigger_s", "make_side"]
 
 OURS = "streamjoin"
 # Side to its module and class: a module is imported only in the process that runs its side.
@@ -71,7 +75,7 @@ class Outcome:
     matches : int
         Rows of the result, counted in the files that were left behind, after the time was taken.
     seconds : float
-        From the start of the query to its last commit.
+        From the start of the first trigger to the last commit.
     batches : int
     until_us : int or None
         Input before this event time was taken in; None: all that the workload has.
@@ -95,6 +99,16 @@ class Side(Protocol):
 
     def close(self) -> None:
         """End what was started."""
+
+
+def first_trigger_s(query: StreamingQuery) -> float:
+    """When a query's first trigger began, seconds since 1970: starting a query is not counted on either side.
+
+    It is a process or two that Spark starts once a query, whatever comes after.
+    """
+    first = query.recentProgress[0]
+    assert first.batchId == 0, "Spark keeps the progress of the last 100 triggers"
+    return datetime.fromisoformat(first.timestamp.replace("Z", "+00:00")).timestamp()
 
 
 def make_side(name: str) -> Side:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.bench.inputs import SlicedInput
-from streamjoin_ds.bench.sides.side import Outcome, Task
+from streamjoin_ds.bench.sides.side import Outcome, Task, first_trigger_s
 from streamjoin_ds.bench.sides.sql import axes, band_condition
 from streamjoin_ds.bench.workloads import Workload
 from streamjoin_ds.stream.session import spark_session, usable_core_count
@@ -65,7 +65,6 @@ class SparkSide:
 
     def _joined(self, task: Task, workload: Workload, given: SlicedInput, folder: Path, state_format: int) -> Outcome:
         self._spark.conf.set("spark.sql.streaming.join.stateFormatVersion", str(state_format))
-        began, began_wall = time.perf_counter(), time.time()
         query = (
             self._result(workload, given, task.slices)
             .writeStream.format("parquet")
@@ -75,13 +74,12 @@ class SparkSide:
             .start()
         )
         finished = query.awaitTermination(task.limit_s)
-        seconds = time.perf_counter() - began
+        ended_wall = time.time()
         if not finished:
             finished = _await_batch(query, folder / "matches")
             query.stop()
         batches, committed_wall = _committed(folder / "matches")
-        if not finished:
-            seconds = committed_wall - began_wall
+        seconds = (ended_wall if finished else committed_wall) - first_trigger_s(query)
         # Spark reads what its sink has committed, and no file beside.
         matches = self._spark.read.parquet(str(folder / "matches")).count()
         slices = min(batches, task.slices)
