@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, Layout, Plan, choose_layout
-from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.sink.tables import TableSet, is_local
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
@@ -81,7 +82,7 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
         msg = "the checkpoint is not on a local or shared file system"
         raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
     folder = folder.resolve()
-    plan = _plan(join, spark, TableSet(to).root, folder, options)
+    plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
     committer_for(plan)  # creates the tables, or refuses them, before anything runs
     frame = references(spark, plan, options)
     cells = (
@@ -99,6 +100,17 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
         return cells.start()
 
 
+def _located(join: Join) -> Join:
+    """The join with absolute paths: Spark's Java process and its workers may have another current folder."""
+    streams = [
+        replace(stream, source=os.path.abspath(stream.source))
+        if isinstance(stream.source, str) and is_local(stream.source) and not stream.source.startswith("file:")
+        else stream
+        for stream in join.streams
+    ]
+    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+
+
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
     identity = Identity.load(checkpoint)
     wanted = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
@@ -108,12 +120,13 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         identity = Identity.create(checkpoint, bound, layout, layout.cells)
     else:
         # Types as they were first seen: a file that would now be inferred otherwise is a drift, found when it is read.
-        identity.check(bind(join, _first_seen(join, identity)), wanted)
+        bound = bind(join, _first_seen(join, identity))
+        identity.check(bound, wanted)
     exchange = options.exchange
     if exchange == "auto":
         exchange = "reference" if (spark.conf.get("spark.master", "local") or "local").startswith("local") else "packed"
     return Plan(
-        identity.bound,
+        bound,  # not the recorded one: the same join may find its input in another place now
         identity.layout,
         identity.partitions,
         exchange,

@@ -1,4 +1,4 @@
-"""kill -9 of driver and JVM: restarted, the table is the one of an undisturbed run, row for row."""
+"""kill -9 of driver and JVM, and of Python workers: the table is the one of an undisturbed run, row for row."""
 
 from __future__ import annotations
 
@@ -6,34 +6,40 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds import Stream
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.readers import open_feed
-from streamjoin_ds.stream.query import bound_join
-from tests.faults.driver import POINTS, ROWS, join
+from streamjoin_ds.spec import bind
+from tests.faults.driver import MAX_ROWS_PER_BATCH, POINTS, ROWS, join
 
 pytestmark = pytest.mark.spark
 
-DRIVER = Path(__file__).with_name("driver.py")
+ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
+BATCHES = -(-2 * ROWS // MAX_ROWS_PER_BATCH)
+PAIR = ("r_seq", "s_seq")
 
 
 def run_driver(table: Path, checkpoint: Path, *armed: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.faults.driver", str(table), str(checkpoint), *armed]
-    root = DRIVER.parents[2]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=root)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=ROOT)
 
 
-def rows(path: Path | str, *, without: tuple[str, ...] = ()) -> list[dict[str, object]]:
+def rows(path: Path | str, *, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     table = scanned(DeltaTable(str(path))).to_table()
     table = table.drop_columns([name for name in without if name in table.column_names])
     return table.sort_by([(name, "ascending") for name in table.column_names]).to_pylist()
+
+
+def pairs(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return sorted((row["r_seq"], row["s_seq"]) for row in found)
 
 
 @pytest.fixture(scope="module")
@@ -44,50 +50,59 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "matches"
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_killed_driver_loses_and_repeats_nothing(point: str, undisturbed: Path, tmp_path: Path) -> None:
-    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
-    killed = run_driver(table, checkpoint, point, "2")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
-
-    again = run_driver(table, checkpoint)
-    assert again.returncode == 0, again.stderr[-2000:]
-
-    expected = rows(undisturbed)
-    assert len(expected) > 100
-    assert rows(table) == expected
-    for companion in ("ledger", "late", "punctuations"):
+def assert_as_undisturbed(table: Path, undisturbed: Path) -> None:
+    assert rows(table) == rows(undisturbed)
+    for companion in ("ledger", "late", "rejects", "punctuations"):
         kept = ("committed_at",)
         assert rows(f"{table}_{companion}", without=kept) == rows(f"{undisturbed}_{companion}", without=kept)
 
 
-def test_the_undisturbed_run_is_right(undisturbed: Path) -> None:
-    """Its rows are those that plain Python finds: the fault tests compare with a table that is itself checked."""
-    bound = bound_join(join())
-    streams = {
-        stream.name: generated(stream, schema) for stream, schema in zip(join().streams, bound.schemas, strict=True)
-    }
-    found = scanned(DeltaTable(str(undisturbed))).to_table(columns=["r_seq", "s_seq"])
-    pairs = sorted(zip(found["r_seq"].to_pylist(), found["s_seq"].to_pylist(), strict=True))
-    assert pairs == counted(streams)
-    for row in rows(f"{undisturbed}_ledger"):
-        assert row["read"] == row["stored"] + row["late"] + row["rejected"]  # type: ignore[operator]
-
-
-def generated(stream: Stream, schema: pa.Schema) -> pa.Table:
-    feed = open_feed(stream, schema)
-    start = feed.initial()
-    end = feed.advance(start, feed.frontier(start, ROWS).rows)
-    return pa.Table.from_batches([chunk.tuples for chunk in feed.read(start, end)])
-
-
-def counted(streams: dict[str, pa.Table]) -> list[tuple[int, int]]:
-    """DuckDB's answer, by the contract's form of the band."""
+def test_the_undisturbed_run_is_duckdbs(undisturbed: Path) -> None:
+    """The fault tests compare with a table that is itself checked: against the same tuples joined by DuckDB."""
+    asked = join()
+    bound = bind(asked, {stream.name: infer_schema(stream) for stream in asked.streams})
     connection = duckdb.connect()
-    for name, table in streams.items():
-        connection.register(name, table)
-    answer = connection.sql(
-        "SELECT r._seq, s._seq FROM r, s WHERE abs(r.x - s.a) <= 100 AND abs(r.y - s.b) <= 100 "
-        "AND abs(r._ts - s._ts) <= 20000000"
-    )
-    return sorted(answer.fetchall())
+    for number, stream in enumerate(asked.streams):
+        feed = open_feed(stream, bound.schemas[number])
+        tuples = pa.Table.from_batches([chunk.tuples for chunk in feed.read(feed.initial(), None)])
+        assert tuples.num_rows == ROWS
+        connection.register(stream.name, tuples)
+    expected = connection.sql(
+        "SELECT r._seq, s._seq FROM r, s WHERE abs(r._ts - s._ts) <= 20000000"
+        " AND abs(r.x - s.a) <= 100 AND abs(r.y::DOUBLE - s.b::DOUBLE) <= 100 ORDER BY ALL"
+    ).fetchall()
+    assert len(expected) > 1_000
+    assert pairs(rows(undisturbed)) == expected
+    ledger = rows(f"{undisturbed}_ledger")
+    assert {row["batch_id"] for row in ledger} == set(range(BATCHES))
+    for row in ledger:
+        assert row["read"] == row["stored"] + row["late"] + row["rejected"]
+    assert sum(row["read"] for row in ledger) == 2 * ROWS
+
+
+def test_a_driver_killed_at_every_point_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path) -> None:
+    """One checkpoint, killed in a batch after the other, each time at another point; the last start finishes."""
+    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
+    expected = pairs(rows(undisturbed))
+    before = 0
+    for batch, point in enumerate(POINTS):
+        killed = run_driver(table, checkpoint, point, str(batch))
+        assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
+        so_far = pairs(rows(table))
+        assert len(set(so_far)) == len(so_far), point
+        assert set(so_far) <= set(expected), point
+        assert len(so_far) >= before, point
+        before = len(so_far)
+    again = run_driver(table, checkpoint)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert_as_undisturbed(table, undisturbed)
+
+
+def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_path: Path) -> None:
+    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
+    done = run_driver(table, checkpoint, "worker", "2")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "killed" in done.stdout
+    assert "killed 0 that waited and 0 at work" not in done.stdout
+    assert "Lost task" in Path(f"{checkpoint}.log").read_text()  # a task of the batch did die, and was tried again
+    assert_as_undisturbed(table, undisturbed)

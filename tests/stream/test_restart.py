@@ -120,6 +120,17 @@ def test_a_restart_goes_on_exactly(spark: SparkSession, tmp_path: Path) -> None:
     assert versions(to) == before
 
 
+def test_the_input_may_move(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the files lie is not what the join is; relative paths are the caller's, not the Java process'."""
+    write(tmp_path / "in", 0, HALF)
+    monkeypatch.chdir(tmp_path)
+    run(spark, joined(Path("in")), Path("matches"), Path("checkpoint"), layout="1x1")
+    (tmp_path / "in").rename(tmp_path / "moved")
+    write(tmp_path / "moved", HALF, 2 * HALF)
+    run(spark, joined(tmp_path / "moved"), Path("matches"), Path("checkpoint"))
+    assert rows(tmp_path / "matches") == expected(tmp_path / "moved")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "name"),
     [
