@@ -112,6 +112,6 @@ def _show_first_rows(console: Console, spark: SparkSession, table: str) -> None:
         for side in ("indoor", "outdoor"):
             moment, sensor = row[f"{side}_ts"], row[f"{side}_sensor"]
             values = (f"{row[f'{side}_{name}']:.2f}" for name in ("temperature", "humidity"))
-            cells += [f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}", str(sensor), *values]
+            cells += [f"{moment:%H:%M:%S}.{moment.microsecond // 100_000}", str(sensor), *values]
         view.add_row(*cells)
     console.print(view)
