@@ -29,7 +29,8 @@ class JoinEngine:
     ----------
     join : Join or BoundJoin
     schemas : mapping of stream name to pyarrow.Schema, optional
-        Of the streams whose `Stream.schema` is not given.
+        Of the streams whose `Stream.schema` is not given. Where neither is, the first push tells: it then holds a
+        table, record batch or pandas frame of every such stream.
     kernel, threads, index
         As in `WindowJoin`.
 
@@ -42,7 +43,7 @@ class JoinEngine:
     Raises
     ------
     ArgumentError
-        A stream without a schema.
+        A stream without a schema: from the first push, and from whatever asks for types before it.
 
     Examples
     --------
@@ -57,19 +58,42 @@ class JoinEngine:
     """
 
     def __init__(self, join: Join | BoundJoin, schemas: Mapping[str, pa.Schema] | None = None, **options: Any) -> None:
-        self.bound = join if isinstance(join, BoundJoin) else bind(join, _schemas(join, schemas or {}))
-        self._join = WindowJoin(self.bound, **options)
-        self._clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
-        count = len(self.bound.names)
-        self._read, self._late_rows, self._rejected_rows = [0] * count, [0] * count, [0] * count
+        self._asked, self._options = join, options
+        self._schemas = {} if isinstance(join, BoundJoin) else _declared(join, schemas or {})
+        self._bound: BoundJoin | None = None
+        if isinstance(join, BoundJoin) or len(self._schemas) == len(join.streams):
+            self._bind()
+        streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
+        self._clocks = [StreamClock(stream.delay_us) for stream in streams]
+        self._read, self._late_rows, self._rejected_rows = ([0] * len(streams) for _ in range(3))
         self._busy = threading.Lock()
         self.late: dict[str, pa.Table] = {}
         self.rejected: dict[str, pa.Table] = {}
 
+    def _bind(self) -> None:
+        self._bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
+        self._join = WindowJoin(self._bound, **self._options)
+
+    @property
+    def bound(self) -> BoundJoin:
+        """The join with types: known from the start where schemas are, else from the first push on."""
+        if self._bound is None:
+            assert not isinstance(self._asked, BoundJoin)
+            missing = next(stream.name for stream in self._asked.streams if stream.name not in self._schemas)
+            msg = f"stream {missing} has no schema"
+            hint = "Stream(..., schema={...}), JoinEngine(join, schemas), or tables of all streams in the first push"
+            raise ArgumentError(msg, name=missing, hint=hint)
+        return self._bound
+
+    @property
+    def _windows(self) -> WindowJoin:
+        assert self.bound is not None  # it says what is missing
+        return self._join
+
     @property
     def result_schema(self) -> pa.Schema:
         """Of every table that `push` returns."""
-        return self._join.result_schema
+        return self._windows.result_schema
 
     @property
     def watermark(self) -> int | None:
@@ -97,6 +121,12 @@ class JoinEngine:
         SchemaDriftError
             A column is missing or does not fit its type. After an error nothing has changed.
         """
+        if self._bound is None and not isinstance(self._asked, BoundJoin):
+            found = {name: _schema_of(given) for name, given in rows.items() if name in self._asked.names}
+            schemas = {name: schema for name, schema in found.items() if schema is not None} | self._schemas
+            if len(schemas) == len(self._asked.streams):
+                self._schemas = schemas
+                self._bind()
         for name in rows:
             if name not in self.bound.names:
                 msg = f"the join has no stream '{name}'"
@@ -150,7 +180,7 @@ class JoinEngine:
 
     def explain(self) -> list[str]:
         """How it joins; see `WindowJoin.explain`."""
-        return self._join.explain()
+        return self._windows.explain()
 
     def save(self) -> bytes:
         """Everything that decides what comes next, as bytes."""
@@ -187,12 +217,15 @@ class JoinEngine:
         self.late, self.rejected = {}, {}
 
 
-def _schemas(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
-    schemas = {}
-    for stream in join.streams:
-        schema = given.get(stream.name, stream.schema)
-        if not isinstance(schema, pa.Schema):
-            msg = f"stream {stream.name} has no schema"
-            raise ArgumentError(msg, name=stream.name, hint="Stream(..., schema={...}) or JoinEngine(join, schemas)")
-        schemas[stream.name] = schema
-    return schemas
+def _declared(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
+    """The schemas that are known before any row is."""
+    schemas = {stream.name: given.get(stream.name, stream.schema) for stream in join.streams}
+    return {name: schema for name, schema in schemas.items() if isinstance(schema, pa.Schema)}
+
+
+def _schema_of(rows: Rows) -> pa.Schema | None:
+    """The schema that rows bring along; none of dicts: one of them does not tell what the next will hold."""
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        return rows.schema
+    columns = getattr(rows, "dtypes", None)
+    return None if columns is None else pa.Schema.from_pandas(rows, preserve_index=False)

@@ -147,9 +147,28 @@ def test_a_push_from_another_thread_does_not_wait_but_says_so(monkeypatch: pytes
 
 def test_a_stream_needs_a_schema() -> None:
     join = Join([Stream("e", schema=SCHEMA), Stream("w")], "abs(e.x - w.x) <= 1", "1s")
-    with pytest.raises(ArgumentError, match="schema"):
-        JoinEngine(join)
+    engine = JoinEngine(join)
+    for ask in (lambda: engine.result_schema, engine.explain, engine.save, lambda: engine.counters):
+        with pytest.raises(ArgumentError, match="stream w has no schema"):
+            ask()
+    for rows in (
+        {"e": {"ts": 1, "x": 1.0}},
+        {"w": {"ts": 1, "x": 1.0}},
+    ):  # a dict does not tell what the next will hold
+        with pytest.raises(ArgumentError, match="stream w has no schema"):
+            engine.push(rows)
     assert JoinEngine(join, {"w": pa.schema([("ts", pa.int64()), ("x", pa.float32())])}).watermark is None
+
+
+def test_the_first_push_tells_the_schemas() -> None:
+    frame = pd.DataFrame({"ts": [1, 2], "x": [1.0, 9.0]})
+    engine = JoinEngine(Join([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 1", "1s"))
+    assert engine.watermark is None
+    assert engine.push({"e": frame, "w": pa.Table.from_pandas(frame, preserve_index=False)}).num_rows == 2
+    assert engine.push({"w": {"ts": 3, "x": 9.5}})["e_x"].to_pylist() == [9.0]
+    again = JoinEngine(engine.bound)
+    again.restore(engine.save())
+    assert again.counters["read_rows"] == {"e": 2, "w": 3}
 
 
 def test_importing_the_engine_imports_no_spark() -> None:
