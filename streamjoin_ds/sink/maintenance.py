@@ -212,6 +212,7 @@ class Maintenance:
     def _try(self, what: str, path: str, work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception:  # whatever it is, the batch is committed and the join goes on
+        except Exception as error:  # whatever it is, the batch is committed and the join goes on
             self.failures += 1
-            _log.warning("%s of %s failed; it is tried again in the next round", what, path, exc_info=True)
+            _log.warning("%s of %s failed; it is tried again in the next round: %s", what, path, error)
+            _log.debug("where it failed", exc_info=True)

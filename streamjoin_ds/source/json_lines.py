@@ -52,6 +52,8 @@ class JsonLines:
         for number, column in enumerate(self._schema):
             if column.name != self._time and pa.types.is_timestamp(column.type):
                 table = table.set_column(number, column.name, _timestamps(table.column(number)))
+            elif column.name != self._time and pa.types.is_date32(column.type):
+                table = table.set_column(number, column.name, table.column(number).cast(pa.date32()))
         return self._uniform(table)
 
     def reason(self, line: bytes) -> tuple[str, str]:
@@ -93,7 +95,8 @@ class JsonLines:
     def _read_type(self, column: pa.Field) -> pa.DataType:
         if column.name == self._time:
             return self._time_type
-        return pa.string() if pa.types.is_timestamp(column.type) else column.type
+        # JSON has no dates: they are texts, which Arrow's reader does not convert.
+        return pa.string() if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type) else column.type
 
     def _read(self, data: bytes) -> pa.Table:
         schema = pa.schema([pa.field(f.name, self._read_type(f)) for f in self._schema])

@@ -9,6 +9,7 @@ nothing outside the state and the returned rows is believed.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -214,7 +215,7 @@ class Cell:
         moments = pa.timestamp("us", tz="UTC")
         largest = pc.max_element_wise(table[LARGEST_TS], self.largest_before[stream, part])
         columns = [name for name in table.column_names if name not in (TS, SEQ, LARGEST_TS)]
-        texts = [json.dumps(row, default=str, ensure_ascii=False) for row in table.select(columns).to_pylist()]
+        texts = [_json_text(row) for row in table.select(columns).to_pylist()]
         return self._fixed(
             LATE_SCHEMA,
             stream,
@@ -256,6 +257,15 @@ class Cell:
             "state_rows": counters["state_rows"],
             "state_bytes": state_bytes,
         }
+
+
+def _json_text(row: dict[str, Any]) -> str:
+    """A tuple as JSON that any parser takes: NaN and infinities, which JSON has not, are texts."""
+    plain = {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
+    return json.dumps(plain, default=str, ensure_ascii=False)
 
 
 class CellFunction:
