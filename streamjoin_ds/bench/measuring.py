@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "SideProcess", "TreeUse", "load_psutil"]
 
-_SAMPLE_EVERY_S = 0.2
+_SAMPLE_EVERY_S = 0.5
 _CLOSE_WITHIN_S = 20.0
 _START_WITHIN_S = 180.0
 
@@ -83,7 +83,7 @@ class TreeUse:
     """Samples a process and all its descendants while the context lasts.
 
     Memory is the proportional set size where the system tells it (Linux): a page that n processes share counts 1/n in
-    each. Elsewhere it is the resident size, in which shared pages count in each. Samples are 0.2 s apart: a peak that
+    each. Elsewhere it is the resident size, in which shared pages count in each. Samples are 0.5 s apart: a peak that
     is shorter may be missed. The CPU time of a process that ends is kept by its parent, if that waits for it.
     """
 
