@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from streamjoin_ds.bench.inputs import SlicedInput
 from streamjoin_ds.bench.workloads import Workload, make_workload
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "first_trigger_s", "make_side"]
 
@@ -101,14 +98,13 @@ class Side(Protocol):
         """End what was started."""
 
 
-def first_trigger_s(query: StreamingQuery) -> float:
+def first_trigger_s(checkpoint: Path) -> float:
     """When a query's first trigger began, seconds since 1970: starting a query is not counted on either side.
 
-    It is a process or two that Spark starts once a query, whatever comes after.
+    It is a process or two that Spark starts once a query, whatever comes after. Spark's offset log has the time.
     """
-    first = query.recentProgress[0]
-    assert first.batchId == 0, "Spark keeps the progress of the last 100 triggers"
-    return datetime.fromisoformat(first.timestamp.replace("Z", "+00:00")).timestamp()
+    facts = json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[1])
+    return float(facts["batchTimestampMs"]) / 1000
 
 
 def make_side(name: str) -> Side:

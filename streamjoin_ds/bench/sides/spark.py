@@ -79,7 +79,7 @@ class SparkSide:
             finished = _await_batch(query, folder / "matches")
             query.stop()
         batches, committed_wall = _committed(folder / "matches")
-        seconds = (ended_wall if finished else committed_wall) - first_trigger_s(query)
+        seconds = (ended_wall if finished else committed_wall) - first_trigger_s(folder / "checkpoint")
         # Spark reads what its sink has committed, and no file beside.
         matches = self._spark.read.parquet(str(folder / "matches")).count()
         slices = min(batches, task.slices)

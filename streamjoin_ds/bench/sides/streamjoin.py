@@ -35,7 +35,7 @@ class StreamJoinSide:
                 max_rows_per_batch=workload.max_rows_per_batch,
             )
             query.awaitTermination()
-        seconds = time.time() - first_trigger_s(query)
+        seconds = time.time() - first_trigger_s(Path(task.folder) / "checkpoint")
         rows = sum(sum(batch.read.values()) for batch in batches)
         matches = scanned(DeltaTable(str(table))).count_rows()
         note = f"at most {workload.max_rows_per_batch:,} rows a batch, Delta"
