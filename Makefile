@@ -44,7 +44,7 @@ lint:
 	@$(BIN)/ruff check -q .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy --no-error-summary streamjoin_ds
-	@$(BIN)/cython-lint --max-line-length 120 cython_kernels
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint --max-line-length 120 cython_kernels
 	@echo 'lint: clean'
 
 format:
