@@ -14,7 +14,7 @@ import click
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES
 from streamjoin_ds.source.generator import parse_generator
-from streamjoin_ds.spec import Generator, Stream
+from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream.join import StreamJoin
 
 if sys.version_info >= (3, 11):
@@ -123,12 +123,8 @@ def _stream(name: str, table: Mapping[str, Any], times: Mapping[str, str], delay
     facts = {"time": times.get(name), "delay": delays.get(name)} | dict(table)
     source = facts.get("source")
     if isinstance(source, str) and source.startswith(_GENERATOR_PREFIX):
-        facts["source"] = _generator(source)
+        facts["source"] = parse_generator(source)
     return Stream(name, **{key: value for key, value in facts.items() if value is not None})
-
-
-def _generator(text: str) -> Generator:
-    return parse_generator(text)
 
 
 def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mapping[str, Any]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
+from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.exchange import LARGEST_TS, open_block
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.stream.state import CellState
@@ -36,9 +37,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["NO_TIME", "REPORT_COLUMNS", "REPORT_DDL", "STATE_DDL", "Cell", "CellFunction", "TaskFacts"]
+__all__ = ["REPORT_COLUMNS", "REPORT_DDL", "STATE_DDL", "Cell", "CellFunction", "TaskFacts"]
 
-NO_TIME = -(1 << 63)  # "no tuple so far" in the exchange: its columns are never null
 STATE_DDL = "version INT, blob BINARY"
 REPORT_COLUMNS = ("kind", "cell", "facts")
 REPORT_DDL = "kind STRING, cell INT, facts STRING"
@@ -101,6 +101,7 @@ class Cell:
             clock.largest = largest
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
+        self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
         self.ledger = [
             dict.fromkeys(("read", "stored", "late", "rejected", "null_keys"), 0) for _ in range(self.streams)
         ]
@@ -114,7 +115,6 @@ class Cell:
         self._set_aside(late, asides)
         before = dict(self.engine.counters)
         watermark = self._watermark()
-        label = f"{self.task.batch_id:010d}-{self.number:04d}"
         matches = 0
         schema = self.bound.result_schema
         with TableWriter(
@@ -122,8 +122,7 @@ class Cell:
             schema,
             table="matches",
             batch_id=self.task.batch_id,
-            label=label,
-            low_cardinality=frozenset(),
+            label=self.label,
         ) as writer:
             for chunk in self.engine.push(accepted, watermark):
                 matches += chunk.num_rows
@@ -196,13 +195,12 @@ class Cell:
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
         late_tables = [self._late_rows(*aside) for aside in [*asides["late"], *late]]
         reject_tables = [self._reject_rows(stream, table) for stream, _, table in asides["rejects"]]
-        label = f"{self.task.batch_id:010d}-{self.number:04d}"
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
             ("rejects", self.tables.rejects, REJECTS_SCHEMA, reject_tables),
         ):
             if tables:
-                with TableWriter(path, schema, table=kind, batch_id=self.task.batch_id, label=label) as writer:
+                with TableWriter(path, schema, table=kind, batch_id=self.task.batch_id, label=self.label) as writer:
                     for table in tables:
                         writer.write(table)
                     self.reports += writer.close()
