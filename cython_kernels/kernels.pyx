@@ -18,6 +18,7 @@ from libc.string cimport memset
 cdef extern from "band.h" nogil:
     enum: SJ_MAX_CONDITIONS
     enum: SJ_MIN_CAPACITY
+    enum: SJ_FENCE_ROWS
     enum: SJ_SORTED_NONE
     enum: SJ_SORTED_FLOAT
     enum: SJ_SORTED_INT
@@ -47,6 +48,8 @@ cdef extern from "band.h" nogil:
     ctypedef struct sj_grid:
         sj_band band
         int sorted
+        const double *float_fences
+        const int64_t *int_fences
         const int32_t *probe_order
         const int64_t *bucket_from
         const int64_t *bucket_to
@@ -467,7 +470,7 @@ cdef class GridProbe(_Join):
     cdef sj_grid _grid
 
     def __init__(self, left, right, lo, hi, *, first, second, width, bucket_ids, bucket_starts, probe_order,
-                 implementation=None, left_count=None, right_count=None):
+                 fences=None, implementation=None, left_count=None, right_count=None):
         cdef bint float_second = False
         cdef const double *second_floats = NULL
         cdef const int64_t *second_ints = NULL
@@ -518,12 +521,26 @@ cdef class GridProbe(_Join):
                 second_floats = self._grid.band.float_left[0]
             else:
                 second_ints = self._grid.band.int_left[0]
+            self._set_fences(fences, right[second])
         starts = self._grid.bucket_from
         with nogil:
             sorted_probes = sj_probes_sorted(starts, second_floats, second_ints, self._grid.band.probe_count)
         if not sorted_probes:
             raise _error("the probes are not sorted by start bucket and second attribute", "left",
                          "permute left by grid_order(probe_buckets(...), left[second])")
+
+    cdef int _set_fences(self, fences, column) except -1:
+        if fences is None:
+            return 0
+        _check_array(fences, "fences", column.dtype)
+        if len(fences) != (len(column) + SJ_FENCE_ROWS - 1) // SJ_FENCE_ROWS:
+            raise _error("fences does not fit the run", "fences", "right[second][::FENCE_ROWS]")
+        self._kept.append(fences)
+        if column.dtype == _FLOAT:
+            self._grid.float_fences = _float_address(fences)
+        else:
+            self._grid.int_fences = _int_address(fences)
+        return 0
 
     @property
     def candidates(self):
@@ -548,6 +565,8 @@ cdef class GridProbe(_Join):
         self._busy = False
         return written
 
+
+FENCE_ROWS = SJ_FENCE_ROWS
 
 _default = implementations()[len(implementations()) - 1]  # the widest
 

@@ -80,7 +80,7 @@ class WindowJoin:
         self.kernels = load_kernels(kernel)
         self.threads = threads
         self._executor = ThreadPoolExecutor(threads, "streamjoin-kernel") if threads > 1 else None
-        self._chunk_rows = chunk_rows
+        self.chunk_rows = chunk_rows
         count = len(bound.names)
         forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
         self.forms = tuple(RunForm(bound, stream, self.kernels, forced[stream]) for stream in range(count))
@@ -207,8 +207,8 @@ class WindowJoin:
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
         three streams and more come.
         """
-        probe_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
-        run_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
+        probe_rows = np.empty(self.chunk_rows + _MIN_FREE, dtype=np.int32)
+        run_rows = np.empty(self.chunk_rows + _MIN_FREE, dtype=np.int32)
         used, parts = 0, []
         for run in runs:
             kernel = probes.against(run)
@@ -217,8 +217,8 @@ class WindowJoin:
             begin = used
             while count := kernel.fill(probe_rows[used:], run_rows[used:]):
                 used += count
-                if used >= self._chunk_rows:
-                    full = self._chunk_rows
+                if used >= self.chunk_rows:
+                    full = self.chunk_rows
                     parts.append((run, run_rows[begin:full]))
                     yield probe_rows[:full], Picks.joined(parts)
                     probe_rows[: used - full] = probe_rows[full:used]

@@ -137,6 +137,7 @@ class Probes:
                 bucket_ids=ids,
                 bucket_starts=starts,
                 probe_order=order[part],
+                fences=run.fences if second >= 0 else None,
                 implementation=self._kernels.implementation,
             )
             return kernel, 0

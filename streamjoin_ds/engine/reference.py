@@ -21,6 +21,7 @@ import numpy.typing as npt
 from streamjoin_ds.errors import KernelError
 
 __all__ = [
+    "FENCE_ROWS",
     "SCAN_TILE_PROBES",
     "SCAN_TILE_ROWS",
     "GridProbe",
@@ -42,6 +43,7 @@ Bound = int | float
 
 SCAN_TILE_PROBES = 32
 SCAN_TILE_ROWS = 1024
+FENCE_ROWS = 32
 _MAX_CONDITIONS = 16
 _MIN_CAPACITY = 64
 _INT64_MIN = -(2**63)
@@ -274,6 +276,8 @@ class GridProbe:
     probe_order : ndarray, shape (n_probe,), int32
         ``grid_order(probe_buckets(...), left[second])`` of the unpermuted probes; ``probe_order[i]`` is the id that
         is written for probe i.
+    fences : ndarray or None
+        ``right[second][::FENCE_ROWS]``: what a compiled kernel searches in cache before it touches the run.
 
     Notes
     -----
@@ -293,6 +297,7 @@ class GridProbe:
         bucket_ids: Int64 | None,
         bucket_starts: Int64 | None,
         probe_order: Int32,
+        fences: Column | None = None,
         implementation: str | None = None,
         left_count: int | None = None,
         right_count: int | None = None,

@@ -143,6 +143,13 @@ class Run:
         occurs = starts[1:] > starts[:-1]
         return ids[occurs], np.append(starts[:-1][occurs], self.rows)
 
+    @cached_property
+    def fences(self) -> npt.NDArray[Any] | None:
+        """Every 32nd value of the second key: a probe searches these first; None of a run without such a key."""
+        if self.grid.second < 0:
+            return None
+        return np.ascontiguousarray(self.key(self.grid.second)[:: self.form.kernels.module.FENCE_ROWS])
+
     def _buckets(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         zero = 0.0 if values.dtype.kind == "f" else 0
         buckets: npt.NDArray[np.int64] = self.form.kernels.module.grid_buckets(values, self.grid.width, zero)
