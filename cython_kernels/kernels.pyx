@@ -93,6 +93,8 @@ cdef extern from "grid.h" nogil:
                       int32_t *order)
     int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                   unsigned char *out)
+    int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int64_t run_count, int item_bytes,
+                       const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
 
 
 sj_dispatch_init()
@@ -348,6 +350,15 @@ def gather(column, order, out=None):
 
 # ---- joins
 
+cdef const sj_implementation *_implementation(name) except NULL:
+    if name is None:
+        name = default_implementation()
+    index = _numbers.get(name)
+    if index is None:
+        raise _error("this implementation is not available here", "implementation", ", ".join(_numbers))
+    return sj_implementation_at(index)
+
+
 cdef class _Join:
     """What both joins share: the conditions, the chosen implementation, the check of the output."""
 
@@ -356,14 +367,7 @@ cdef class _Join:
     cdef bint _busy
 
     cdef int _choose(self, implementation) except -1:
-        cdef int index
-        names = implementations()
-        if implementation is None:
-            implementation = default_implementation()
-        if implementation not in names:
-            raise _error("this implementation is not available here", "implementation", ", ".join(names))
-        index = names.index(implementation)
-        self._chosen = sj_implementation_at(index)
+        self._chosen = _implementation(implementation)
         return 0
 
     cdef int _fill_band(self, sj_band *band, list left, list right, list lo, list hi, int leading, left_count,
@@ -532,9 +536,7 @@ cdef class GridProbe(_Join):
     cdef int _set_fences(self, fences, column) except -1:
         if fences is None:
             return 0
-        _check_array(fences, "fences", column.dtype)
-        if len(fences) != (len(column) + SJ_FENCE_ROWS - 1) // SJ_FENCE_ROWS:
-            raise _error("fences does not fit the run", "fences", "right[second][::FENCE_ROWS]")
+        _check_fences(fences, column)
         self._kept.append(fences)
         if column.dtype == _FLOAT:
             self._grid.float_fences = _float_address(fences)
@@ -566,8 +568,12 @@ cdef class GridProbe(_Join):
         return written
 
 
+include "runs_probe.pxi"
+
+
 FENCE_ROWS = SJ_FENCE_ROWS
 
+_numbers = {name: number for number, name in enumerate(implementations())}
 _default = implementations()[len(implementations()) - 1]  # the widest
 
 

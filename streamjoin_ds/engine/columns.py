@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.engine.kernels import Kernels
 
-__all__ = ["array_of", "concatenated", "gathered", "item_values", "one_batch"]
+__all__ = ["array_of", "concatenated", "filtered", "fixed_width", "gathered", "item_dtype", "item_values", "one_batch"]
 
 # A 16-byte item for NumPy: only ever copied, never computed with.
 _ITEMS = {8: np.uint8, 16: np.uint16, 32: np.int32, 64: np.int64, 128: np.complex128}
@@ -28,11 +28,16 @@ def item_values(array: pa.Array) -> npt.NDArray[Any]:
         opaque 16-byte items.
     """
     kind = array.type
-    dtype = np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
+    dtype = item_dtype(kind)
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty(0, dtype=dtype)
     return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def item_dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """The NumPy items of a type of fixed width; see `item_values`."""
+    return np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
 
 
 def array_of(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -42,7 +47,7 @@ def array_of(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
 
 def gathered(array: pa.Array, rows: npt.NDArray[np.int32], kernels: Kernels) -> pa.Array:
     """Copy ``array[rows]``; any type, nulls kept."""
-    if array.null_count == 0 and _fixed(array.type):
+    if array.null_count == 0 and fixed_width(array.type):
         return array_of(kernels.module.gather(item_values(array), rows), array.type)
     return array.take(pa.array(rows))
 
@@ -75,7 +80,8 @@ def not_null(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False))
 
 
-def _fixed(kind: pa.DataType) -> bool:
+def fixed_width(kind: pa.DataType) -> bool:
+    """Whether a type's values are items of whole bytes."""
     types = pa.types
     if types.is_boolean(kind) or types.is_null(kind):
         return False

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN, key_column
 from streamjoin_ds.engine.picks import Picks, sequence_numbers
-from streamjoin_ds.engine.probe import ProbeCondition
 from streamjoin_ds.spec.bound import BoundJoin, Residual
 
 __all__ = ["Decision", "same_inputs"]

@@ -20,21 +20,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.columns import array_of, filtered, one_batch
+from streamjoin_ds.engine.columns import array_of, filtered, item_values, one_batch
+from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.keys import joinable_rows
+from streamjoin_ds.engine.keys import joinable_rows, key_column
+from streamjoin_ds.engine.pairs import MIN_FREE, PairBuffer
 from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.probe import MAX_CONDITIONS, ProbeCondition, Probes, oriented
+from streamjoin_ds.engine.probe import FEW_PROBES, Probes
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
 __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
-_MIN_FREE = 64
 MAX_THREADS = 256
 
 
@@ -73,9 +74,9 @@ class WindowJoin:
         if not 1 <= threads <= MAX_THREADS:
             msg = "the number of threads is out of range"
             raise ArgumentError(msg, name="threads", hint=f"1 to {MAX_THREADS}")
-        if not _MIN_FREE <= chunk_rows <= CHUNK_ROWS:
+        if not MIN_FREE <= chunk_rows <= CHUNK_ROWS:
             msg = "chunk_rows is out of range"
-            raise ArgumentError(msg, name="chunk_rows", hint=f"{_MIN_FREE} to {CHUNK_ROWS}")
+            raise ArgumentError(msg, name="chunk_rows", hint=f"{MIN_FREE} to {CHUNK_ROWS}")
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads
@@ -91,6 +92,8 @@ class WindowJoin:
         self._candidates = 0
         self._pushes = 0
         self._steps: dict[tuple[frozenset[int], int], _Step] = {}
+        self._pairs: list[PairBuffer] = []
+        self._gathered, self._placed = _result_places(bound)
         self.result_schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
 
     # ------------------------------------------------------------------ pushing
@@ -144,11 +147,10 @@ class WindowJoin:
             null_keys[stream] = arrived[stream] - tuples.num_rows
             if not tuples.num_rows:
                 continue
-            run = self.forms[stream].sealed(tuples)
-            for chunk in self._extended({stream: Picks((run,))}, windows):
+            windows[stream], picks = windows[stream].taking(tuples)
+            for chunk in self._extended({stream: picks}, windows):
                 matches += chunk.num_rows
                 yield chunk
-            windows[stream] = windows[stream].inserted(run)
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
@@ -189,8 +191,7 @@ class WindowJoin:
         step = self._step(frozenset(block), windows)
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
-        probes = Probes(self.kernels, step.tested, columns, count, self._executor, self.threads)
-        for positions, found in self._found(probes, windows[step.stream].runs):
+        for positions, found in self._found(step.tested, columns, count, windows[step.stream]):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
             if not step.decision.is_empty:
@@ -201,34 +202,39 @@ class WindowJoin:
             if len(grown[step.stream]):
                 yield from self._extended(grown, windows)
 
-    def _found(self, probes: Probes, runs: Sequence[Run]) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
+    def _found(
+        self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
+    ) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
         """Matches of the probes with all runs, exactly a chunk at a time.
 
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
         three streams and more come.
         """
-        probe_rows = np.empty(self.chunk_rows + _MIN_FREE, dtype=np.int32)
-        run_rows = np.empty(self.chunk_rows + _MIN_FREE, dtype=np.int32)
-        used, parts = 0, []
-        for run in runs:
-            kernel = probes.against(run)
-            if kernel is None:
-                continue
-            begin = used
-            while count := kernel.fill(probe_rows[used:], run_rows[used:]):
-                used += count
-                if used >= self.chunk_rows:
-                    full = self.chunk_rows
-                    parts.append((run, run_rows[begin:full]))
-                    yield probe_rows[:full], Picks.joined(parts)
-                    probe_rows[: used - full] = probe_rows[full:used]
-                    run_rows[: used - full] = run_rows[full:used]
-                    used, begin, parts = used - full, 0, []
-            if used > begin:
-                parts.append((run, run_rows[begin:used]))
-            self._candidates += kernel.candidates
+        stack = window.stack
+        if not stack.runs:
+            return
+        if count <= FEW_PROBES:
+            probing: Any = self.kernels.module.RunsProbe(
+                columns,
+                stack.indexes(conditions),
+                implementation=self.kernels.implementation,
+                last_rows=window.tail.rows or -1,
+                left_count=count,
+            )
+        else:
+            probing = Probes(self.kernels, conditions, columns, count, self._executor, self.threads).over(window.runs)
+        pairs, full = self._pairs.pop() if self._pairs else PairBuffer(), self.chunk_rows
+        used = 0
+        while written := probing.fill(*pairs.room(used, full)):
+            used += written
+            if used >= full:
+                yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
+                pairs.rows[:, : used - full] = pairs.rows[:, full:used]
+                used -= full
+        self._candidates += probing.candidates
         if used:
-            yield probe_rows[:used], Picks.joined(parts)
+            yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
+        self._pairs.append(pairs)
 
     def _step(self, joined: frozenset[int], windows: Sequence[Window]) -> _Step:
         """Which stream joins next: one that a predicate ties to those joined, and of these the smallest window."""
@@ -248,18 +254,16 @@ class WindowJoin:
         return self._steps[place]
 
     def _result(self, block: Mapping[int, Picks]) -> pa.Table:
-        times_us = [block[stream].times_us() for stream in sorted(block)]
-        columns: list[pa.Array] = []
-        for column in self.bound.result:
-            if column.column == self.bound.join.streams[column.stream].time:
-                columns.append(array_of(times_us[column.stream], pa.timestamp("us", tz="UTC")))
-            else:
-                columns.append(block[column.stream].column(column.column))
-        columns += [block[stream].column("_seq") for stream in sorted(block)]
-        latest_us = times_us[0]
-        for other in times_us[1:]:
-            latest_us = np.maximum(latest_us, other)
-        columns.append(array_of(latest_us, pa.timestamp("us", tz="UTC")))
+        arrays = [block[stream].columns(names) for stream, names in enumerate(self._gathered)]
+        times_us = [item_values(columns[0]) for columns in arrays]
+        moments = pa.timestamp("us", tz="UTC")
+        columns = [
+            arrays[stream][place] if place else array_of(times_us[stream], moments) for stream, place in self._placed
+        ]
+        latest_us = np.maximum(times_us[0], times_us[1])
+        for other in times_us[2:]:
+            np.maximum(latest_us, other, out=latest_us)
+        columns.append(array_of(latest_us, moments))
         return pa.Table.from_arrays(columns, schema=self.result_schema)
 
     # ------------------------------------------------------------------ what is kept
@@ -293,7 +297,8 @@ class WindowJoin:
     def save(self) -> bytes:
         """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`)."""
         totals = [self._totals["matches"], self._totals["expired_rows"], self._pushes]
-        facts = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys}
+        tails = [window.tail.rows for window in self._windows]
+        facts = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys, "tails": tails}
         return snapshot.encoded(self.bound.fingerprint, facts, self._windows)
 
     @classmethod
@@ -312,9 +317,9 @@ class WindowJoin:
         """Replace everything kept and counted by what `save` wrote; errors as `restored`, and then nothing changes."""
         facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms)
         count = len(self.forms)
-        stored, null_keys = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys"))
+        stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
         matches, expired_rows, pushes = snapshot.numbers(facts, "totals", 3)
-        self._windows = windows
+        self._windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
         self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
         self._pushes, self._candidates = pushes, 0
@@ -329,6 +334,20 @@ class WindowJoin:
                 span_s = (run.newest_us - run.oldest_us) / 1e6
                 lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
         return lines
+
+
+def _result_places(bound: BoundJoin) -> tuple[list[tuple[str, ...]], list[tuple[int, int]]]:
+    """The columns to be gathered of each stream, event time first, and which of them each result column is."""
+    names = [[TS, SEQ] for _ in bound.names]
+    placed = []
+    for column in bound.result:
+        wanted = names[column.stream]
+        inside = key_column(bound, column.stream, column.column)
+        if inside not in wanted:
+            wanted.append(inside)
+        placed.append((column.stream, wanted.index(inside)))
+    placed += [(stream, 1) for stream in range(len(names))]
+    return [tuple(wanted) for wanted in names], placed
 
 
 class _Step:

@@ -86,7 +86,7 @@ def decoded(fingerprint: str, blob: Blob, forms: Sequence[RunForm]) -> tuple[dic
                 runs.append(_run(form, body.slice(position, size), entry))
                 position += _padded(size)
             windows.append(Window(form, runs))
-    except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
         msg = "a state blob does not hold what its header says"
         raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
     return facts, windows

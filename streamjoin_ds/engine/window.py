@@ -1,6 +1,6 @@
 """The window of one stream: the runs that a tuple of another stream may still meet.
 
-New tuples come as a run of their own. Runs of like size are merged four at a time, so a tuple is copied a logarithmic
+New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged four at a time, so a tuple is copied a logarithmic
 number of times and a probe meets a logarithmic number of runs (PIM-Tree's merge ratio). A run is merged only while it
 spans a small part of the window in time: then whole runs expire, and the exact time test does the rest (LLHJ's
 coarse-grained disposal).
@@ -8,11 +8,19 @@ coarse-grained disposal).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
+from streamjoin_ds.engine.grid import NO_GRID
+from streamjoin_ds.engine.keys import INT64_MAX
+from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.stack import Stack
+from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
+from streamjoin_ds.errors import StateCorruptError
 
 __all__ = ["Window"]
 
@@ -22,44 +30,109 @@ _MAX_RUN_BYTES = 1 << 29
 _SPAN_PARTS = 4
 _SPAN_GROWTH = 1.5
 _MIN_LIVE_SHARE = 0.5
+_THINNING_POINTS = 16
+_MAX_TAILED_ROWS = TAIL_ROWS // 4
 
 
 class Window:
-    """Immutable list of runs, oldest insertion first; every change answers a new window.
+    """Immutable list of runs, oldest insertion first, and the tail; every change answers a new window.
 
     Parameters
     ----------
     form : RunForm
-    runs : sequence of Run
+    sealed : sequence of Run
+    tail : Tail, optional
+    stack : Stack, optional
+        Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("form", "runs")
+    __slots__ = ("_is_merged", "_quiet_until_us", "_stack", "form", "sealed", "tail")
 
-    def __init__(self, form: RunForm, runs: Sequence[Run] = ()) -> None:
+    def __init__(
+        self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
+    ) -> None:
         self.form = form
-        self.runs = tuple(runs)
+        self.sealed = tuple(sealed)
+        self.tail = tail if tail is not None else Tail.empty(form)
+        self._stack = stack
+        self._is_merged = False
+        self._quiet_until_us: int | None = None
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs; the tail, where it holds anything, is the last."""
+        return (*self.sealed, self.tail) if self.tail.rows else self.sealed
+
+    @property
+    def stack(self) -> Stack:
+        """The runs as they are probed and gathered from."""
+        runs = self.runs
+        if self._stack is None or not self._stack.fits(runs):
+            self._stack = Stack(runs)
+        return self._stack
 
     @property
     def rows(self) -> int:
         """How many tuples, all runs together."""
-        return sum(run.rows for run in self.runs)
+        return sum(run.rows for run in self.sealed) + self.tail.rows
 
     def inserted(self, run: Run) -> Window:
         """The window with one more run, before any merging."""
-        return Window(self.form, (*self.runs, run)) if run.rows else self
+        return Window(self.form, (*self.sealed, run), self.tail) if run.rows else self
+
+    def reopened(self, tail_rows: int) -> Window:
+        """The window with its last run, of so many rows, as its tail again; 0: there was none.
+
+        Raises
+        ------
+        StateCorruptError
+            The last run is no such run.
+        """
+        if not tail_rows:
+            return self
+        last = self.sealed[-1] if self.sealed else None
+        if last is None or last.rows != tail_rows or tail_rows > TAIL_ROWS or last.grid != NO_GRID:
+            msg = "a state blob does not hold what its header says"
+            raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+        return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
+
+    def taking(self, tuples: pa.RecordBatch) -> tuple[Window, Picks]:
+        """The window with new tuples, before any merging, and these tuples as probes.
+
+        A large batch becomes a run; a small one goes to the tail, which is sealed first where there is no room.
+
+        Parameters
+        ----------
+        tuples : pyarrow.RecordBatch
+            As for `RunForm.sealed`; one at least.
+        """
+        count = tuples.num_rows
+        if count > _MAX_TAILED_ROWS:
+            run = self.form.sealed(tuples)
+            return self.inserted(run), Picks.whole(run)
+        sealed, tail = self.sealed, self.tail
+        if tail.rows + count > TAIL_ROWS:
+            sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
+        tail, fresh = tail.appended(self.form.with_hashes(tuples))
+        window = Window(self.form, sealed, tail, self._stack)
+        if sealed is self.sealed:
+            window._is_merged, window._quiet_until_us = self._is_merged, self._quiet_until_us
+        return window, Picks(window.stack, None, len(sealed), fresh.begin, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
-        runs = list(self.runs)
-        if len(runs) < _MERGE_RUNS:
+        if self._is_merged:
             return self
-        span_us = max(run.newest_us for run in runs) - min(run.oldest_us for run in runs)
-        while True:
+        runs = list(self.sealed)
+        span_us = max(run.newest_us for run in self.runs) - min(run.oldest_us for run in self.runs) if runs else 0
+        while len(runs) >= _MERGE_RUNS:
             group = _due(runs, span_us // _SPAN_PARTS)
             if group is None:
                 break
             runs[group] = [self.form.merged(runs[group])]
-        return Window(self.form, runs) if len(runs) < len(self.runs) else self
+        window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
+        window._is_merged = True
+        return window
 
     def expired(self, oldest_kept_us: int) -> Window:
         """The window without what is older than `oldest_kept_us`.
@@ -67,24 +140,50 @@ class Window:
         Whole runs go when their newest tuple is older; a run that is mostly older is thinned out. What is left of
         older tuples the time rule refuses.
         """
-        if all(run.oldest_us >= oldest_kept_us for run in self.runs):
+        tail = self.tail
+        is_quiet = self._quiet_until_us is not None and oldest_kept_us <= self._quiet_until_us
+        if is_quiet and not (tail.rows and oldest_kept_us > _quiet_until_us(tail)):
             return self
-        runs = []
-        for run in self.runs:
-            if run.newest_us < oldest_kept_us:
-                continue
-            if run.oldest_us < oldest_kept_us and _live_share(run, oldest_kept_us) < _MIN_LIVE_SHARE:
-                mask = run.key(0) >= oldest_kept_us
-                kept = int(np.count_nonzero(mask))
-                runs.append(run.kept(mask) if kept < _MIN_LIVE_SHARE * run.rows else run)
-            else:
-                runs.append(run)
-        return Window(self.form, runs)
+        runs = [run for run in (_thinned(run, oldest_kept_us) for run in self.sealed) if run is not None]
+        if tail.rows:
+            left = _thinned(tail, oldest_kept_us)
+            tail = left if isinstance(left, Tail) else Tail.empty(self.form)
+        window = self
+        if len(runs) < len(self.sealed) or tail is not self.tail or any(map(operator.is_not, runs, self.sealed)):
+            window = Window(self.form, runs, tail, self._stack)
+            window._is_merged = self._is_merged
+        window._quiet_until_us = min((_quiet_until_us(run, oldest_kept_us) for run in runs), default=INT64_MAX)
+        return window
 
 
-def _live_share(run: Run, oldest_kept_us: int) -> float:
-    """Share of a run's span that is not older; a guess that spares counting its rows."""
-    return (run.newest_us - oldest_kept_us + 1) / (run.newest_us - run.oldest_us + 1)
+def _thinned(run: Run, oldest_kept_us: int) -> Run | None:
+    """A run without what is older, where that is most of it; None where it is all.
+
+    Whether it is most is asked at fixed points of the run's span, so that the answer is a function of the run and the
+    time alone, and is worked out a few times only.
+    """
+    if run.newest_us < oldest_kept_us:
+        return None
+    point_us = _last_point_us(run, oldest_kept_us)
+    if point_us is None or np.count_nonzero(run.key(0) >= point_us) >= _MIN_LIVE_SHARE * run.rows:
+        return run
+    return run.kept(run.key(0) >= oldest_kept_us)
+
+
+def _last_point_us(run: Run, oldest_kept_us: int) -> int | None:
+    """The latest point, not after `oldest_kept_us`, at which a run may be thinned out: points lie in its second half."""
+    step_us = max((run.newest_us - run.oldest_us) // _THINNING_POINTS, 1)
+    number = (oldest_kept_us - run.oldest_us) // step_us
+    return run.oldest_us + number * step_us if 2 * number >= _THINNING_POINTS else None
+
+
+def _quiet_until_us(run: Run, seen_us: int | None = None) -> int:
+    """Nothing becomes of a run before times later than this; None: it was never looked at, else last with `seen_us`."""
+    step_us = max((run.newest_us - run.oldest_us) // _THINNING_POINTS, 1)
+    number = _THINNING_POINTS // 2
+    if seen_us is not None:
+        number = max((seen_us - run.oldest_us) // step_us + 1, number)
+    return min(run.newest_us, run.oldest_us + number * step_us - 1)
 
 
 def _due(runs: Sequence[Run], max_span_us: int) -> slice | None:

@@ -77,7 +77,9 @@ class DuckDBCase:
 
     def _celled(self, stream: int, x: str, y: str) -> str:
         if stream == 0:
-            cells = f"CAST(floor({x} / {self._width}) AS INTEGER) AS cx, CAST(floor({y} / {self._width}) AS INTEGER) AS cy"
+            cells = (
+                f"CAST(floor({x} / {self._width}) AS INTEGER) AS cx, CAST(floor({y} / {self._width}) AS INTEGER) AS cy"
+            )
             return f"SELECT *, {cells} FROM arrived_0"
         near = f"arrived_1, generate_series({-1}, 1) AS i(dx), generate_series(-1, 1) AS j(dy)"
         inner = (
