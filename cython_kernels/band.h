@@ -68,6 +68,7 @@ typedef struct {
     int64_t probe;      /* probe in work */
     int64_t row;        /* next run row to be tested */
     int64_t candidates;
+    int is_rolled; /* one register at a time instead of four: to see what the unrolling gives */
 } sj_scan;
 
 /* What the run is sorted by inside a bucket; the condition is then number 0 of its group. */
@@ -105,14 +106,21 @@ typedef struct {
     int64_t candidates;
 } sj_grid;
 
+/* The roof of the nested loop: its compares of one condition over rows that stay in L1, and nothing else. Tests `rounds`
+ * times SJ_SCAN_TILE_ROWS pairs; the answer only keeps the compiler from leaving the work out. */
+typedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds);
+
 typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 typedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 
+unsigned sj_scan_roof_scalar(int is_float, int64_t rounds);
 int64_t sj_scan_fill_scalar(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 int64_t sj_grid_fill_scalar(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 #if defined(__x86_64__)
+unsigned sj_scan_roof_avx2(int is_float, int64_t rounds);
 int64_t sj_scan_fill_avx2(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 int64_t sj_grid_fill_avx2(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+unsigned sj_scan_roof_avx512(int is_float, int64_t rounds);
 int64_t sj_scan_fill_avx512(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 int64_t sj_grid_fill_avx512(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 #endif

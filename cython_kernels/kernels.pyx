@@ -5,6 +5,7 @@ Semantics, order of output and error rules are documented with the readable twin
 this file checks, takes addresses and lets go of the GIL.
 """
 import operator
+import time
 
 import numpy as np
 
@@ -19,6 +20,7 @@ cdef extern from "band.h" nogil:
     enum: SJ_MAX_CONDITIONS
     enum: SJ_MIN_CAPACITY
     enum: SJ_FENCE_ROWS
+    enum: SJ_SCAN_TILE_ROWS
     enum: SJ_SORTED_NONE
     enum: SJ_SORTED_FLOAT
     enum: SJ_SORTED_INT
@@ -44,6 +46,7 @@ cdef extern from "band.h" nogil:
     ctypedef struct sj_scan:
         sj_band band
         int64_t candidates
+        int is_rolled
 
     ctypedef struct sj_grid:
         sj_band band
@@ -58,6 +61,7 @@ cdef extern from "band.h" nogil:
         int64_t bucket_count
         int64_t candidates
 
+    ctypedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds) noexcept
     ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
     ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
 
@@ -67,6 +71,7 @@ cdef extern from "dispatch.h" nogil:
         const char *name
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
+        sj_scan_roof scan_roof
 
     ctypedef struct sj_cpu_feature:
         const char *name
@@ -437,12 +442,14 @@ cdef class Scan(_Join):
 
     cdef sj_scan _scan
 
-    def __init__(self, left, right, lo, hi, implementation=None, *, left_count=None, right_count=None):
+    def __init__(self, left, right, lo, hi, implementation=None, *, unrolled=True, left_count=None,
+                 right_count=None):
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
         memset(&self._scan, 0, sizeof(self._scan))
         self._choose(implementation)
         self._fill_band(&self._scan.band, list(left), list(right), list(lo), list(hi), -1, left_count, right_count)
+        self._scan.is_rolled = not unrolled
 
     @property
     def candidates(self):
@@ -466,6 +473,20 @@ cdef class Scan(_Join):
             written = fill(&self._scan, &probe_view[0], &run_view[0], capacity)
         self._busy = False
         return written
+
+
+def scan_roof(is_float=False, implementation=None):
+    """Measure the roof of `Scan` on this core: pairs a second of its first condition's compares alone, rows in L1."""
+    cdef const sj_implementation *chosen = _implementation(implementation)
+    cdef int floats = bool(is_float)
+    cdef int64_t rounds = 1 << 16
+    cdef unsigned found
+    began = time.perf_counter()
+    with nogil:
+        found = chosen.scan_roof(floats, rounds)
+    elapsed = time.perf_counter() - began
+    assert not found
+    return rounds * SJ_SCAN_TILE_ROWS / elapsed
 
 
 cdef class GridProbe(_Join):

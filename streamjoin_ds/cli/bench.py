@@ -12,6 +12,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from streamjoin_ds.bench.engine import report as engine_report
+from streamjoin_ds.bench.engine import suite as engine_suite
 from streamjoin_ds.bench.report import facts, table
 from streamjoin_ds.bench.sides import SIDES
 from streamjoin_ds.bench.suite import Settings, measure
@@ -98,3 +100,26 @@ def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **g
         click.echo(json.dumps(facts(results), indent=1))
     else:
         Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(table(results))
+
+
+@command.command("engine", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("workloads", nargs=-1, metavar="[WORKLOADS]...")
+@click.option("--json", "as_json", is_flag=True, help="The measures as a list of JSON objects on standard output.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each contestant.")
+@click.option("--quick", is_flag=True, help="One run, windows 64 times smaller: a look, not a measurement.")
+def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) -> None:
+    """Measure the engine alone, without Spark (default: all workloads): speed, latency, scaling, memory.
+
+    Each contestant is a process of its own, pinned to its cores, in turns with its peer or beside a roof measured in
+    the same run. Medians over the runs.
+    """
+    progress = Console(stderr=True)
+
+    def say(line: str) -> None:
+        progress.print(line, style="dim", highlight=False, soft_wrap=True)
+
+    results = engine_suite.measure(workloads, 1 if quick else runs, quick, say)
+    if as_json:
+        click.echo(json.dumps(engine_report.facts(results), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(engine_report.table(results))

@@ -15,6 +15,7 @@ from streamjoin_ds.engine.kernels import Kernels
 __all__ = ["array_of", "concatenated", "filtered", "fixed_width", "gathered", "item_dtype", "item_values", "one_batch"]
 
 # A 16-byte item for NumPy: only ever copied, never computed with.
+_DTYPES: dict[pa.DataType, np.dtype[Any]] = {}
 _ITEMS = {8: np.uint8, 16: np.uint16, 32: np.int32, 64: np.int64, 128: np.complex128}
 
 
@@ -37,7 +38,10 @@ def item_values(array: pa.Array) -> npt.NDArray[Any]:
 
 def item_dtype(kind: pa.DataType) -> np.dtype[Any]:
     """The NumPy items of a type of fixed width; see `item_values`."""
-    return np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
+    found = _DTYPES.get(kind)
+    if found is None:
+        found = _DTYPES[kind] = np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
+    return found
 
 
 def array_of(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -59,6 +63,8 @@ def concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def one_batch(tables: Sequence[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """One record batch of exactly `schema` from tables of its types, in order."""
+    if len(tables) == 1 and isinstance(tables[0], pa.RecordBatch) and tables[0].schema.equals(schema):
+        return tables[0]
     columns = []
     for field in schema:
         chunks: list[pa.Array] = []

@@ -24,7 +24,7 @@ from streamjoin_ds.engine.columns import array_of, filtered, item_values, one_ba
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.keys import joinable_rows, key_column
+from streamjoin_ds.engine.keys import Joinable, key_column
 from streamjoin_ds.engine.pairs import MIN_FREE, PairBuffer
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import FEW_PROBES, Probes
@@ -85,6 +85,9 @@ class WindowJoin:
         count = len(bound.names)
         forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
         self.forms = tuple(RunForm(bound, stream, self.kernels, forced[stream]) for stream in range(count))
+        schemas = [form.tuple_schema for form in self.forms]
+        self._required = [[n for n, field in enumerate(schema) if not field.nullable] for schema in schemas]
+        self._joinable = [Joinable(bound, stream) for stream in range(count)]
         self._windows = [Window(form) for form in self.forms]
         self._totals = {"matches": 0, "expired_rows": 0}
         self._stored = [0] * count
@@ -141,7 +144,7 @@ class WindowJoin:
         null_keys = [0] * len(self.forms)
         for stream in sorted(fresh):
             tuples = fresh[stream]
-            mask = joinable_rows(tuples, self.bound, stream)
+            mask = self._joinable[stream].mask(tuples)
             if mask is not None:
                 tuples = filtered(tuples, mask)
             null_keys[stream] = arrived[stream] - tuples.num_rows
@@ -154,14 +157,14 @@ class WindowJoin:
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
-        before = sum(window.rows for window in windows)
+        before = [window.rows for window in windows]
         if low_watermark_us is not None:
             windows = [
                 window.expired(low_watermark_us - self.bound.join.window.extent(stream))
                 for stream, window in enumerate(windows)
             ]
         self._totals["matches"] += matches
-        self._totals["expired_rows"] += before - sum(window.rows for window in windows)
+        self._totals["expired_rows"] += sum(before) - sum(window.rows for window in windows)
         self._stored = [old + new for old, new in zip(self._stored, arrived, strict=True)]
         self._null_keys = [old + new for old, new in zip(self._null_keys, null_keys, strict=True)]
         self._windows = [window.merged() for window in windows]
@@ -169,6 +172,9 @@ class WindowJoin:
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> pa.RecordBatch:
         schema = self.forms[stream].tuple_schema
+        if len(tables) == 1 and tables[0].schema.equals(schema) and isinstance(tables[0], pa.RecordBatch):
+            if not any(tables[0].column(place).null_count for place in self._required[stream]):
+                return tables[0]
         name = self.bound.names[stream]
         for table in tables:
             for field in schema:
@@ -238,6 +244,12 @@ class WindowJoin:
 
     def _step(self, joined: frozenset[int], windows: Sequence[Window]) -> _Step:
         """Which stream joins next: one that a predicate ties to those joined, and of these the smallest window."""
+        if len(joined) == len(self.forms) - 1:
+            (last,) = set(range(len(self.forms))) - joined
+            place = (joined, last)
+            if place not in self._steps:
+                self._steps[place] = _Step(self.bound, joined, last)
+            return self._steps[place]
 
         def rank(stream: int) -> tuple[bool, int, int]:
             tied = any(

@@ -78,12 +78,14 @@ class Picks:
             arrays = [self.stack.column(self.places, name) for name in names]
             return [array.slice(self.begin, self.count) for array in arrays]
         plain = self.stack.plain(names)
-        schema = self.stack.runs[0].form.run_schema
-        outs = [np.empty(len(self.rows), dtype=item_dtype(schema.field(name).type)) for name in plain]
+        kinds = self.stack.kinds
+        outs = [np.empty(len(self.rows), dtype=item_dtype(kinds[name])) for name in plain]
         if plain:
             self.stack.columns(plain).gather(self.places, self.rows, outs)
+        if len(plain) == len(names):
+            return [array_of(values, kinds[name]) for name, values in zip(names, outs, strict=True)]
         made = dict(zip(plain, outs, strict=True))
-        return [array_of(made[name], schema.field(name).type) if name in made else self._pieced(name) for name in names]
+        return [array_of(made[name], kinds[name]) if name in made else self._pieced(name) for name in names]
 
     def _pieced(self, name: str) -> pa.Array:
         """A column that Arrow must take: of no fixed width, or with nulls."""

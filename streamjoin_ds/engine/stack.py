@@ -26,6 +26,8 @@ class Stack:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = tuple(runs)
+        schema = runs[0].form.run_schema if runs else ()
+        self.kinds = {field.name: field.type for field in schema}
         self.tail = runs[-1].buffer if runs and isinstance(runs[-1], Tail) else None
         self._columns: dict[tuple[str, ...], Any] = {}
         self._plain: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -68,7 +70,7 @@ class Stack:
 
     def key_dtype(self, number: int) -> np.dtype[Any]:
         """float64 or int64."""
-        return self._key(self.runs[0], number).dtype
+        return np.dtype(np.float64 if self.runs[0].form.keys[number].kind == "float" else np.int64)
 
     def keys(self, number: int) -> Any:
         """A key to be gathered (`RunColumns`)."""

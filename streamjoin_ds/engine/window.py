@@ -46,7 +46,7 @@ class Window:
         Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("_is_merged", "_quiet_until_us", "_stack", "form", "sealed", "tail")
+    __slots__ = ("_is_merged", "_quiet_until_us", "_sealed_rows", "_stack", "form", "sealed", "tail")
 
     def __init__(
         self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
@@ -55,6 +55,7 @@ class Window:
         self.sealed = tuple(sealed)
         self.tail = tail if tail is not None else Tail.empty(form)
         self._stack = stack
+        self._sealed_rows = sum([run.rows for run in self.sealed])
         self._is_merged = False
         self._quiet_until_us: int | None = None
 
@@ -74,7 +75,7 @@ class Window:
     @property
     def rows(self) -> int:
         """How many tuples, all runs together."""
-        return sum(run.rows for run in self.sealed) + self.tail.rows
+        return self._sealed_rows + self.tail.rows
 
     def inserted(self, run: Run) -> Window:
         """The window with one more run, before any merging."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamjoin_ds.bench.engine.feeds import Feed, band1d, band2d, equal_keys
 from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.kernels import load_kernels
 
 __all__ = ["CASES", "Case", "Numbers", "make_case"]
 
@@ -110,7 +111,7 @@ class _OneTuple:
         return [batch.slice(row, 1) for row in range(count)]
 
     def _push(self, stream: int, given: Any, time_us: int) -> int:
-        return sum(chunk.num_rows for chunk in self._join.push({stream: given}, time_us))
+        return sum([chunk.num_rows for chunk in self._join.push({stream: given}, time_us)])
 
 
 class _OneDict(_OneTuple):
@@ -131,7 +132,7 @@ class _OneDict(_OneTuple):
         return rows
 
     def _push(self, stream: int, given: Any, time_us: int) -> int:
-        return self._engine.push({self._feed.bound.names[stream]: given}).num_rows
+        return int(self._engine.push({self._feed.bound.names[stream]: given}).num_rows)
 
 
 def _outside(batch: pa.RecordBatch) -> pa.Table:
@@ -153,7 +154,7 @@ class _Gather:
     def run(self, pushes: int, compared: int) -> Numbers:
         matches, elapsed_ns = 0, 0
         for _ in range(pushes):
-            results = self._join.push({0: self._probes})
+            results: Any = self._join.push({0: self._probes})
             began_ns = time.perf_counter_ns()
             # The last chunk is not asked for an end: the probes do not enter the window.
             for chunk in results:
@@ -169,9 +170,7 @@ class _NestedLoop:
     """The SIMD nested loop over two bands beside its roof: the same compares on registers alone."""
 
     def __init__(self, rows: int) -> None:
-        from streamjoin_ds._kernels import native
-
-        self._native = native
+        self._native = load_kernels("auto").module
         chooser = np.random.default_rng(1)
         self._right = [chooser.integers(0, 10_000, rows) for _ in range(2)]
         self._left = [chooser.integers(0, 10_000, rows // 8) for _ in range(2)]
@@ -197,7 +196,7 @@ class _NestedLoop:
             if share == 1:
                 matches.add(found)
         assert len(matches) == 1, "both forms of the loop find the same pairs"
-        rates["roof_per_second"] = float(self._native.scan_roof(0, 2, widest))
+        rates["roof_per_second"] = float(self._native.scan_roof(False, widest))
         rates["matches"] = float(matches.pop())
         return rates
 

@@ -68,7 +68,8 @@ class Feed:
 
 @lru_cache(maxsize=64)
 def _values(seed: int, column: str, block: int, domain: int) -> np.ndarray:
-    return (words(seed, column, block, _BLOCK_ROWS) % np.uint64(domain)).astype(np.int64)
+    values: np.ndarray = (words(seed, column, block, _BLOCK_ROWS) % np.uint64(domain)).astype(np.int64)
+    return values
 
 
 def _arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:

@@ -55,6 +55,7 @@ class Scan:
         hi: Sequence[Bound],
         implementation: str | None = None,
         *,
+        unrolled: bool = True,
         left_count: int | None = None,
         right_count: int | None = None,
     ) -> None:
