@@ -11,32 +11,38 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.columns import array_of, filtered, item_values, one_batch
+from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.keys import Joinable, key_column
+from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.pairs import MIN_FREE, PairBuffer
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import FEW_PROBES, Probes
+from streamjoin_ds.engine.results import Results
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError, ColumnError
-from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
+from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
+# Less is done sooner than a thread is woken.
+_MIN_SIDE_BY_SIDE = 2
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 
 class WindowJoin:
@@ -96,8 +102,8 @@ class WindowJoin:
         self._pushes = 0
         self._steps: dict[tuple[frozenset[int], int], _Step] = {}
         self._pairs: list[PairBuffer] = []
-        self._gathered, self._placed = _result_places(bound)
-        self.result_schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
+        self._results = Results(bound)
+        self.result_schema = self._results.schema
 
     # ------------------------------------------------------------------ pushing
 
@@ -142,18 +148,21 @@ class WindowJoin:
         pushes, windows, matches = self._pushes, list(self._windows), 0
         arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
         null_keys = [0] * len(self.forms)
+        ready = {}
         for stream in sorted(fresh):
             tuples = fresh[stream]
             mask = self._joinable[stream].mask(tuples)
             if mask is not None:
                 tuples = filtered(tuples, mask)
             null_keys[stream] = arrived[stream] - tuples.num_rows
-            if not tuples.num_rows:
-                continue
-            windows[stream], picks = windows[stream].taking(tuples)
+            if tuples.num_rows:
+                ready[stream] = tuples
+        taken = self._side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
+        for stream, (window, picks) in zip(ready, taken, strict=True):
             for chunk in self._extended({stream: picks}, windows):
                 matches += chunk.num_rows
                 yield chunk
+            windows[stream] = window
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
@@ -167,14 +176,23 @@ class WindowJoin:
         self._totals["expired_rows"] += sum(before) - sum(window.rows for window in windows)
         self._stored = [old + new for old, new in zip(self._stored, arrived, strict=True)]
         self._null_keys = [old + new for old, new in zip(self._null_keys, null_keys, strict=True)]
-        self._windows = [window.merged() for window in windows]
+        is_due = any(not window.is_merged for window in windows)
+        self._windows = self._side_by_side(Window.merged, windows) if is_due else windows
         self._pushes += 1
+
+    def _side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
+        """One piece of work a stream, on as many threads as there are; kernels let the others run."""
+        if self._executor is None or len(given) < _MIN_SIDE_BY_SIDE:
+            return [work(one) for one in given]
+        return list(self._executor.map(work, given))
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> pa.RecordBatch:
         schema = self.forms[stream].tuple_schema
-        if len(tables) == 1 and tables[0].schema.equals(schema) and isinstance(tables[0], pa.RecordBatch):
-            if not any(tables[0].column(place).null_count for place in self._required[stream]):
-                return tables[0]
+        only = tables[0] if len(tables) == 1 else None
+        if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
+            required = [only.column(place) for place in self._required[stream]]
+            if not any([column.null_count for column in required]):
+                return only
         name = self.bound.names[stream]
         for table in tables:
             for field in schema:
@@ -192,7 +210,7 @@ class WindowJoin:
     def _extended(self, block: Mapping[int, Picks], windows: Sequence[Window]) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         if len(block) == len(self.forms):
-            yield self._result(block)
+            yield self._results.table(block, self._side_by_side)
             return
         step = self._step(frozenset(block), windows)
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
@@ -265,19 +283,6 @@ class WindowJoin:
             self._steps[place] = _Step(self.bound, joined, stream)
         return self._steps[place]
 
-    def _result(self, block: Mapping[int, Picks]) -> pa.Table:
-        arrays = [block[stream].columns(names) for stream, names in enumerate(self._gathered)]
-        times_us = [item_values(columns[0]) for columns in arrays]
-        moments = pa.timestamp("us", tz="UTC")
-        columns = [
-            arrays[stream][place] if place else array_of(times_us[stream], moments) for stream, place in self._placed
-        ]
-        latest_us = np.maximum(times_us[0], times_us[1])
-        for other in times_us[2:]:
-            np.maximum(latest_us, other, out=latest_us)
-        columns.append(array_of(latest_us, moments))
-        return pa.Table.from_arrays(columns, schema=self.result_schema)
-
     # ------------------------------------------------------------------ what is kept
 
     @property
@@ -346,20 +351,6 @@ class WindowJoin:
                 span_s = (run.newest_us - run.oldest_us) / 1e6
                 lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
         return lines
-
-
-def _result_places(bound: BoundJoin) -> tuple[list[tuple[str, ...]], list[tuple[int, int]]]:
-    """The columns to be gathered of each stream, event time first, and which of them each result column is."""
-    names = [[TS, SEQ] for _ in bound.names]
-    placed = []
-    for column in bound.result:
-        wanted = names[column.stream]
-        inside = key_column(bound, column.stream, column.column)
-        if inside not in wanted:
-            wanted.append(inside)
-        placed.append((column.stream, wanted.index(inside)))
-    placed += [(stream, 1) for stream in range(len(names))]
-    return [tuple(wanted) for wanted in names], placed
 
 
 class _Step:

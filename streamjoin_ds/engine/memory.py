@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import Any
 
@@ -42,8 +43,6 @@ def _memory(size_bytes: int) -> npt.NDArray[np.uint8]:
     if size_bytes < _HUGE_PAGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
     area = mmap.mmap(-1, -(-size_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    try:
+    with contextlib.suppress(OSError):  # a kernel without them: small pages then
         area.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:
-        pass  # a kernel without them: small pages then
     return np.frombuffer(area, dtype=np.uint8)

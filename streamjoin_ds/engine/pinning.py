@@ -5,9 +5,9 @@
     worker 1 ──► lock core 0, core 1 ──► affinity {0, 1} ──► kernel threads
     worker 2 ──► lock core 2, core 3 ──► affinity {2, 3}
 
-A lease is a file lock (``flock``): the system gives it up when the process dies, whatever the cause. Cores are those that
-this process may use (its affinity or cpuset). Where too few are free, or the system knows neither affinity nor such
-locks, threads run unpinned: slower perhaps, never wrong.
+A lease is a file lock (``flock``): the system gives it up when the process dies, whatever the cause. Cores are those
+that this process may use (its affinity or cpuset). Where too few are free, or the system knows neither affinity nor
+such locks, threads run unpinned: slower perhaps, never wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, .
     ----------
     count : int
     folder : Path, optional
-        Of the lock files; the same for all that shall not share cores. Default: one for this user among temporary files.
+        Of the lock files; the same for all that shall not share cores. Default: one of this user's.
 
     Yields
     ------

@@ -32,7 +32,7 @@ _MAX_PIECES = 32
 
 
 class TailBuffer:
-    """Columns with room for `TAIL_ROWS` rows: values of fixed width side by side, all else as pieces of Arrow arrays."""
+    """Columns with room for `TAIL_ROWS` rows: values of fixed width in arrays, all else as pieces of Arrow arrays."""
 
     def __init__(self, form: RunForm, pieced: frozenset[str] = frozenset()) -> None:
         self.form = form
@@ -78,10 +78,11 @@ class TailBuffer:
                 if len(pieces) > _MAX_PIECES and len(pieces) > _MAX_PIECES + begin.bit_length():
                     pieces[:] = [concatenated(pieces)]
         for number, plain in self._copied:
-            values = None if plain is None else self.values.get(self.form.columns[number])
-            self.keys[number][begin:end] = (
-                self.form.key_of(tuples, number) if values is None else values[begin:end].view(plain)
-            )
+            values = self.values.get(self.form.columns[number])
+            if plain is None or values is None:
+                self.keys[number][begin:end] = self.form.key_of(tuples, number)
+            else:
+                self.keys[number][begin:end] = values[begin:end].view(plain)
         self.filled = end
 
     def array(self, name: str, begin: int, end: int) -> pa.Array:
@@ -123,7 +124,7 @@ class Tail(Run):
         return self.end - self.begin
 
     @cached_property
-    def tuples(self) -> pa.RecordBatch:  # type: ignore[override]
+    def tuples(self) -> pa.RecordBatch:
         """The tuples as a batch of the form's ``run_schema``."""
         schema = self.form.run_schema
         columns = [self.buffer.array(name, self.begin, self.end) for name in schema.names]
@@ -175,7 +176,8 @@ def _number_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
     """What a type's items are as numbers; None where they are none."""
     types = pa.types
     if types.is_integer(kind) or types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        found: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return found
     return np.dtype(np.int32) if types.is_date32(kind) else None
 
 

@@ -1,9 +1,9 @@
 """The window of one stream: the runs that a tuple of another stream may still meet.
 
-New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged four at a time, so a tuple is copied a logarithmic
-number of times and a probe meets a logarithmic number of runs (PIM-Tree's merge ratio). A run is merged only while it
-spans a small part of the window in time: then whole runs expire, and the exact time test does the rest (LLHJ's
-coarse-grained disposal).
+New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged four at a
+time, so a tuple is copied a logarithmic number of times and a probe meets a logarithmic number of runs (PIM-Tree's
+merge ratio). A run is merged only while it spans a small part of the window in time: then whole runs expire, and the
+exact time test does the rest (LLHJ's coarse-grained disposal).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Window:
         Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("_is_merged", "_quiet_until_us", "_sealed_rows", "_stack", "form", "sealed", "tail")
+    __slots__ = ("_quiet_until_us", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
 
     def __init__(
         self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
@@ -56,7 +56,7 @@ class Window:
         self.tail = tail if tail is not None else Tail.empty(form)
         self._stack = stack
         self._sealed_rows = sum([run.rows for run in self.sealed])
-        self._is_merged = False
+        self.is_merged = False
         self._quiet_until_us: int | None = None
 
     @property
@@ -117,12 +117,12 @@ class Window:
         tail, fresh = tail.appended(self.form.with_hashes(tuples))
         window = Window(self.form, sealed, tail, self._stack)
         if sealed is self.sealed:
-            window._is_merged, window._quiet_until_us = self._is_merged, self._quiet_until_us
+            window.is_merged, window._quiet_until_us = self.is_merged, self._quiet_until_us
         return window, Picks(window.stack, None, len(sealed), fresh.begin, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
-        if self._is_merged:
+        if self.is_merged:
             return self
         runs = list(self.sealed)
         span_us = max(run.newest_us for run in self.runs) - min(run.oldest_us for run in self.runs) if runs else 0
@@ -132,7 +132,7 @@ class Window:
                 break
             runs[group] = [self.form.merged(runs[group])]
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
-        window._is_merged = True
+        window.is_merged = True
         return window
 
     def expired(self, oldest_kept_us: int) -> Window:
@@ -152,7 +152,7 @@ class Window:
         window = self
         if len(runs) < len(self.sealed) or tail is not self.tail or any(map(operator.is_not, runs, self.sealed)):
             window = Window(self.form, runs, tail, self._stack)
-            window._is_merged = self._is_merged
+            window.is_merged = self.is_merged
         window._quiet_until_us = min((_quiet_until_us(run, oldest_kept_us) for run in runs), default=INT64_MAX)
         return window
 
@@ -172,7 +172,7 @@ def _thinned(run: Run, oldest_kept_us: int) -> Run | None:
 
 
 def _last_point_us(run: Run, oldest_kept_us: int) -> int | None:
-    """The latest point, not after `oldest_kept_us`, at which a run may be thinned out: points lie in its second half."""
+    """The latest point, up to `oldest_kept_us`, at which a run may be thinned out; all lie in its second half."""
     step_us = max((run.newest_us - run.oldest_us) // _THINNING_POINTS, 1)
     number = (oldest_kept_us - run.oldest_us) // step_us
     return run.oldest_us + number * step_us if 2 * number >= _THINNING_POINTS else None

@@ -81,7 +81,7 @@ class DuckDBCase:
                 f"CAST(floor({x} / {self._width}) AS INTEGER) AS cx, CAST(floor({y} / {self._width}) AS INTEGER) AS cy"
             )
             return f"SELECT *, {cells} FROM arrived_0"
-        near = f"arrived_1, generate_series(-1, 1) AS i(dx), generate_series(-1, 1) AS j(dy)"
+        near = "arrived_1, generate_series(-1, 1) AS i(dx), generate_series(-1, 1) AS j(dy)"
         inner = (
             f"SELECT arrived_1.*, CAST(floor({x} / {self._width}) AS INTEGER) + dx AS cx, "
             f"CAST(floor({y} / {self._width}) AS INTEGER) + dy AS cy FROM {near}"

@@ -186,4 +186,3 @@ def _child(contestant: Contestant) -> Iterator[Callable[[int, int], dict[str, An
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-

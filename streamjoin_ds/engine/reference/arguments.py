@@ -23,10 +23,12 @@ INT64_MAX = 2**63 - 1
 
 
 def saturate(value: int) -> int:
+    """The int64 nearest to a number."""
     return max(INT64_MIN, min(value, INT64_MAX))
 
 
 def common_length(columns: Sequence[Column], name: str, count: int | None) -> int:
+    """The length of all columns; refused where they differ from each other or from `count`."""
     for column in columns:
         check_column(column, name)
         if count is not None and len(column) != count:
@@ -40,12 +42,14 @@ def common_length(columns: Sequence[Column], name: str, count: int | None) -> in
 
 
 def check_column(array: Column, name: str) -> None:
+    """Refuse what is no column of keys."""
     if not isinstance(array, np.ndarray) or array.dtype not in (np.dtype(np.float64), np.dtype(np.int64)):
         refuse(f"{name} must be a float64 or int64 ndarray", name)
     check_array(array, name, array.dtype)
 
 
 def check_array(array: Column, name: str, dtype: np.dtype[Any], *, writeable: bool = False) -> None:
+    """Refuse what is no plain array of this dtype."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         refuse(f"{name} must be an ndarray of {dtype}", name)
     if array.ndim != 1 or not array.flags.c_contiguous or not array.flags.aligned:
@@ -55,6 +59,7 @@ def check_array(array: Column, name: str, dtype: np.dtype[Any], *, writeable: bo
 
 
 def float_bound(value: Bound, name: str) -> float:
+    """A bound of a float column; NaN is refused."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -65,6 +70,7 @@ def float_bound(value: Bound, name: str) -> float:
 
 
 def index(value: Bound, name: str) -> int:
+    """A bound of an integer column."""
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -72,5 +78,6 @@ def index(value: Bound, name: str) -> int:
 
 
 def refuse(message: str, name: str, *, hint: str = "") -> NoReturn:
+    """Raise a `KernelError` about the argument of this name."""
     text = message + "."
     raise KernelError(text, name=name, hint=hint) from None

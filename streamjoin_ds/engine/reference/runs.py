@@ -117,7 +117,8 @@ class RunsProbe:
         ):
             refuse("last_rows does not fit the last run", "last_rows")
         self._ranges = [(column.min().item(), column.max().item()) for column in left] if self._count else []
-        self._place, self._kernel = -1, None
+        self._place = -1
+        self._kernel: Any = None
         self.candidates = 0
 
     def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:

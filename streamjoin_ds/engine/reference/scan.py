@@ -39,6 +39,8 @@ class Scan:
         One band per condition; NaN bounds are refused, ``lo > hi`` matches nothing. 0 to 16 conditions.
     implementation : str, optional
         None or "reference".
+    unrolled : bool
+        Of a compiled kernel: False tests one register of rows at a time.
     left_count, right_count : int, optional
         n_probe and n_run; needed only where there is no condition to take them from.
 
@@ -171,6 +173,7 @@ class Output:
         self._rows: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
     def fill(self, out_probe: Int32, out_run: Int32) -> int:
+        """Write the next pairs; 0 means there are no more."""
         check_array(out_probe, "out_probe", np.dtype(np.int32), writeable=True)
         check_array(out_run, "out_run", np.dtype(np.int32), writeable=True)
         capacity = len(out_probe)
