@@ -178,7 +178,7 @@ class Outbox:
         seqs = table.column(SEQ) if kind != "rejects" else None
         if self._plan.exchange == "reference":
             stem = f"x{self._stream:02d}-{first:019d}-{last:019d}-{group:04d}-{kind}"
-            ref = BlockStore(self._plan.block_root).write(stem, table, facts)
+            ref = _store(self._plan).write(stem, table, facts)
             yield (first if seqs is None else seqs[0].as_py()), table.num_rows, ref.name, b""
             return
         for begin in range(0, table.num_rows, self._max_block_rows):
@@ -195,6 +195,10 @@ class Outbox:
             for (first, count, name, payload), sums in zip(blocks, once, strict=True)
         ]
         return _exchange_batch(rows)
+
+
+def _store(plan: Plan) -> BlockStore:
+    return BlockStore(f"{plan.block_root}/exchange")
 
 
 def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
@@ -215,7 +219,7 @@ def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
 def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
     """The table that an exchange row refers to or carries, its checksum verified; None where it has no rows."""
     if block:
-        return BlockStore(plan.block_root).read(block)
+        return _store(plan).read(block)
     return unpack(payload) if payload else None
 
 
@@ -224,7 +228,7 @@ def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
 
     Names carry the range of records, so nothing needs to be remembered, whichever process wrote them.
     """
-    store = BlockStore(plan.block_root)
+    store = _store(plan)
     done = []
     for name in store.names("x"):
         match = _BLOCK_NAME.fullmatch(name)
