@@ -27,7 +27,7 @@ from streamjoin_ds.engine.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
-__all__ = ["STATE_VERSION", "decoded", "encoded", "numbers", "opened", "sealed"]
+__all__ = ["STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]
 
 STATE_VERSION = 1
 
@@ -108,6 +108,18 @@ def decoded(
     return facts, windows
 
 
+def described(blob: Blob) -> list[list[dict[str, Any]]]:
+    """What a state blob says of its runs, a list a stream, without opening any: for people who look into it.
+
+    ``rows``, ``grid``, ``zone``, and ``block`` or the inline ``size_bytes``; errors as `decoded`, of any join.
+    """
+    facts, _ = opened(None, blob)
+    sizes = iter(facts["sizes"])
+    return [
+        [run if "block" in run else {**run, "size_bytes": next(sizes)} for run in stream] for stream in facts["runs"]
+    ]
+
+
 def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes]) -> bytes:
     """Facts and buffers as one checksummed blob; every buffer begins on 64 bytes."""
     sizes = [len(memoryview(part)) for part in parts]
@@ -122,8 +134,8 @@ def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer
     return b"".join([_MAGIC, digest.digest(), tail, *pieces])
 
 
-def opened(fingerprint: str, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
-    """The facts of a sealed blob and the rest of it, verified; errors as `decoded`."""
+def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
+    """The facts of a sealed blob and the rest of it, verified; errors as `decoded`. None: of any join."""
     view = memoryview(blob).cast("B")
     if len(view) < _HEADER.size or bytes(view[: len(_MAGIC)]) != _MAGIC:
         msg = "this is not a state blob, or its beginning is lost"
@@ -141,7 +153,7 @@ def opened(fingerprint: str, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
     except (ValueError, KeyError, AttributeError) as error:
         msg = "the header of a state blob cannot be read"
         raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
-    if found != fingerprint:
+    if fingerprint is not None and found != fingerprint:
         msg = "a state blob belongs to another join: streams, types, predicates, window or selection differ"
         raise FingerprintMismatchError(msg, name="state", hint="use a new checkpoint, or the join that wrote this one")
     body = view[_padded(_HEADER.size + length) :]

@@ -21,6 +21,7 @@ __all__ = [
     "LARGEST_TS",
     "Outbox",
     "heartbeats",
+    "is_committed_block",
     "late_schema",
     "open_block",
     "remove_committed",
@@ -229,9 +230,10 @@ def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
     Names carry the range of records, so nothing needs to be remembered, whichever process wrote them.
     """
     store = _store(plan)
-    done = []
-    for name in store.names("x"):
-        match = _BLOCK_NAME.fullmatch(name)
-        if match and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]:
-            done.append(name)
-    return store.remove(done)
+    return store.remove(name for name in store.names("x") if is_committed_block(name, seqs))
+
+
+def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
+    """Whether this is the name of an exchange block with records before ``seqs[stream]`` only."""
+    match = _BLOCK_NAME.fullmatch(name)
+    return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]
