@@ -45,11 +45,10 @@ def _lines(found: Checkpoint, *, with_blocks: bool) -> Iterator[str]:
         yield f"cell {cell.cell}  partition {cell.partition}  watermark {moment(cell.watermark_us) or '-'}"
         yield f"  state row {decimal(cell.state_bytes)}{retired}"
         for window in cell.windows:
-            sizes = [
-                sum(run.size_bytes or 0 for run in window.runs if bool(run.block) == kind) for kind in (True, False)
-            ]
-            text = f"{window.rows:,} rows in {len(window.runs)} runs; {decimal(sizes[0])} in blocks, "
-            yield f"  window of {window.stream:<{width}}  {text}{decimal(sizes[1])} inline"
+            inline = sum(run.size_bytes or 0 for run in window.runs if not run.block)
+            blocks = sum(run.size_bytes or 0 for run in window.runs if run.block)
+            text = f"{window.rows:,} rows in {len(window.runs)} run{'s' * (len(window.runs) != 1)}"
+            yield f"  window of {window.stream:<{width}}  {text}; {decimal(blocks)} in blocks, {decimal(inline)} inline"
             for run in window.runs if with_blocks else ():
                 size = "MISSING" if run.size_bytes is None else decimal(run.size_bytes)
                 times = f"{moment(run.oldest_us)} to {moment(run.newest_us)}"
