@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
@@ -133,7 +134,7 @@ def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:
                 hint = "the table must lie on a file system that the driver and all workers share"
                 raise TableError(msg, name=file.path, hint=hint)
     for name in blocks:
-        if not _size(Path(plan.state_root) / name):
+        if not BlockStore(plan.state_root).size_bytes(name):
             msg = f"a worker wrote block {name}, and the driver does not see it"
             hint = "the checkpoint must lie on a file system that the driver and all workers share"
             raise BlockMissingError(msg, name=name, hint=hint)
