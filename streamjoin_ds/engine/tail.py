@@ -105,7 +105,7 @@ class Tail(Run):
         self.buffer, self.begin, self.end = buffer, begin, end
         self.grid = NO_GRID
         self.zone = zone
-        self.encoded = None
+        self.encoded = self.block = None
         self._indexes = {}
 
     @classmethod

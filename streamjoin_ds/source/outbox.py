@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,9 @@ __all__ = [
     "EXCHANGE_SCHEMA",
     "LARGEST_TS",
     "Outbox",
+    "exchange_folder",
     "heartbeats",
+    "is_committed_block",
     "late_schema",
     "open_block",
     "remove_committed",
@@ -178,7 +181,7 @@ class Outbox:
         seqs = table.column(SEQ) if kind != "rejects" else None
         if self._plan.exchange == "reference":
             stem = f"x{self._stream:02d}-{first:019d}-{last:019d}-{group:04d}-{kind}"
-            ref = BlockStore(self._plan.block_root).write(stem, table, facts)
+            ref = _store(self._plan).write(stem, table, facts)
             yield (first if seqs is None else seqs[0].as_py()), table.num_rows, ref.name, b""
             return
         for begin in range(0, table.num_rows, self._max_block_rows):
@@ -195,6 +198,15 @@ class Outbox:
             for (first, count, name, payload), sums in zip(blocks, once, strict=True)
         ]
         return _exchange_batch(rows)
+
+
+def exchange_folder(checkpoint: str | Path) -> str:
+    """Where the blocks of a checkpoint's exchange lie."""
+    return str(Path(checkpoint) / "exchange")
+
+
+def _store(plan: Plan) -> BlockStore:
+    return BlockStore(exchange_folder(plan.block_root))
 
 
 def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
@@ -215,7 +227,7 @@ def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
 def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
     """The table that an exchange row refers to or carries, its checksum verified; None where it has no rows."""
     if block:
-        return BlockStore(plan.block_root).read(block)
+        return _store(plan).read(block)
     return unpack(payload) if payload else None
 
 
@@ -224,10 +236,11 @@ def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
 
     Names carry the range of records, so nothing needs to be remembered, whichever process wrote them.
     """
-    store = BlockStore(plan.block_root)
-    done = []
-    for name in store.names("x"):
-        match = _BLOCK_NAME.fullmatch(name)
-        if match and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]:
-            done.append(name)
-    return store.remove(done)
+    store = _store(plan)
+    return store.remove(name for name in store.names("x") if is_committed_block(name, seqs))
+
+
+def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
+    """Whether this is the name of an exchange block with records before ``seqs[stream]`` only."""
+    match = _BLOCK_NAME.fullmatch(name)
+    return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]
