@@ -31,7 +31,8 @@ from streamjoin_ds.engine.probe import FEW_PROBES, Probes
 from streamjoin_ds.engine.results import Results
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.tail import TAIL_ROWS
+from streamjoin_ds.engine.window import MERGE_RUNS, Window
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -358,7 +359,8 @@ class WindowJoin:
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, each stream's window, each run's rows, span and layout."""
-        lines = [f"kernel {self.kernels.implementation}"]
+        lines = [f"kernel {self.kernels.implementation}, {self.threads} threads"]
+        lines.append(f"merge ratio {MERGE_RUNS}, the newest tuples unsorted up to {TAIL_ROWS} rows")
         for stream, window in enumerate(self._windows):
             lines.append(f"window of {self.bound.names[stream]}: {window.rows} rows in {len(window.runs)} runs")
             names = [key.column for key in self.bound.keys[stream]]

@@ -22,9 +22,9 @@ from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
 from streamjoin_ds.errors import StateCorruptError
 
-__all__ = ["Window"]
+__all__ = ["MERGE_RUNS", "Window"]
 
-_MERGE_RUNS = 4
+MERGE_RUNS = 4
 _MAX_RUN_ROWS = 1 << 23
 _MAX_RUN_BYTES = 1 << 29
 _SPAN_PARTS = 4
@@ -126,7 +126,7 @@ class Window:
             return self
         runs = list(self.sealed)
         span_us = max(run.newest_us for run in self.runs) - min(run.oldest_us for run in self.runs) if runs else 0
-        while len(runs) >= _MERGE_RUNS:
+        while len(runs) >= MERGE_RUNS:
             group = _due(runs, span_us // _SPAN_PARTS)
             if group is None:
                 break
@@ -193,7 +193,7 @@ def _due(runs: Sequence[Run], max_span_us: int) -> slice | None:
     So a tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged
     grow geometrically towards the old end, whatever the sizes of the batches.
     """
-    for start in range(len(runs) - _MERGE_RUNS, -1, -1):
+    for start in range(len(runs) - MERGE_RUNS, -1, -1):
         rows = largest = size_bytes = longest_us = 0
         oldest_us, newest_us = runs[start].oldest_us, runs[start].newest_us
         for stop, run in enumerate(runs[start:], start + 1):
@@ -203,6 +203,6 @@ def _due(runs: Sequence[Run], max_span_us: int) -> slice | None:
             largest, longest_us = max(largest, run.rows), max(longest_us, run.newest_us - run.oldest_us)
             oldest_us, newest_us = min(oldest_us, run.oldest_us), max(newest_us, run.newest_us)
             narrow = newest_us - oldest_us <= max(max_span_us, _SPAN_GROWTH * longest_us)
-            if stop - start >= _MERGE_RUNS and 2 * largest <= rows and narrow:
+            if stop - start >= MERGE_RUNS and 2 * largest <= rows and narrow:
                 return slice(start, stop)
     return None
