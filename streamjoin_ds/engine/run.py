@@ -21,6 +21,7 @@ __all__ = ["Range", "Run", "RunForm"]
 Range = tuple[int | float, int | float]
 
 _ROWS_PER_SEARCH = 64
+SAMPLE_ROWS = 128
 
 
 class RunForm:
@@ -30,6 +31,7 @@ class RunForm:
         self.stream = stream
         self.kernels = kernels
         self.keys = bound.keys[stream]
+        self.position_key = bound.position_keys[stream]
         self.columns = tuple(key_column(bound, stream, key.column) for key in self.keys)
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
         self.chooser = GridChooser(bound, stream, index)
@@ -100,6 +102,7 @@ class Run:
         self.grid = grid
         self.zone = zone
         self._keys: dict[int, npt.NDArray[Any]] = {}
+        self._samples: dict[int, npt.NDArray[np.float64]] = {}
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
 
@@ -112,6 +115,11 @@ class Run:
     def size_bytes(self) -> int:
         """Bytes of the tuples' columns."""
         return int(self.tuples.nbytes)
+
+    @property
+    def position(self) -> Range:
+        """Smallest and largest value of the key that the window is measured in: event time, or number."""
+        return self.zone[self.form.position_key]
 
     @property
     def oldest_us(self) -> int:
@@ -128,6 +136,13 @@ class Run:
         if number not in self._keys:
             self._keys[number] = self.form._values(self.tuples, number)
         return self._keys[number]
+
+    def sample(self, number: int) -> npt.NDArray[np.float64]:
+        """At most `SAMPLE_ROWS` evenly spaced values of a key as floats, finite, sorted; made once."""
+        if number not in self._samples:
+            values = self.key(number)[:: max(1, self.rows // SAMPLE_ROWS)][:SAMPLE_ROWS].astype(np.float64)
+            self._samples[number] = np.sort(values[np.isfinite(values)])
+        return self._samples[number]
 
     @cached_property
     def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

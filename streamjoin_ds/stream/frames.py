@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamjoin_ds.engine.join import WindowJoin
-from streamjoin_ds.errors import ArgumentError, WatermarkMissingError
+from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
 from streamjoin_ds.plan import Layout, Plan, choose_layout
 from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
@@ -44,6 +44,9 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
         static = ", ".join(name for name, moving in streaming.items() if not moving)
         msg = f"some frames are streaming and some are static ({static})"
         raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
+    if join.window.kind == "count":
+        msg = "a count window is over the order of tuples, and DataFrames have none"
+        raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
     bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
     session = next(iter(frames.values())).sparkSession
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.spec import Column, Join, NotEqual, Stream, TimeWindow
+from streamjoin_ds.spec import Column, CountWindow, Join, NotEqual, PeriodicWindow, Stream, TimeWindow, Window
 from streamjoin_ds.spec.predicate import Band
 
 INT64_MAX = (1 << 63) - 1
@@ -87,6 +87,7 @@ def scenarios(
     domains: tuple[str, ...] = tuple(DOMAINS),
     delays: tuple[int, ...] = (0, 10, 40, 40),
     extreme_times: bool = True,
+    kinds: tuple[str, ...] = ("time", "count", "periodic"),
 ) -> Scenario:
     """Joins of 2 to 4 streams with up to three predicates between random pairs of them."""
     # Tables come of a seed: hypothesis left to itself draws mostly empty and equal ones.
@@ -117,7 +118,7 @@ def scenarios(
                 math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo),
             )
         predicates.append(Band(*columns, lo, hi))
-    window = TimeWindow(tuple(chooser.choice((0, 5, 30, 30, 10**15)) for _ in names))
+    window = _window(chooser, draw(st.sampled_from(kinds)), count)
     tables, listed = {}, []
     for name, stream_fields in zip(names, fields, strict=True):
         schema = pa.schema(
@@ -128,6 +129,18 @@ def scenarios(
             chooser, schema, {column: domain for column, domain, _ in stream_fields}, most, extreme_times
         )
     return Scenario(Join(listed, predicates, window), tables)
+
+
+def _window(chooser: random.Random, kind: str, streams: int) -> Window:
+    if kind == "count":
+        return CountWindow(tuple(chooser.choice((0, 1, 2, 3, 5, 8, 1 << 40)) for _ in range(streams)))
+    if kind == "periodic":
+        every_us = chooser.choice((1, 3, 7, 10, 20))
+        # At most a few windows to a tuple: a result is found in each of them.
+        windows_us = tuple(chooser.choice((1, 2, 5, every_us, 2 * every_us, 3 * every_us + 1)) for _ in range(streams))
+        lags = tuple(chooser.choice((0, 0, 0, 1, -1, 2)) for _ in range(streams - 1))
+        return PeriodicWindow(every_us, windows_us, (0, *lags))
+    return TimeWindow(tuple(chooser.choice((0, 5, 30, 30, 10**15)) for _ in range(streams)))
 
 
 def _table(

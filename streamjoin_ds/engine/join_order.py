@@ -1,0 +1,169 @@
+"""The order in which streams join (MJoin), by estimated selectivity.
+
+New tuples of one stream meet the windows of the others one after the other, and how many partial results that makes on
+the way depends on the order. The number after each step is estimated as
+
+::
+
+    new tuples x rows of the windows that joined x share of pairs that hold, of each condition among them
+
+and the order with the smallest sum of partial results is taken, by dynamic programming over sets of streams. The
+shares come of sorted samples of the runs' keys, so a hot value weighs what it is worth; conditions are taken as
+independent. Everything is a function of the runs, so the order is one of the pushes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.engine.run import Run
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec.bound import BoundJoin, Condition
+
+__all__ = ["Estimate", "JoinOrder"]
+
+_SAMPLED_RUNS = 8
+_SAMPLE = 128
+_LEAST_SHARE = 1e-15
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An order and what it is expected to cost.
+
+    Attributes
+    ----------
+    order : tuple of int
+        Streams after the first, in the order in which they join.
+    partials : tuple of float
+        Partial results after each of them, for each new tuple; the last are results.
+    """
+
+    order: tuple[int, ...]
+    partials: tuple[float, ...]
+
+
+class JoinOrder:
+    """Chooses the order for new tuples of each stream.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    forced : "auto" or sequence of str
+        Names of all streams: whatever stream new tuples are of, the others join in this order.
+
+    Raises
+    ------
+    ArgumentError
+        `forced` is not the join's streams, each once.
+    """
+
+    def __init__(self, bound: BoundJoin, forced: str | Sequence[str] = "auto") -> None:
+        self._bound = bound
+        self._forced: tuple[int, ...] | None = None
+        if forced != "auto":
+            names = [] if isinstance(forced, str) else list(forced)
+            if sorted(names) != sorted(bound.names):
+                msg = "the order is not of the join's streams"
+                raise ArgumentError(msg, name="order", hint=f"auto, or all of {', '.join(bound.names)}, each once")
+            self._forced = tuple(bound.names.index(name) for name in names)
+
+    def estimate(self, stream: int, runs: Mapping[int, Sequence[Run]]) -> Estimate:
+        """The order in which the others join tuples of `stream`.
+
+        Parameters
+        ----------
+        stream : int
+        runs : mapping of int to sequence of Run
+            The runs of every stream: of `stream` the new tuples' run, of the others their windows'.
+        """
+        others = [number for number in range(len(self._bound.names)) if number != stream]
+        if len(others) == 1:
+            return Estimate(tuple(others), ())  # nothing to choose, so nothing is estimated
+        sides = {number: _Side(runs[number]) for number in (stream, *others)}
+        shares: dict[frozenset[int], float] = {}
+        for condition in self._bound.conditions:
+            pair = frozenset((condition.left_stream, condition.right_stream))
+            shares[pair] = shares.get(pair, 1.0) * max(_share(condition, sides), _LEAST_SHARE)
+        sizes = {frozenset((stream,)): 1.0}
+        for count in range(1, len(others) + 1):
+            for chosen in combinations(others, count):
+                joined = frozenset((stream, *chosen))
+                rest = joined - {chosen[-1]}
+                size = sizes[rest] * sides[chosen[-1]].rows
+                for other in sorted(rest):
+                    size *= shares.get(frozenset((other, chosen[-1])), 1.0)
+                sizes[joined] = size
+        order = self._forced_order(stream) or _cheapest(stream, others, sizes)
+        joined, partials = frozenset((stream,)), []
+        for number in order:
+            joined |= {number}
+            partials.append(sizes[joined])
+        return Estimate(order, tuple(partials))
+
+    def _forced_order(self, stream: int) -> tuple[int, ...]:
+        return tuple(number for number in self._forced or () if number != stream)
+
+
+class _Side:
+    """What is sampled of one stream's runs: sorted keys, made when they are asked for."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.rows = sum(run.rows for run in runs)
+        self._runs = sorted(runs, key=lambda run: -run.rows)[:_SAMPLED_RUNS]
+        self._samples: dict[int, Values] = {}
+
+    def sample(self, key: int) -> Values:
+        """A sorted sample of a key, of each run as many values as it has rows in proportion."""
+        if key not in self._samples:
+            total = sum(run.rows for run in self._runs)
+            parts = []
+            for run in self._runs:
+                values = run.sample(key)
+                if not len(values):
+                    continue
+                count = max(1, min(len(values), round(_SAMPLE * run.rows / total)))
+                parts.append(values[np.linspace(0, len(values) - 1, count).astype(np.intp)])
+            self._samples[key] = np.sort(np.concatenate(parts)) if parts else np.empty(0)
+        return self._samples[key]
+
+
+def _share(condition: Condition, sides: Mapping[int, _Side]) -> float:
+    """Estimated share of the pairs of two streams that hold a condition."""
+    left = sides[condition.left_stream].sample(condition.left_key)
+    right = sides[condition.right_stream].sample(condition.right_key)
+    if not len(left) or not len(right):
+        return 1.0
+    lo, hi = float(condition.lo), float(condition.hi)
+    reach = 0.0 if condition.kind == "float" else 0.5  # an integer is as wide as its distance to the next
+    counted = np.searchsorted(right, left - lo, "right") - np.searchsorted(right, left - hi, "left")
+    if condition.lo == condition.hi:
+        # Of an equality the sample tells the hot values; others are taken to occur once.
+        rows = sides[condition.right_stream].rows
+        return float(np.where(counted > 1, counted / len(right), 1 / max(rows, 1)).mean())
+    places = np.arange(1, len(right) + 1) / len(right)
+    with np.errstate(invalid="ignore"):
+        high = np.interp(left - lo + reach, right, places, left=0.0, right=1.0)
+        low = np.interp(left - hi - reach, right, places, left=0.0, right=1.0)
+    # Between the sample's values its density decides, on them their number: a band may be finer than the sample.
+    return float(np.nanmean(np.where(counted > 1, counted / len(right), np.maximum(high - low, 0.0))))
+
+
+def _cheapest(stream: int, others: Sequence[int], sizes: Mapping[frozenset[int], float]) -> tuple[int, ...]:
+    """The order with the fewest partial results in all; of equal ones the first by the streams' numbers."""
+    start = frozenset((stream,))
+    best: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {start: (0.0, ())}
+    for count in range(1, len(others) + 1):
+        for chosen in combinations(others, count):
+            joined = frozenset((stream, *chosen))
+            ways = [(best[joined - {last}], last) for last in chosen]
+            cost, order = min((cost, (*order, last)) for (cost, order), last in ways)
+            best[joined] = (cost + sizes[joined], order)
+    return best[frozenset((stream, *others))][1]
