@@ -20,7 +20,15 @@ from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Predicate
 
-__all__ = ["event_time_us", "late_rows", "oracle_join", "oracle_numbers", "random_batches", "shuffled_within"]
+__all__ = [
+    "event_time_us",
+    "late_rows",
+    "oracle_join",
+    "oracle_numbers",
+    "random_batches",
+    "shuffled_within",
+    "source_order",
+]
 
 Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
@@ -68,11 +76,13 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
 def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[tuple[int, ...]]:
     """The results as the tuples' numbers, one a stream, sorted; of periodic windows once for each common window.
 
-    Count windows are over the source's order: by the largest event time so far in a tuple's stream, then by the
-    stream's place among the streams, then by the tuple's number. Late and broken records count in it.
+    Count windows are over the order of `source_order`; late and broken records have their places in it.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
-    order = _source_order(join, rows) if isinstance(join.window, CountWindow) else {}
+    order: dict[str, list[int]] = {name: [] for name in join.names}
+    if isinstance(join.window, CountWindow):
+        for place, (name, _) in enumerate(source_order(join, rows)):
+            order[name].append(place)
     usable = {}
     for stream in join.streams:
         late = set(late_rows(join, stream.name, rows[stream.name])) if lateness else set()
@@ -105,6 +115,21 @@ def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
     return late
 
 
+def source_order(join: Join, streams: Mapping[str, Rows]) -> list[tuple[str, int]]:
+    """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
+
+    By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
+    """
+    keys: list[tuple[int | float, int, int]] = []
+    for stream, name in enumerate(join.names):
+        largest: int | float = float("-inf")
+        for number, row in enumerate(_listed(streams[name])):
+            time = _time(join, name, row)
+            largest = largest if time is None else max(largest, time)
+            keys.append((largest, stream, number))
+    return [(join.names[stream], number) for _, stream, number in sorted(keys)]
+
+
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
     """A stream cut into at most `most` batches, some of them empty; their concatenation is the stream."""
     chooser = random.Random(seed)
@@ -130,21 +155,6 @@ def event_time_us(value: Any, unit: str = "us") -> int | None:
     if isinstance(value, date):
         return (value - _EPOCH.date()) // timedelta(microseconds=1)
     return int(value) // 1000 if unit == "ns" else int(value) * _UNITS[unit]
-
-
-def _source_order(join: Join, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[int]]:
-    """Of each stream the places of its records in the one order of all records."""
-    keys: list[tuple[int | float, int, int]] = []
-    for stream, name in enumerate(join.names):
-        largest: int | float = float("-inf")
-        for number, row in enumerate(rows[name]):
-            time = _time(join, name, row)
-            largest = largest if time is None else max(largest, time)
-            keys.append((largest, stream, number))
-    order: dict[str, list[int]] = {name: [] for name in join.names}
-    for place, (_, stream, _) in enumerate(sorted(keys)):
-        order[join.names[stream]].append(place)
-    return order
 
 
 def _in_count_window(

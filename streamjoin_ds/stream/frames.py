@@ -35,6 +35,9 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    if join.window.kind == "count":
+        msg = "a count window is over the order of tuples, and DataFrames have none"
+        raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
         msg = f"the frames are not those of the join's streams: {odd}"
@@ -44,9 +47,6 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
         static = ", ".join(name for name, moving in streaming.items() if not moving)
         msg = f"some frames are streaming and some are static ({static})"
         raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
-    if join.window.kind == "count":
-        msg = "a count window is over the order of tuples, and DataFrames have none"
-        raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
     bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
     session = next(iter(frames.values())).sparkSession
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)

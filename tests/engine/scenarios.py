@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.spec import Column, CountWindow, Join, NotEqual, PeriodicWindow, Stream, TimeWindow, Window
 from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.testing import oracle_join, random_batches, source_order
 
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
@@ -161,6 +162,21 @@ def _table(
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def cuts_of(scenario: Scenario, seed: int, most: int = 8) -> dict[str, list[pa.Table]]:
+    """Pieces of each stream, one a push; under a count window the pushes are stretches of the source's order."""
+    if not isinstance(scenario.join.window, CountWindow):
+        tables = enumerate(scenario.tables.items())
+        return {name: list(random_batches(table, seed + n, most)) for n, (name, table) in tables}
+    cuts: dict[str, list[pa.Table]] = {name: [] for name in scenario.tables}
+    done = dict.fromkeys(cuts, 0)
+    for stretch in random_batches(source_order(scenario.join, scenario.tables), seed, most):
+        for name, pieces in cuts.items():
+            count = sum(stream == name for stream, _ in stretch)
+            pieces.append(scenario.tables[name].slice(done[name], count))
+            done[name] += count
+    return cuts
+
+
 def run_engine(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: Any) -> tuple[pa.Table, JoinEngine]:
     """All results of an engine that gets each stream in these pieces, and the engine."""
     engine = JoinEngine(scenario.join, **options)
@@ -193,5 +209,9 @@ def assert_values(scenario: Scenario, result: pa.Table) -> None:
             # repr: NaN equals itself and -0.0 is not 0.0
             assert repr(found.to_pylist()) == repr(rows[column].to_pylist()), (name, column)
     if result.num_rows:
+        if "window_id" in result.schema.names:
+            columns = [*(f"{name}_seq" for name in scenario.join.names), "window_id"]
+            expected = [tuple(row[c] for c in columns) for row in oracle_join(scenario.join, scenario.tables)]
+            assert sorted(zip(*(result[c].to_pylist() for c in columns), strict=True)) == expected
         times = [result[f"{name}_t"].cast(pa.int64()).to_pylist() for name in scenario.join.names]
         assert result["event_time"].cast(pa.int64()).to_pylist() == [max(row) for row in zip(*times, strict=True)]

@@ -43,6 +43,7 @@ class MicroBatches:
     exchange: str = "reference"
     max_rows_per_batch: int = 1_000_000
     kernel: str = "auto"
+    options: dict[str, str] = field(default_factory=dict)
     states: dict[int, bytes] = field(default_factory=dict)
     batch_id: int = 0
 
@@ -58,7 +59,7 @@ class MicroBatches:
             kernel=self.kernel,
         )
         committer_for(self.plan)
-        options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch)}
+        options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}
         self.source = SensorsDataSource(options)
         self.reader = self.source.streamReader(self.source.schema())
         self.offset = json.loads(json.dumps(self.reader.initialOffset()))
