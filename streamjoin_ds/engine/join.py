@@ -164,7 +164,7 @@ class WindowJoin:
                 continue
             run = self.forms[stream].sealed(tuples)
             runs = {number: window.runs for number, window in enumerate(windows)} | {stream: (run,)}
-            order = self._order.estimate(stream, runs).order
+            order = self._order.chosen(stream, runs)
             for chunk in self._extended({stream: Picks((run,))}, order, windows):
                 matches += chunk.num_rows
                 yield chunk

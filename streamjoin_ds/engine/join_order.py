@@ -28,6 +28,7 @@ from streamjoin_ds.spec.bound import BoundJoin, Condition
 __all__ = ["Estimate", "JoinOrder"]
 
 _SAMPLED_RUNS = 8
+_SAMPLED_SHARE = 0.75
 _SAMPLE = 128
 _LEAST_SHARE = 1e-15
 
@@ -74,6 +75,16 @@ class JoinOrder:
                 msg = "the order is not of the join's streams"
                 raise ArgumentError(msg, name="order", hint=f"auto, or all of {', '.join(bound.names)}, each once")
             self._forced = tuple(bound.names.index(name) for name in names)
+        self._sides: dict[int, _Side] = {}
+        self._shares: dict[int, tuple[_Side, _Side, float]] = {}
+
+    def chosen(self, stream: int, runs: Mapping[int, Sequence[Run]]) -> tuple[int, ...]:
+        """The order alone, of `estimate`; where there is nothing to choose nothing is estimated."""
+        if self._forced is not None:
+            return tuple(number for number in self._forced if number != stream)
+        if len(self._bound.names) == 2:
+            return (1 - stream,)
+        return self.estimate(stream, runs).order
 
     def estimate(self, stream: int, runs: Mapping[int, Sequence[Run]]) -> Estimate:
         """The order in which the others join tuples of `stream`.
@@ -85,60 +96,91 @@ class JoinOrder:
             The runs of every stream: of `stream` the new tuples' run, of the others their windows'.
         """
         others = [number for number in range(len(self._bound.names)) if number != stream]
-        if len(others) == 1:
-            return Estimate(tuple(others), ())  # nothing to choose, so nothing is estimated
-        sides = {number: _Side(runs[number]) for number in (stream, *others)}
+        rows = {number: sum(run.rows for run in runs[number]) for number in others}
+        sides = {number: self._side(number, runs[number]) for number in others}
+        sides[stream] = _Side(_largest(runs[stream]))
         shares: dict[frozenset[int], float] = {}
-        for condition in self._bound.conditions:
+        for number, condition in enumerate(self._bound.conditions):
             pair = frozenset((condition.left_stream, condition.right_stream))
-            shares[pair] = shares.get(pair, 1.0) * max(_share(condition, sides), _LEAST_SHARE)
+            left, right = sides[condition.left_stream], sides[condition.right_stream]
+            # What the new tuples have a part in is asked once; what the others say among them, push after push.
+            mine = stream in (condition.left_stream, condition.right_stream)
+            share = _share(condition, left, right) if mine else self._share(number, left, right)
+            shares[pair] = shares.get(pair, 1.0) * max(share, _LEAST_SHARE)
         sizes = {frozenset((stream,)): 1.0}
         for count in range(1, len(others) + 1):
             for chosen in combinations(others, count):
                 joined = frozenset((stream, *chosen))
                 rest = joined - {chosen[-1]}
-                size = sizes[rest] * sides[chosen[-1]].rows
+                size = sizes[rest] * rows[chosen[-1]]
                 for other in sorted(rest):
                     size *= shares.get(frozenset((other, chosen[-1])), 1.0)
                 sizes[joined] = size
-        order = self._forced_order(stream) or _cheapest(stream, others, sizes)
+        order = _cheapest(stream, others, sizes) if self._forced is None else self.chosen(stream, runs)
         joined, partials = frozenset((stream,)), []
         for number in order:
             joined |= {number}
             partials.append(sizes[joined])
         return Estimate(order, tuple(partials))
 
-    def _forced_order(self, stream: int) -> tuple[int, ...]:
-        return tuple(number for number in self._forced or () if number != stream)
+    def _side(self, stream: int, runs: Sequence[Run]) -> _Side:
+        """The sample of a window; kept for as long as its largest runs are the same."""
+        side = self._sides.get(stream)
+        largest = _largest(runs)
+        if side is None or not side.is_of(largest):
+            side = self._sides[stream] = _Side(largest)
+        return side
+
+    def _share(self, number: int, left: _Side, right: _Side) -> float:
+        known = self._shares.get(number)
+        if known is None or known[0] is not left or known[1] is not right:
+            known = self._shares[number] = (left, right, _share(self._bound.conditions[number], left, right))
+        return known[2]
+
+
+def _largest(runs: Sequence[Run]) -> list[Run]:
+    """The largest runs, until they have most of the rows: pushes of few tuples leave them as they are."""
+    total, sampled = sum(run.rows for run in runs), 0
+    largest: list[Run] = []
+    for run in sorted(runs, key=lambda run: -run.rows)[:_SAMPLED_RUNS]:
+        if sampled >= _SAMPLED_SHARE * total:
+            break
+        largest.append(run)
+        sampled += run.rows
+    return largest
 
 
 class _Side:
     """What is sampled of one stream's runs: sorted keys, made when they are asked for."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
         self.rows = sum(run.rows for run in runs)
-        self._runs = sorted(runs, key=lambda run: -run.rows)[:_SAMPLED_RUNS]
         self._samples: dict[int, Values] = {}
+
+    def is_of(self, runs: Sequence[Run]) -> bool:
+        """Whether these are the runs that were sampled."""
+        return len(runs) == len(self._runs) and all(one is other for one, other in zip(runs, self._runs, strict=True))
 
     def sample(self, key: int) -> Values:
         """A sorted sample of a key, of each run as many values as it has rows in proportion."""
         if key not in self._samples:
-            total = sum(run.rows for run in self._runs)
             parts = []
             for run in self._runs:
                 values = run.sample(key)
                 if not len(values):
                     continue
-                count = max(1, min(len(values), round(_SAMPLE * run.rows / total)))
-                parts.append(values[np.linspace(0, len(values) - 1, count).astype(np.intp)])
-            self._samples[key] = np.sort(np.concatenate(parts)) if parts else np.empty(0)
+                count = max(1, min(len(values), round(_SAMPLE * run.rows / self.rows)))
+                parts.append(values[(np.arange(count) * len(values) + len(values) // 2) // count])
+            if len(parts) > 1:
+                parts = [np.sort(np.concatenate(parts))]
+            self._samples[key] = parts[0] if parts else np.empty(0)
         return self._samples[key]
 
 
-def _share(condition: Condition, sides: Mapping[int, _Side]) -> float:
+def _share(condition: Condition, left_side: _Side, right_side: _Side) -> float:
     """Estimated share of the pairs of two streams that hold a condition."""
-    left = sides[condition.left_stream].sample(condition.left_key)
-    right = sides[condition.right_stream].sample(condition.right_key)
+    left, right = left_side.sample(condition.left_key), right_side.sample(condition.right_key)
     if not len(left) or not len(right):
         return 1.0
     lo, hi = float(condition.lo), float(condition.hi)
@@ -146,8 +188,7 @@ def _share(condition: Condition, sides: Mapping[int, _Side]) -> float:
     counted = np.searchsorted(right, left - lo, "right") - np.searchsorted(right, left - hi, "left")
     if condition.lo == condition.hi:
         # Of an equality the sample tells the hot values; others are taken to occur once.
-        rows = sides[condition.right_stream].rows
-        return float(np.where(counted > 1, counted / len(right), 1 / max(rows, 1)).mean())
+        return float(np.where(counted > 1, counted / len(right), 1 / max(right_side.rows, 1)).mean())
     places = np.arange(1, len(right) + 1) / len(right)
     with np.errstate(invalid="ignore"):
         high = np.interp(left - lo + reach, right, places, left=0.0, right=1.0)
