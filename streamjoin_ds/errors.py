@@ -13,6 +13,7 @@ __all__ = [
     "BenchError",
     "BlockCorruptError",
     "BlockMissingError",
+    "BlockWriteError",
     "ColumnError",
     "CommitConflictError",
     "DependencyMissingError",
@@ -135,6 +136,12 @@ class BlockMissingError(StreamJoinError):
     """A block that a reference names is not there."""
 
     code = "BLOCK_MISSING"
+
+
+class BlockWriteError(StreamJoinError, OSError):
+    """A block cannot be written: no room, or no right to."""
+
+    code = "BLOCK_WRITE"
 
 
 class BlockCorruptError(StreamJoinError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from streamjoin_ds.blocks.block import checksum, decode, encode
-from streamjoin_ds.errors import ArgumentError, BlockMissingError
+from streamjoin_ds.errors import ArgumentError, BlockMissingError, BlockWriteError
 
 __all__ = ["BlockRef", "BlockStore"]
 
@@ -35,16 +36,19 @@ class BlockStore:
     ----------
     root : str
         A local path, or the path of a shared file system.
+    durable : bool
+        Whether a block is on the device before `write` returns, name and bytes. The blocks of the exchange need not
+        be: they are written again on replay.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, durable: bool = False) -> None:
         self.root = Path(root)
+        self.durable = durable
 
     def write(self, stem: str, table: pa.Table, facts: Mapping[str, str] | None = None) -> BlockRef:
         """Write a block; the same stem, table and facts give the same file, however often and from wherever.
 
-        Written aside and renamed: a reader sees all of it or nothing. Not synced to the device: the blocks of the
-        exchange are written again on replay, and Spark does not sync a local checkpoint either.
+        Written aside and renamed: a reader sees all of it or nothing. A file that is there already is only verified.
 
         Parameters
         ----------
@@ -58,21 +62,29 @@ class BlockStore:
         ------
         ArgumentError
             The stem leads out of the folder.
+        BlockWriteError
+            The file cannot be written (no room, no right to); nothing is left of it.
         """
         data = encode(table, facts)
         digest = checksum(data)
         name = f"{stem}-{digest}{_SUFFIX}"
         target = self._path(name)
         if not _holds(target, data.size, digest):
-            self._make_folder(target.parent)
             aside = target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex}")
             try:
-                with aside.open("wb") as file:
-                    file.write(data)
+                self._make_folder(target.parent)
+                with aside.open("wb", buffering=0) as file:
+                    _write_all(file.fileno(), memoryview(data))
+                    if self.durable:
+                        os.fsync(file.fileno())
                 aside.replace(target)
-            except OSError:
-                aside.unlink(missing_ok=True)
-                raise
+                if self.durable:
+                    _sync_folder(target.parent)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    aside.unlink(missing_ok=True)
+                msg = f"block {name} cannot be written: {error.strerror or 'the file system refuses'}"
+                raise BlockWriteError(msg, name=name, hint="make room, or rights, where the checkpoint lies") from error
         return BlockRef(name, table.num_rows, data.size)
 
     def read(self, name: str) -> pa.Table:
@@ -129,6 +141,20 @@ class BlockStore:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (*reversed([p for p in folder.parents if p.is_relative_to(self.root)]), folder):
             part.mkdir(mode=_ONLY_OWNER, exist_ok=True)
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _mapped(path: Path) -> pa.Buffer:

@@ -28,6 +28,7 @@ from streamjoin_ds.engine.keys import joinable_rows
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import MAX_CONDITIONS, ProbeCondition, Probes, oriented
 from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError
@@ -315,27 +316,41 @@ class WindowJoin:
         """What is kept, a window a stream."""
         return tuple(self._windows)
 
-    def save(self) -> bytes:
-        """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`)."""
+    @property
+    def blocks(self) -> frozenset[str]:
+        """Names of the blocks that hold what is kept; runs that were never saved with a store are in none."""
+        return frozenset(run.block for window in self._windows for run in window.runs if run.block is not None)
+
+    def save(self, store: RunStore | None = None) -> bytes:
+        """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`).
+
+        With a `store`, large runs are written there as blocks, and the bytes have their names.
+        """
         totals = [self._totals["matches"], self._totals["expired_rows"], self._pushes]
         facts = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys}
-        return snapshot.encoded(self.bound.fingerprint, facts, self._windows)
+        return snapshot.encoded(self.bound.fingerprint, facts, self._windows, store)
 
     @classmethod
-    def restored(cls, bound: BoundJoin, blob: bytes | bytearray | memoryview, **options: Any) -> WindowJoin:
-        """The join that `save` was called on; `options` as in the constructor.
+    def restored(
+        cls,
+        bound: BoundJoin,
+        blob: bytes | bytearray | memoryview,
+        store: RunStore | None = None,
+        **options: Any,
+    ) -> WindowJoin:
+        """The join that `save` was called on, with the same `store`; `options` as in the constructor.
 
         Raises
         ------
-        StateCorruptError, StateVersionError, FingerprintMismatchError
+        StateCorruptError, StateVersionError, FingerprintMismatchError, BlockMissingError, BlockCorruptError
         """
         join = cls(bound, **options)
-        join.restore(blob)
+        join.restore(blob, store)
         return join
 
-    def restore(self, blob: bytes | bytearray | memoryview) -> None:
+    def restore(self, blob: bytes | bytearray | memoryview, store: RunStore | None = None) -> None:
         """Replace everything kept and counted by what `save` wrote; errors as `restored`, and then nothing changes."""
-        facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms)
+        facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms, store)
         count = len(self.forms)
         stored, null_keys = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys"))
         matches, expired_rows, pushes = snapshot.numbers(facts, "totals", 3)

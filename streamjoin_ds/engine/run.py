@@ -94,6 +94,8 @@ class Run:
     grid : Grid
     zone : tuple of (smallest, largest)
         One a key; key 0 is the event time in microseconds.
+    block : str or None
+        Name of the block that holds it; None while it is only in memory.
     """
 
     def __init__(self, form: RunForm, tuples: pa.RecordBatch, grid: Grid, zone: tuple[Range, ...]) -> None:
@@ -103,6 +105,7 @@ class Run:
         self.zone = zone
         self._keys: dict[int, npt.NDArray[Any]] = {}
         self._samples: dict[int, npt.NDArray[np.float64]] = {}
+        self.block: str | None = None
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
 

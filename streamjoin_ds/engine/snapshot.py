@@ -7,7 +7,8 @@
 
 A run is written as it lies, in grid order, with its grid and zone map among the facts, so it is used as it is read:
 the columns of a restored window are views of the blob. Keys are not written, they are made of the columns again; hashes
-are. The first 32 bytes mean the same in every version.
+are. The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and the blob is a
+manifest: it has their names and facts.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from streamjoin_ds.engine.grid import Grid
 from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.window import Window
-from streamjoin_ds.errors import FingerprintMismatchError, StateCorruptError, StateVersionError
+from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
-__all__ = ["STATE_VERSION", "decoded", "encoded", "numbers", "opened", "sealed"]
+__all__ = ["STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]
 
 STATE_VERSION = 1
 
@@ -37,7 +38,9 @@ _ALIGNMENT = 64
 Blob = bytes | bytearray | memoryview
 
 
-def encoded(fingerprint: str, facts: Mapping[str, Any], windows: Sequence[Window]) -> bytes:
+def encoded(
+    fingerprint: str, facts: Mapping[str, Any], windows: Sequence[Window], store: RunStore | None = None
+) -> bytes:
     """Windows as a state blob.
 
     Parameters
@@ -48,23 +51,31 @@ def encoded(fingerprint: str, facts: Mapping[str, Any], windows: Sequence[Window
         Plain JSON values to be kept with them.
     windows : sequence of Window
         One a stream.
+    store : RunStore, optional
+        Where large runs are put; without one all are inline.
     """
     parts: list[pa.Buffer] = []
     streams = []
-    for window in windows:
+    for stream, window in enumerate(windows):
         runs = []
         for run in window.runs:
-            if run.encoded is None:
-                run.encoded = run.tuples.serialize()
-            parts.append(run.encoded)
-            grid = [run.grid.first, run.grid.second, run.grid.width]
-            runs.append({"rows": run.rows, "grid": grid, "zone": run.zone})
+            entry = run_facts(run)
+            name = None if store is None else store.keep(stream, run)
+            if name is not None:
+                entry["block"] = name
+            else:
+                if run.encoded is None:
+                    run.encoded = run.tuples.serialize()
+                parts.append(run.encoded)
+            runs.append(entry)
         streams.append(runs)
     return sealed(fingerprint, {**facts, "runs": streams}, parts)
 
 
-def decoded(fingerprint: str, blob: Blob, forms: Sequence[RunForm]) -> tuple[dict[str, Any], list[Window]]:
-    """The facts and windows of a state blob; the windows' columns are views of it.
+def decoded(
+    fingerprint: str, blob: Blob, forms: Sequence[RunForm], store: RunStore | None = None
+) -> tuple[dict[str, Any], list[Window]]:
+    """The facts and windows of a state blob; the windows' columns are views of it, or of the blocks it names.
 
     Raises
     ------
@@ -74,14 +85,19 @@ def decoded(fingerprint: str, blob: Blob, forms: Sequence[RunForm]) -> tuple[dic
         A newer version wrote them.
     FingerprintMismatchError
         They are of another join.
+    BlockMissingError, BlockCorruptError
+        A block that the blob names is not there, or not what it was; or there is no store to look in.
     """
     facts, body = opened(fingerprint, blob)
     windows, position = [], 0
     try:
         sizes = iter(facts["sizes"])
-        for form, stream_runs in zip(forms, facts["runs"], strict=True):
+        for stream, (form, stream_runs) in enumerate(zip(forms, facts["runs"], strict=True)):
             runs = []
             for entry in stream_runs:
+                if "block" in entry:
+                    runs.append(_stored(store).run(stream, form, entry["block"], entry))
+                    continue
                 size = next(sizes)
                 runs.append(_run(form, body.slice(position, size), entry))
                 position += _padded(size)
@@ -90,6 +106,18 @@ def decoded(fingerprint: str, blob: Blob, forms: Sequence[RunForm]) -> tuple[dic
         msg = "a state blob does not hold what its header says"
         raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
     return facts, windows
+
+
+def described(blob: Blob) -> list[list[dict[str, Any]]]:
+    """What a state blob says of its runs, a list a stream, without opening any: for people who look into it.
+
+    ``rows``, ``grid``, ``zone``, and ``block`` or the inline ``size_bytes``; errors as `decoded`, of any join.
+    """
+    facts, _ = opened(None, blob)
+    sizes = iter(facts["sizes"])
+    return [
+        [run if "block" in run else {**run, "size_bytes": next(sizes)} for run in stream] for stream in facts["runs"]
+    ]
 
 
 def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes]) -> bytes:
@@ -106,8 +134,8 @@ def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer
     return b"".join([_MAGIC, digest.digest(), tail, *pieces])
 
 
-def opened(fingerprint: str, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
-    """The facts of a sealed blob and the rest of it, verified; errors as `decoded`."""
+def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
+    """The facts of a sealed blob and the rest of it, verified; errors as `decoded`. None: of any join."""
     view = memoryview(blob).cast("B")
     if len(view) < _HEADER.size or bytes(view[: len(_MAGIC)]) != _MAGIC:
         msg = "this is not a state blob, or its beginning is lost"
@@ -125,7 +153,7 @@ def opened(fingerprint: str, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
     except (ValueError, KeyError, AttributeError) as error:
         msg = "the header of a state blob cannot be read"
         raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
-    if found != fingerprint:
+    if fingerprint is not None and found != fingerprint:
         msg = "a state blob belongs to another join: streams, types, predicates, window or selection differ"
         raise FingerprintMismatchError(msg, name="state", hint="use a new checkpoint, or the join that wrote this one")
     body = view[_padded(_HEADER.size + length) :]
@@ -139,18 +167,16 @@ def opened(fingerprint: str, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
 def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> Run:
     tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
     tuples.validate()
-    first, second, width = entry["grid"]
-    zone = tuple((lo, hi) for lo, hi in entry["zone"])
-    count = len(form.keys)
-    if tuples.num_rows != entry["rows"] or len(zone) != count or not (-1 <= first < count and -1 <= second < count):
-        msg = "the run is not what its facts say"
-        raise ValueError(msg)
-    if not width > 0 or any(not isinstance(end, (int, float)) for ends in zone for end in ends):
-        msg = "the run's facts are of the wrong kind"
-        raise ValueError(msg)
-    run = Run(form, tuples, Grid(first, second, width), zone)
+    run = restored_run(form, tuples, entry)
     run.encoded = piece
     return run
+
+
+def _stored(store: RunStore | None) -> RunStore:
+    if store is None:
+        msg = "a state blob has part of its windows in blocks, and no folder of blocks was given"
+        raise BlockMissingError(msg, name="blocks", hint="restore it with the store it was saved with")
+    return store
 
 
 def numbers(facts: Mapping[str, Any], name: str, count: int) -> list[int]:

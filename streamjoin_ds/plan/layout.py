@@ -63,6 +63,10 @@ class Layout:
         """Which of the stream's groups meets in this cell: the cell's coordinate."""
         return cell // math.prod(self.counts[stream + 1 :]) % self.counts[stream]
 
+    def groups_in(self, cell: int) -> tuple[int, ...]:
+        """The group of every stream that meets in this cell: its coordinates."""
+        return tuple(self.group_in_cell(cell, stream) for stream in range(len(self.counts)))
+
     def cells_of(self, stream: int, group: int) -> tuple[int, ...]:
         """The cells a group of the stream is copied to, ascending; ``S / L_i`` of them."""
         step = math.prod(self.counts[stream + 1 :])

@@ -21,6 +21,7 @@ __all__ = [
     "LARGEST_TS",
     "Outbox",
     "heartbeats",
+    "is_committed_block",
     "late_schema",
     "open_block",
     "remove_committed",
@@ -180,7 +181,7 @@ class Outbox:
         seqs = table.column(SEQ) if kind != "rejects" else None
         if self._plan.exchange == "reference":
             stem = f"x{self._stream:02d}-{first:019d}-{last:019d}-{group:04d}-{kind}"
-            ref = BlockStore(self._plan.block_root).write(stem, table, facts)
+            ref = _store(self._plan).write(stem, table, facts)
             yield (first if seqs is None else seqs[0].as_py()), table.num_rows, ref.name, b""
             return
         for begin in range(0, table.num_rows, self._max_block_rows):
@@ -211,6 +212,10 @@ class Outbox:
         return _exchange_batch(rows)
 
 
+def _store(plan: Plan) -> BlockStore:
+    return BlockStore(f"{plan.block_root}/exchange")
+
+
 def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
     """For every cell one row without tuples of each of these streams, which have no part in the batch."""
     rows = [
@@ -229,7 +234,7 @@ def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
 def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
     """The table that an exchange row refers to or carries, its checksum verified; None where it has no rows."""
     if block:
-        return BlockStore(plan.block_root).read(block)
+        return _store(plan).read(block)
     return unpack(payload) if payload else None
 
 
@@ -238,10 +243,11 @@ def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
 
     Names carry the range of records, so nothing needs to be remembered, whichever process wrote them.
     """
-    store = BlockStore(plan.block_root)
-    done = []
-    for name in store.names("x"):
-        match = _BLOCK_NAME.fullmatch(name)
-        if match and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]:
-            done.append(name)
-    return store.remove(done)
+    store = _store(plan)
+    return store.remove(name for name in store.names("x") if is_committed_block(name, seqs))
+
+
+def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
+    """Whether this is the name of an exchange block with records before ``seqs[stream]`` only."""
+    match = _BLOCK_NAME.fullmatch(name)
+    return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]

@@ -21,9 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import reuse_freed_memory
-from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.lateness import StreamClock
-from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
@@ -31,7 +29,7 @@ from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.exchange import LARGEST_TS, open_block
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.stream.state import CellState
+from streamjoin_ds.stream.windows import CellWindows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,15 +86,8 @@ class Cell:
         self.plan, self.number, self.task = plan, cell, task
         self.bound = plan.bound
         self.streams = len(self.bound.names)
-        if state is None:
-            self.state = CellState(self.bound.fingerprint, [None] * self.streams)
-            self.engine = WindowJoin(self.bound, kernel=plan.kernel)
-        else:
-            self.state = CellState.decode(state)
-            if self.state.fingerprint != self.bound.fingerprint:
-                msg = "a cell's state belongs to another join"
-                raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
-            self.engine = WindowJoin.restored(self.bound, self.state.windows, kernel=plan.kernel)
+        self.windows = CellWindows(plan, cell, state)
+        self.state, self.engine = self.windows.state, self.windows.engine
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest = largest
@@ -132,17 +123,9 @@ class Cell:
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
             self.reports += writer.close()
         self._count_nulls(before)
-        windows = self.engine.save()
-        self.state = CellState(
-            self.bound.fingerprint,
-            [clock.largest for clock in self.clocks],
-            watermark,
-            self.state.batches + 1,
-            windows,
-        )
-        blob = self.state.encode()
+        blob = self.windows.saved(self.task.batch_id, [clock.largest for clock in self.clocks], watermark)
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-        return self.reports, self._facts(matches, before, len(blob)) | {"duration_ms": duration_ms}, blob
+        return self.reports, self._facts(matches, before, watermark, len(blob)) | {"duration_ms": duration_ms}, blob
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
         """The tuples by stream and part, and what the source set aside by kind."""
@@ -246,12 +229,14 @@ class Cell:
             if self.plan.layout.is_home(self.number, stream):
                 self.ledger[stream]["null_keys"] = now[name] - before["null_keys"][name]
 
-    def _facts(self, matches: int, before: dict[str, Any], state_bytes: int) -> dict[str, object]:
+    def _facts(
+        self, matches: int, before: dict[str, Any], watermark_us: int | None, state_bytes: int
+    ) -> dict[str, object]:
         counters = self.engine.counters
         return {
             "query_id": self.task.query_id,
-            "watermark_us": self.state.watermark_us,
-            "largest_us": self.state.largest_us,
+            "watermark_us": watermark_us,
+            "largest_us": [clock.largest for clock in self.clocks],
             "ledger": self.ledger,
             "matches": matches,
             "candidates": counters["candidates"] - before["candidates"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ from streamjoin_ds.plan import Layout, Plan, choose_layout
 from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
-from streamjoin_ds.stream.cell import STATE_DDL
-from streamjoin_ds.stream.state import CellState
+from streamjoin_ds.stream.cell import STATE_DDL, TaskFacts
+from streamjoin_ds.stream.windows import RETAIN_KEY, CellWindows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 _WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
 
 
-def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> DataFrame:
+def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, blocks: str | None) -> DataFrame:
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -54,7 +55,15 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None) -> D
         grid = Layout.parse(layout, len(bound.names))
     else:
         grid = choose_layout(min(partitions, 64), [1.0] * len(bound.names))
-    plan = Plan(bound, grid, partitions, "packed", foreign=True)
+    plan = Plan(
+        bound,
+        grid,
+        partitions,
+        "packed",
+        foreign=True,
+        state_root="" if blocks is None else os.path.abspath(blocks),
+        retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
+    )
     packed = reduce(
         lambda left, right: left.union(right),
         (_packed(plan, number, frames[name]) for number, name in enumerate(bound.names)),
@@ -155,10 +164,7 @@ class _ForeignCell:
     ) -> Iterator[pd.DataFrame]:
         plan = Plan.from_json(self.plan_text)
         bound = plan.bound
-        if state.exists:
-            engine = WindowJoin.restored(bound, CellState.decode(bytes(state.get[1])).windows)
-        else:
-            engine = WindowJoin(bound)
+        windows = CellWindows(plan, plan.labels.index(int(key[0])), bytes(state.get[1]) if state.exists else None)
         watermark_us = max(state.getCurrentWatermarkMs(), 0) * 1000 or None
         rows = ((row.stream, row.payload) for frame in frames for row in frame.itertuples(index=False))
         tuples = _tuples(plan, rows)
@@ -169,7 +175,6 @@ class _ForeignCell:
                 if count:
                     _log.warning("%d late tuples of stream %s were dropped", count, bound.names[stream])
                     tables[0] = tables[0].filter(pa.compute.invert(late))
-        for chunk in engine.push(tuples, watermark_us):
+        for chunk in windows.engine.push(tuples, watermark_us):
             yield chunk.to_pandas(types_mapper=_masked().get)
-        blob = CellState(bound.fingerprint, [None] * len(bound.names), watermark_us, 0, engine.save()).encode()
-        state.update((1, blob))
+        state.update((1, windows.saved(TaskFacts.current().batch_id, [None] * len(bound.names), watermark_us)))

@@ -91,7 +91,13 @@ class StreamJoin(Join):
         )
         return start(self, spark, fspath(to), fspath(checkpoint), options)
 
-    def dataframe(self, frames: Mapping[str, DataFrame], *, layout: str | None = None) -> DataFrame:
+    def dataframe(
+        self,
+        frames: Mapping[str, DataFrame],
+        *,
+        layout: str | None = None,
+        blocks: str | PathLike[str] | None = None,
+    ) -> DataFrame:
         """The results as a DataFrame: streaming where the inputs are, a batch where they are static; the same rows.
 
         Parameters
@@ -101,6 +107,10 @@ class StreamJoin(Join):
             column: it says which tuples are late and when windows are emptied.
         layout : str, optional
             Group counts; by default one cell for each of the session's shuffle partitions.
+        blocks : path, optional
+            Folder for the windows of a streaming join, one of its own for each checkpoint, that every worker sees:
+            Spark's state then holds names of blocks. Without it windows pass through Spark's state store in every
+            batch, about 15 ms a MB; a worker warns in its log when they grow large.
 
         Notes
         -----
@@ -111,7 +121,7 @@ class StreamJoin(Join):
         """
         from streamjoin_ds.stream.frames import joined
 
-        return joined(self, frames, layout)
+        return joined(self, frames, layout, None if blocks is None else fspath(blocks))
 
     def explain(self, *, layout: str | None = None, cells: int | None = None, exchange: str = "reference") -> str:
         """The plan in words; infers the schemas of the sources, starts no Spark."""

@@ -19,6 +19,7 @@ from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.identity import Identity, local_path
+from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,8 +124,9 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         bound = bind(join, _first_seen(join, identity))
         identity.check(bound, wanted)
     exchange = options.exchange
+    shared = (spark.conf.get("spark.master", "local") or "local").startswith("local")
     if exchange == "auto":
-        exchange = "reference" if (spark.conf.get("spark.master", "local") or "local").startswith("local") else "packed"
+        exchange = "reference" if shared else "packed"
     return Plan(
         bound,  # not the recorded one: the same join may find its input in another place now
         identity.layout,
@@ -134,6 +136,8 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         table_root,
         identity.join_id,
         kernel=options.kernel,
+        state_root=blocks_folder(checkpoint) if shared or exchange == "reference" else "",
+        retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
     )
 
 

@@ -240,8 +240,13 @@ def _cpu_max(path: Path) -> float | None:
 
 
 def _stop(session: SparkSession) -> None:
-    """At exit: stop the context, before the Java process goes; else Spark's own Python threads print stack traces."""
-    # Py4J logs a broken connection for whatever is still referenced by then; nobody can act on it.
+    """At exit: stop queries and context, before the Java process goes; else Spark's Python threads print traces."""
+    # Py4J logs a broken connection for whatever is still referenced or under way by then (a batch function in its
+    # own thread), under its own name and under the root's; nobody can act on it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: record.module not in {"java_gateway", "clientserver"})
+    with contextlib.suppress(Exception):
+        for query in session.streams.active:
+            query.stop()
     with contextlib.suppress(Exception):
         session.stop()

@@ -40,6 +40,8 @@ class CellState:
         Batches this cell has taken part in.
     windows : bytes
         What `WindowJoin.save` gave.
+    retired : list of (int, str)
+        Blocks that the windows no longer name, and the batch since when: removed some batches later.
     """
 
     fingerprint: str
@@ -47,6 +49,7 @@ class CellState:
     watermark_us: int | None = None
     batches: int = 0
     windows: bytes = field(default=b"", repr=False)
+    retired: list[tuple[int, str]] = field(default_factory=list)
 
     def encode(self) -> bytes:
         """The state as bytes; the same state, the same bytes."""
@@ -55,6 +58,7 @@ class CellState:
             "largest_us": [_plain(us) for us in self.largest_us],
             "watermark_us": _plain(self.watermark_us),
             "batches": self.batches,
+            "retired": self.retired,
         }
         text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(text))
@@ -88,7 +92,9 @@ class CellState:
             msg = "a cell's state fails its checksum"
             raise StateCorruptError(msg, name="state", hint=hint)
         end = start + _LENGTH.unpack_from(blob, _HEADER.size)[0]
-        return cls(**json.loads(bytes(blob[start:end])), windows=bytes(blob[end:]))
+        facts = json.loads(bytes(blob[start:end]))
+        facts["retired"] = [(batch_id, name) for batch_id, name in facts["retired"]]
+        return cls(**facts, windows=bytes(blob[end:]))
 
 
 def _plain(us: int | None) -> int | None:

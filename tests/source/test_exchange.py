@@ -144,7 +144,7 @@ def test_blocks_are_written_once_and_removed_when_committed(tmp_path: Path) -> N
         offsets.append(reader.latestOffset(offsets[-1], ReadMaxRows(30)))
         for partition in reader.partitions(offsets[-2], offsets[-1]):
             list(reader.read(partition))
-    folder = Path(plan.block_root)
+    folder = Path(plan.block_root, "exchange")
     names = {path.name for path in folder.iterdir()}
     for partition in reader.partitions(offsets[1], offsets[2]):  # a second attempt
         list(source.streamReader(source.schema()).read(partition))

@@ -82,7 +82,7 @@ def test_exchange_rows_in_spark_and_blocks_gone_after_commit(session: SparkSessi
 
     def look(batch, number: int) -> None:  # type: ignore[no-untyped-def]
         read[number] = sum(row["read"] for row in batch.collect())
-        blocks[number] = len(list(Path(plan.block_root).iterdir()))
+        blocks[number] = len(list(Path(plan.block_root, "exchange").iterdir()))
 
     query = (
         frame.writeStream.foreachBatch(look)

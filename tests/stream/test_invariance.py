@@ -43,12 +43,14 @@ class Way:
     layout: str
     exchange: str
     batch_rows: int
+    block_bytes: int = 0  # of a window's runs: those at least this large are blocks
 
 
 @st.composite
 def ways(draw: st.DrawFn, layouts: tuple[str, ...]) -> Way:
     batch_rows = draw(st.sampled_from((1, 4, 7, 10, 13, 16, 20, 1_000)))
-    return Way(draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES)), batch_rows)
+    block_bytes = draw(st.sampled_from((0, 200, 1 << 40)))
+    return Way(draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES)), batch_rows, block_bytes)
 
 
 def few(examples: int) -> Any:
@@ -67,7 +69,12 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
     join = Join(streams, scenario.join.predicates, scenario.join.window)
     bound = bind(join, {stream.name: stream.schema for stream in streams})
     batches = MicroBatches(
-        bound, folder / folder.name, Layout.parse(way.layout, len(streams)), way.exchange, way.batch_rows
+        bound,
+        folder / folder.name,
+        Layout.parse(way.layout, len(streams)),
+        way.exchange,
+        way.batch_rows,
+        block_bytes=way.block_bytes,
     )
     batches.run()
     return batches

@@ -13,7 +13,12 @@ from streamjoin_ds.errors import StateCorruptError, StateVersionError
 from streamjoin_ds.stream.state import STATE_VERSION, CellState
 
 STATE = CellState(
-    "0123456789abcdef0123456789abcdef", [1_700_000_000_000_000, None], 1_699_999_990_000_000, 7, b"windows"
+    "0123456789abcdef0123456789abcdef",
+    [1_700_000_000_000_000, None],
+    1_699_999_990_000_000,
+    7,
+    b"windows",
+    [(3, "00-0000-a.arrow")],
 )
 VERSION_AT = 7
 
@@ -38,16 +43,21 @@ def test_the_form_does_not_change() -> None:
     assert blob[:8] == b"SJCELL\x00\x01"
     facts = (
         b'{"batches":7,"fingerprint":"0123456789abcdef0123456789abcdef",'
-        b'"largest_us":[1700000000000000,null],"watermark_us":1699999990000000}'
+        b'"largest_us":[1700000000000000,null],"retired":[[3,"00-0000-a.arrow"]],"watermark_us":1699999990000000}'
     )
     assert blob[24:28] == len(facts).to_bytes(4, "little")
     assert blob[28:] == facts + b"windows"
-    assert blob[8:24].hex() == "5bf9d66086e45d40ee8fea27564769a5"
+    assert blob[8:24].hex() == "62aef54c66d94e1e6a2a2add96ea0b2f"
 
 
 def test_the_same_state_is_the_same_bytes() -> None:
     numpy = CellState(
-        STATE.fingerprint, [np.int64(1_700_000_000_000_000), None], np.int64(1_699_999_990_000_000), 7, b"windows"
+        STATE.fingerprint,
+        [np.int64(1_700_000_000_000_000), None],
+        np.int64(1_699_999_990_000_000),
+        7,
+        b"windows",
+        STATE.retired,
     )
     assert numpy.encode() == STATE.encode()
 

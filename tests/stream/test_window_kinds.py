@@ -13,7 +13,6 @@ from streamjoin_ds.errors import FingerprintMismatchError, WindowError
 from streamjoin_ds.plan import EXCHANGES, Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Generator, Join, bind
-from streamjoin_ds.stream.frames import joined
 from streamjoin_ds.stream.identity import Identity
 from streamjoin_ds.testing import oracle_join, source_order
 from tests.support.microbatch import MicroBatches
@@ -179,7 +178,7 @@ def test_a_changed_window_is_refused_by_name(before: str, after: str, tmp_path: 
 def test_count_windows_over_dataframes_are_refused() -> None:
     join = StreamJoin([Stream("l"), Stream("r")], "abs(l.x - r.x) <= 1", "last 5")
     with pytest.raises(WindowError, match="DataFrames have none"):
-        joined(join, {"l": None, "r": None}, None)  # type: ignore[dict-item]  # refused before a frame is looked at
+        join.dataframe({"l": None, "r": None})  # type: ignore[dict-item]  # refused before a frame is looked at
 
 
 def test_explain_says_the_window(tmp_path: Path) -> None:

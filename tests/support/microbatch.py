@@ -44,6 +44,9 @@ class MicroBatches:
     max_rows_per_batch: int = 1_000_000
     kernel: str = "auto"
     options: dict[str, str] = field(default_factory=dict)
+    blocks: bool = True
+    block_bytes: int = 0
+    retain_batches: int = 100
     states: dict[int, bytes] = field(default_factory=dict)
     batch_id: int = 0
 
@@ -57,6 +60,9 @@ class MicroBatches:
             TableSet(str(self.folder / "matches")).root,
             f"join-{self.folder.name}",
             kernel=self.kernel,
+            state_root=str(self.folder / "blocks") if self.blocks else "",
+            block_bytes=self.block_bytes,
+            retain_batches=self.retain_batches,
         )
         committer_for(self.plan)
         options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}

@@ -1,0 +1,55 @@
+"""``streamjoin inspect``: what a checkpoint holds: cells, windows, blocks, sizes, watermarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+from rich.filesize import decimal
+
+from streamjoin_ds.cli.totals import moment
+from streamjoin_ds.stream.inspection import Checkpoint, inspected
+
+__all__ = ["command"]
+
+
+@click.command("inspect")
+@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.option("--blocks", "with_blocks", is_flag=True, help="List every run and its block.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(checkpoint: str, with_blocks: bool, as_json: bool) -> None:
+    """Show the cells of a CHECKPOINT as of its last committed batch: windows, blocks, sizes, watermarks."""
+    from streamjoin_ds.stream.session import spark_session
+
+    found = inspected(spark_session("streamjoin inspect", delta=False), checkpoint)
+    if as_json:
+        click.echo(json.dumps(found.to_facts()))
+        return
+    click.echo(f"join {found.join_id} of {', '.join(found.streams)}; layout {found.layout}")
+    if found.batch_id is None:
+        click.echo("no batch is committed yet")
+        return
+    for line in _lines(found, with_blocks=with_blocks):
+        click.echo(line)
+    sizes = found.blocks.values()
+    missing = sum(size is None for size in sizes)
+    total = f"batch {found.batch_id}; {len(found.blocks)} blocks, {decimal(sum(size or 0 for size in sizes))}"
+    click.echo(f"{total}; {missing} MISSING: restore them, or a spare copy of the checkpoint" if missing else total)
+
+
+def _lines(found: Checkpoint, *, with_blocks: bool) -> Iterator[str]:
+    width = max(map(len, found.streams))
+    for cell in found.cells:
+        retired = f", {len(cell.retired)} blocks retired" if cell.retired else ""
+        yield f"cell {cell.cell}  partition {cell.partition}  watermark {moment(cell.watermark_us) or '-'}"
+        yield f"  state row {decimal(cell.state_bytes)}{retired}"
+        for window in cell.windows:
+            inline = sum(run.size_bytes or 0 for run in window.runs if not run.block)
+            blocks = sum(run.size_bytes or 0 for run in window.runs if run.block)
+            text = f"{window.rows:,} rows in {len(window.runs)} run{'s' * (len(window.runs) != 1)}"
+            yield f"  window of {window.stream:<{width}}  {text}; {decimal(blocks)} in blocks, {decimal(inline)} inline"
+            for run in window.runs if with_blocks else ():
+                size = "MISSING" if run.size_bytes is None else decimal(run.size_bytes)
+                times = f"{moment(run.oldest_us)} to {moment(run.newest_us)}"
+                yield f"    {run.rows:>12,} rows  {size:>9}  {times}  {run.block or '(inline)'}"

@@ -1,0 +1,43 @@
+"""``streamjoin vacuum``: removes what failed attempts left in a checkpoint."""
+
+from __future__ import annotations
+
+import time
+
+import click
+from rich.filesize import decimal
+
+from streamjoin_ds.spec import duration_us
+from streamjoin_ds.stream.inspection import inspected, leftovers
+
+__all__ = ["command"]
+
+
+@click.command("vacuum")
+@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.option(
+    "--older-than",
+    default="1h",
+    show_default=True,
+    metavar="DURATION",
+    help="Only files that have not changed for so long: longer than any batch takes.",
+)
+@click.option("--dry-run", is_flag=True, help="List them, remove nothing.")
+def command(checkpoint: str, older_than: str, dry_run: bool) -> None:
+    """Remove blocks of a CHECKPOINT that no state names and exchange files of batches that are done.
+
+    A join removes its own as it goes; this is for what crashes leave behind. It may run beside the join. The tables
+    are tidied by the join itself (see `sql/maintenance.sql`).
+    """
+    older_than_s = duration_us(older_than, "older_than") / 1e6
+    from streamjoin_ds.stream.session import spark_session
+
+    found = inspected(spark_session("streamjoin vacuum", delta=False), checkpoint)
+    gone = leftovers(found, now_s=time.time(), older_than_s=older_than_s)
+    size_bytes = sum(path.stat().st_size for path in gone)
+    for path in gone:
+        if dry_run:
+            click.echo(path)
+        else:
+            path.unlink(missing_ok=True)
+    click.echo(f"{len(gone)} files, {decimal(size_bytes)}{' would go' if dry_run else ' removed'}")

@@ -1,0 +1,140 @@
+"""Sealed runs as blocks: written once, mapped where they are needed (design, section 3).
+
+::
+
+    Window ── large runs ──► block files, named by their content      (a run is written once, however long it is kept)
+       │                          ▲
+       └───── small runs ──► state blob: inline, beside the names of the blocks
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.blocks import BlockStore, Cache
+from streamjoin_ds.engine.grid import Grid
+from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.errors import BlockCorruptError
+
+__all__ = ["RunStore", "run_facts"]
+
+_VERSION = "1"
+_KEY_BYTES = 8
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """What a state blob says of a run, and the header of its block too: rows, grid and zone map."""
+    return {
+        "rows": run.rows,
+        "grid": [run.grid.first, run.grid.second, run.grid.width],
+        "zone": [list(ends) for ends in run.zone],
+    }
+
+
+class RunStore:
+    """The blocks of one cell's windows.
+
+    Parameters
+    ----------
+    blocks : BlockStore
+        Of sealed runs; shared by all cells.
+    stems : sequence of str
+        One a stream: how the names of its blocks begin. The same for cells that are given the same tuples of the
+        stream: they then share each block (DP-Join: partitions are shared inside a host).
+    owner : hashable
+        What runs in the process's cache are told apart by besides their names: the join and the kernels they are for.
+    least_bytes : int
+        Runs whose columns are smaller stay inline.
+    """
+
+    def __init__(self, blocks: BlockStore, stems: Sequence[str], owner: Hashable, least_bytes: int = 0) -> None:
+        self.blocks = blocks
+        self._stems = tuple(stems)
+        self._owner = (blocks.root, owner)
+        self._least_bytes = least_bytes
+
+    def keep(self, stream: int, run: Run) -> str | None:
+        """Write a run as a block, once; its name, or None for one that is to stay inline."""
+        if run.block is None and run.size_bytes >= self._least_bytes:
+            facts = {"version": _VERSION, "stream": str(stream), "run": _text(run_facts(run))}
+            stem = f"{self._stems[stream]}-{run.rows:010d}"
+            run.block = self.blocks.write(stem, pa.Table.from_batches([run.tuples]), facts).name
+        return run.block
+
+    def run(self, stream: int, form: RunForm, name: str, expected: Mapping[str, Any]) -> Run:
+        """The run in a block: from the process's cache, or mapped and verified.
+
+        Parameters
+        ----------
+        expected : mapping
+            What the state blob says of it, as `run_facts`.
+
+        Raises
+        ------
+        BlockMissingError, BlockCorruptError
+            By name. A block that is whole but holds another run than the state says is corrupt too.
+        """
+        key = (*self._owner, stream, name)
+        run = _cache.get(key)
+        if run is None:
+            run = self._mapped(stream, form, name)
+            # Keys that are not a view of their column are made at the first probe; they are counted as if they were.
+            _cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
+        if _text(run_facts(run)) != _text(expected):
+            _cache.discard(key)
+            raise _foreign(name)
+        return run
+
+    def _mapped(self, stream: int, form: RunForm, name: str) -> Run:
+        table = self.blocks.read(name)
+        facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+        if facts.get("version") != _VERSION or facts.get("stream") != str(stream):
+            raise _foreign(name)
+        batches = table.replace_schema_metadata(None).to_batches()
+        if len(batches) != 1 or not batches[0].schema.equals(form.run_schema):
+            raise _foreign(name)
+        try:
+            run = restored_run(form, batches[0], json.loads(facts["run"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _foreign(name) from error
+        run.block = name
+        return run
+
+
+def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]) -> Run:
+    """A run of these tuples, which lie in grid order already, and what `run_facts` said of it; ValueError if not so."""
+    first, second, width = facts["grid"]
+    zone = tuple((lo, hi) for lo, hi in facts["zone"])
+    count = len(form.keys)
+    if tuples.num_rows != facts["rows"] or len(zone) != count or not (-1 <= first < count and -1 <= second < count):
+        msg = "the run is not what its facts say"
+        raise ValueError(msg)
+    if not width > 0 or any(not isinstance(end, (int, float)) for ends in zone for end in ends):
+        msg = "the run's facts are of the wrong kind"
+        raise ValueError(msg)
+    return Run(form, tuples, Grid(first, second, width), zone)
+
+
+def _text(facts: Mapping[str, Any]) -> str:
+    return json.dumps({key: facts[key] for key in ("rows", "grid", "zone")}, separators=(",", ":"))
+
+
+def _foreign(name: str) -> BlockCorruptError:
+    msg = f"block {name} holds another run than the state says"
+    return BlockCorruptError(msg, name=name, hint="restore the checkpoint's files, all of one moment")
+
+
+def _limit_bytes() -> int:
+    """A quarter of the machine's memory: most of it is mapped files, which the system may take back at any time."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    except (ValueError, OSError):
+        return 2 << 30
+
+
+_cache: Cache[Run] = Cache(_limit_bytes())

@@ -1,0 +1,109 @@
+"""A cell's windows between two batches: the state row is a manifest, large runs are blocks, and blocks retire late.
+
+::
+
+    state row ──► CellState ──► WindowJoin ──► one batch ──► WindowJoin ──► CellState ──► state row
+                     │              ▲                            │             │
+                     └── blocks ────┘                            └── blocks ───┴── retired, and removed when Spark
+                                                                                   cannot come back to who names them
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.errors import FingerprintMismatchError
+from streamjoin_ds.plan import Plan
+from streamjoin_ds.stream.state import CellState
+
+__all__ = ["RETAIN_KEY", "CellWindows", "blocks_folder"]
+
+_log = logging.getLogger(__name__)
+
+RETAIN_KEY = "spark.sql.streaming.minBatchesToRetain"
+_LARGE_INLINE_BYTES = 16 << 20
+
+
+def blocks_folder(checkpoint: str | Path) -> str:
+    """Where the blocks of a checkpoint's windows lie."""
+    return str(Path(checkpoint) / "blocks")
+
+
+class CellWindows:
+    """The engine of one cell with what it kept, for one batch.
+
+    Parameters
+    ----------
+    plan : Plan
+    cell : int
+    blob : bytes or None
+        The cell's state row; None in its first batch.
+
+    Attributes
+    ----------
+    state : CellState
+        As it was before this batch.
+    engine : WindowJoin
+
+    Raises
+    ------
+    FingerprintMismatchError, StateCorruptError, StateVersionError, BlockMissingError, BlockCorruptError
+        The state is another join's, or damaged; nothing was written.
+    """
+
+    def __init__(self, plan: Plan, cell: int, blob: bytes | None) -> None:
+        bound = plan.bound
+        self._plan = plan
+        self._store = _store(plan, cell)
+        if blob is None:
+            self.state = CellState(bound.fingerprint, [None] * len(bound.names))
+            self.engine = WindowJoin(bound, kernel=plan.kernel)
+        else:
+            self.state = CellState.decode(blob)
+            if self.state.fingerprint != bound.fingerprint:
+                msg = "a cell's state belongs to another join"
+                raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
+            self.engine = WindowJoin.restored(bound, self.state.windows, self._store, kernel=plan.kernel)
+        self._blocks_before = self.engine.blocks
+
+    def saved(self, batch_id: int, largest_us: list[int | None], watermark_us: int | None) -> bytes:
+        """The state row after the batch; writes the blocks that are new, and removes those that have retired.
+
+        A block that leaves the manifest with batch *b* is named by the manifests before it, which Spark may come back
+        to until ``retain_batches`` more batches have begun. It is remembered until then, and removed by whichever
+        attempt finds it due: a second one finds it gone, which is as well.
+        """
+        windows = self.engine.save(self._store)
+        left = sorted(self._blocks_before - self.engine.blocks)
+        retired = [*self.state.retired, *((batch_id, name) for name in left)]
+        due = {name for since, name in retired if since < batch_id - self._plan.retain_batches} - self.engine.blocks
+        if due and self._store is not None:
+            self._store.blocks.remove(due)
+        state = CellState(
+            self.state.fingerprint,
+            largest_us,
+            watermark_us,
+            self.state.batches + 1,
+            windows,
+            [entry for entry in retired if entry[1] not in due],
+        )
+        blob = state.encode()
+        if self._store is None and len(blob) > _LARGE_INLINE_BYTES:
+            _log.warning(
+                "a cell's windows are %.0f MB and pass through Spark's state store in every batch (about 15 ms a MB): "
+                "give a folder that all workers see, dataframe(..., blocks=FOLDER) or start(..., exchange='reference')",
+                len(blob) / 1e6,
+            )
+        return blob
+
+
+def _store(plan: Plan, cell: int) -> RunStore | None:
+    if not plan.state_root:
+        return None
+    stems = [f"{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
+    owner = (plan.bound.fingerprint, plan.kernel)
+    return RunStore(BlockStore(plan.state_root, durable=True), stems, owner, plan.block_bytes)

@@ -1,0 +1,170 @@
+"""Runs in blocks: the same join, written once, and nothing believed that is not what the state says."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import xxhash
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamjoin_ds.blocks import BlockStore, Cache
+from streamjoin_ds.engine import WindowJoin, run_store
+from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.errors import BlockCorruptError, BlockMissingError
+from tests.engine.streams import band_join, filled, tuples
+
+STEMS = ("00-0000", "01-0000")
+
+
+@pytest.fixture(autouse=True)
+def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+
+
+def stored(folder: Path, owner: str = "", least_bytes: int = 0) -> RunStore:
+    return RunStore(BlockStore(str(folder)), STEMS, owner, least_bytes)
+
+
+def held(join: WindowJoin) -> list[list[tuple[object, ...]]]:
+    return [[(run.grid, run.zone, run.tuples.to_pylist()) for run in window.runs] for window in join.windows]
+
+
+@pytest.mark.parametrize("least_bytes", [0, 8_000, 1 << 40])
+def test_a_join_restored_from_blocks_is_the_same_join(tmp_path: Path, least_bytes: int) -> None:
+    bound, store = band_join(), stored(tmp_path, least_bytes=least_bytes)
+    join = filled(bound)
+    blob = join.save(store)
+    assert bool(join.blocks) == (least_bytes < 1 << 40)
+    assert set(store.blocks.names()) == join.blocks
+    restored = WindowJoin.restored(bound, blob, store)
+    assert restored.blocks == join.blocks
+    assert restored.save(store) == blob
+    batch = {s: tuples(bound, s, 200, start_us=4_000_000, seq=5000) for s in (0, 1)}
+    assert [c.to_pylist() for c in restored.push(batch, 4_000_000)] == [
+        c.to_pylist() for c in join.push(batch, 4_000_000)
+    ]
+    assert restored.save(store) == join.save(store)
+    assert held(restored) == held(join)
+
+
+def test_a_manifest_is_small_whatever_the_window_holds(tmp_path: Path) -> None:
+    bound = band_join("1h")
+    small, large = (filled(bound, rows=rows).save(stored(tmp_path)) for rows in (300, 30_000))
+    assert abs(len(large) - len(small)) < 200
+    assert len(large) < 4096
+
+
+def test_a_batch_writes_what_is_new(tmp_path: Path) -> None:
+    bound, store = band_join("1h"), stored(tmp_path)
+    join = filled(bound, pushes=3, rows=10_000)
+    join.save(store)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    list(join.push({0: tuples(bound, 0, 100, start_us=3_000_000, seq=99_000)}, 0))
+    join.save(store)
+    after = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    new = set(after) - set(before)
+    assert len(new) == 1
+    assert {name: after[name] for name in before} == before
+    assert sum((tmp_path / name).stat().st_size for name in new) < 20_000
+
+
+def test_cells_of_a_group_share_a_block(tmp_path: Path) -> None:
+    bound = band_join()
+    first, second = filled(bound), filled(bound)
+    assert first.save(stored(tmp_path)) == second.save(stored(tmp_path))
+    assert len(list(tmp_path.iterdir())) == len(first.blocks)
+
+
+def test_a_run_is_mapped_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, store = band_join(), stored(tmp_path)
+    blob = filled(bound).save(store)
+    reads = []
+    real = BlockStore.read
+    monkeypatch.setattr(BlockStore, "read", lambda self, name: reads.append(name) or real(self, name))
+    first, second = (WindowJoin.restored(bound, blob, store) for _ in range(2))
+    assert sorted(reads) == sorted(first.blocks)
+    assert [w.runs for w in first.windows] == [w.runs for w in second.windows]
+    WindowJoin.restored(bound, blob, stored(tmp_path, owner="other kernels"))
+    assert sorted(reads) == sorted([*first.blocks, *first.blocks])
+
+
+def test_columns_lie_where_simd_wants_them(tmp_path: Path) -> None:
+    bound, store = band_join(), stored(tmp_path)
+    join = WindowJoin.restored(bound, filled(bound).save(store), store)
+    for window in join.windows:
+        for run in window.runs:
+            for column in run.tuples.columns:
+                if pa.types.is_primitive(column.type):
+                    assert column.buffers()[1].address % 64 == 0
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "swapped"])
+def test_damage_is_named_before_anything_is_joined(tmp_path: Path, damage: str) -> None:
+    bound, store = band_join(), stored(tmp_path)
+    join = filled(bound)
+    blob = join.save(store)
+    name, other = sorted(join.blocks)[:2]
+    path = tmp_path / name
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        flipped = bytearray(data)
+        flipped[len(data) // 2] ^= 1
+        damaged = {"truncated": data[:-9], "flipped": bytes(flipped), "swapped": (tmp_path / other).read_bytes()}
+        path.write_bytes(damaged[damage])
+    with pytest.raises(BlockMissingError if damage == "missing" else BlockCorruptError) as caught:
+        WindowJoin.restored(bound, blob, store)
+    assert caught.value.name == name
+    assert caught.value.hint
+
+
+def test_a_whole_block_of_another_run_is_refused(tmp_path: Path) -> None:
+    # Its checksum is right, its name is in the state: only the facts tell that it is not the run that was saved.
+    bound, store = band_join(), stored(tmp_path)
+    join = filled(bound)
+    blob = join.save(store)
+    first, second = sorted(name for name in join.blocks if name.startswith("00"))[:2]
+    forged = blob.replace(first.encode(), second.encode())
+    head = struct.Struct("<8s16s")
+    magic, _ = head.unpack_from(forged)
+    rest = forged[head.size :]
+    with pytest.raises(BlockCorruptError, match="another run"):
+        WindowJoin.restored(bound, head.pack(magic, xxhash.xxh3_128_digest(rest)) + rest, store)
+
+
+def test_blocks_without_a_folder(tmp_path: Path) -> None:
+    bound = band_join()
+    blob = filled(bound).save(stored(tmp_path))
+    with pytest.raises(BlockMissingError, match="no folder"):
+        WindowJoin.restored(bound, blob)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), min_size=1, max_size=12),
+    st.sampled_from([0, 2_000, 6_000]),
+    st.booleans(),
+)
+def test_saved_and_restored_between_any_pushes(
+    tmp_path_factory: pytest.TempPathFactory, pushes: list[tuple[int, int]], least_bytes: int, warm: bool
+) -> None:
+    """Through blocks after every push, or never saved at all: the same results and the same bytes."""
+    bound, store = band_join("3s"), stored(tmp_path_factory.mktemp("blocks"), least_bytes=least_bytes)
+    kept, moved = WindowJoin(bound), WindowJoin(bound)
+    seq = 0
+    for number, rows in enumerate(pushes):
+        batch = {s: tuples(bound, s, count, start_us=number * 1_000_000, seq=seq) for s, count in enumerate(rows)}
+        seq += 120
+        watermark_us = number * 1_000_000
+        expected = [chunk.to_pylist() for chunk in kept.push(batch, watermark_us)]
+        assert [chunk.to_pylist() for chunk in moved.push(batch, watermark_us)] == expected
+        blob = moved.save(store)
+        if not warm:
+            run_store._cache = Cache(1 << 30)
+        moved = WindowJoin.restored(bound, blob, store)
+    assert held(moved) == held(kept)
