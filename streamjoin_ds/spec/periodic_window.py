@@ -67,8 +67,9 @@ class PeriodicWindow:
 
     def extent(self, stream: int) -> int:
         """How long a tuple of this stream may wait for others, in microseconds."""
-        lag_us = (max(self.lags) - self.lags[stream]) * self.every_us
-        return self.windows_us[stream] - 1 + lag_us
+        others = [lag for number, lag in enumerate(self.lags) if number != stream]
+        lag_us = (max(others, default=0) - self.lags[stream]) * self.every_us
+        return max(self.windows_us[stream] - 1 + lag_us, 0)
 
     def rules(self, streams: Sequence[str]) -> list[WindowRule]:
         """One band on the event times of each pair of streams: how far apart two tuples of a common window can be."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 from streamjoin_ds import Stream, StreamJoin
@@ -189,3 +192,24 @@ def test_explain_says_the_window(tmp_path: Path) -> None:
     text = StreamJoin(streams, "abs(l.key - r.key) <= 1", "every 10s for 60s lag 3").explain(cells=1)
     assert "l=every 10s for 1m, r=every 10s for 1m lag 3" in text
     assert "window_id" in text
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_the_order_goes_on_where_the_batch_before_ended(form: str, tmp_path: Path) -> None:
+    """Much disorder and small batches: the largest time so far is often that of a batch long before."""
+    chooser = random.Random(form)
+    schema = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
+    tables = {}
+    for name in "lr":
+        times = [chooser.choice((10 * n // 4, chooser.randint(0, 100))) for n in range(40)]
+        tables[name] = [{"ts": ts, "n": chooser.randint(0, 2)} for ts in times]
+        table = pa.Table.from_pylist(tables[name], schema=schema)
+        if form == "csv":
+            pyarrow.csv.write_csv(table, tmp_path / f"{name}.csv")
+        else:
+            pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=7)
+    streams = [Stream(name, tmp_path / f"{name}.{form}", delay="200us", schema=schema) for name in "lr"]
+    join = Join(streams, "l.n = r.n", "l=last 6,r=last 9")
+    answer = expected(join, tables)
+    assert len(answer) > 100
+    assert all(result == answer for result in runs(join, tmp_path))
