@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamjoin_ds import Stream, StreamJoin
+from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.errors import FingerprintMismatchError, WindowError
 from streamjoin_ds.plan import EXCHANGES, Layout
 from streamjoin_ds.source.infer import infer_schema
@@ -213,3 +214,36 @@ def test_the_order_goes_on_where_the_batch_before_ended(form: str, tmp_path: Pat
     answer = expected(join, tables)
     assert len(answer) > 100
     assert all(result == answer for result in runs(join, tmp_path))
+
+
+@pytest.mark.parametrize(("layout", "exchange", "batch_rows"), WAYS)
+def test_what_a_stream_brings_behind_the_others_comes_after_them(
+    layout: str, exchange: str, batch_rows: int, tmp_path: Path
+) -> None:
+    """The order of batches where a stream was silent: what is there then is merged, by the largest time *so far*."""
+    schema = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
+    chooser = random.Random(7)
+    first = {"l": [chooser.randint(0, 100) for _ in range(30)], "r": []}
+    then = {"l": [chooser.randint(60, 140) for _ in range(30)], "r": sorted(chooser.randint(0, 140) for _ in range(40))}
+    streams = [Stream(name, tmp_path / name, delay="200us", schema=schema, format="csv") for name in "lr"]
+    join = Join(streams, "l.n = r.n", "l=last 6,r=last 9")
+    engine, answer = JoinEngine(join), Counter()
+    folder = tmp_path / f"{tmp_path.name}-run"
+    bound = bind(join, {"l": schema, "r": schema})
+    batches: MicroBatches | None = None
+    for number, phase in enumerate((first, then)):
+        push = {}
+        for name, times in phase.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            push[name] = pa.Table.from_pylist([{"ts": ts, "n": ts % 3} for ts in times], schema=schema)
+            if times:
+                pyarrow.csv.write_csv(push[name], tmp_path / name / f"{number}.csv")
+        result = engine.push(push)
+        answer += Counter(zip(result["l_seq"].to_pylist(), result["r_seq"].to_pylist(), strict=True))
+        batches = batches or MicroBatches(bound, folder, Layout.parse(layout, 2), exchange, batch_rows)
+        batches.reader.prepareForTriggerAvailableNow()
+        while batches.step():
+            pass
+    assert batches is not None
+    assert len(answer) > 50
+    assert found(batches) == answer
