@@ -224,7 +224,10 @@ def test_what_a_stream_brings_behind_the_others_comes_after_them(
     schema = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
     chooser = random.Random(7)
     first = {"l": [chooser.randint(0, 100) for _ in range(30)], "r": []}
-    then = {"l": [chooser.randint(60, 140) for _ in range(30)], "r": sorted(chooser.randint(0, 140) for _ in range(40))}
+    then = {
+        "l": sorted(chooser.randint(0, 140) for _ in range(30)),
+        "r": sorted(chooser.randint(0, 140) for _ in range(40)),
+    }
     streams = [Stream(name, tmp_path / name, delay="200us", schema=schema, format="csv") for name in "lr"]
     join = Join(streams, "l.n = r.n", "l=last 6,r=last 9")
     engine, answer = JoinEngine(join), Counter()
