@@ -15,6 +15,11 @@ of l's stream precede *r*, so ``b(r) - n(l) <= 0``, and the first says that *r* 
 The tuples that count are the stream's records, by their numbers: a record that is late, broken, or has no value to
 compare takes its place among the last ``k`` and matches nothing. So the window is a function of the source's order
 alone: it does not depend on delays, on how the input is cut into batches, or on which columns the join reads.
+
+Punctuations stay true. A result is found in the batch that brings the last of its tuples. That tuple is not late, so it
+is not older than the largest time before it in its stream minus the delay, hence not than the low watermark of the
+batch before; and a result's ``event_time`` is the largest of its tuples' times. So what a later batch finds has
+``event_time >= p`` of every batch before it, in whatever order the tuples came: the kind of window has no part in it.
 """
 
 from __future__ import annotations

@@ -172,7 +172,11 @@ class Cell:
         return accepted, late
 
     def _watermark(self) -> int | None:
-        """The smallest over the streams of largest ts minus delay; none while a stream has had no tuple."""
+        """The smallest over the streams of largest ts minus delay; none while a stream has had no tuple.
+
+        It is the batch's punctuation, under every kind of window: a result of a later batch has a tuple of that batch,
+        which is not late and so not older than this.
+        """
         lows = [clock.watermark for clock in self.clocks]
         if any(low is None for low in lows):
             return self.state.watermark_us
