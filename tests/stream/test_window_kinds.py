@@ -5,21 +5,27 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.errors import FingerprintMismatchError, WindowError
 from streamjoin_ds.plan import EXCHANGES, Layout
+from streamjoin_ds.sink.reader import ordered, scanned
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Generator, Join, bind
 from streamjoin_ds.stream.identity import Identity
 from streamjoin_ds.testing import oracle_join, source_order
 from tests.support.microbatch import MicroBatches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 WAYS = [("1x1", "reference", 1_000), ("2x1", "packed", 7), ("1x2", "rows", 10), ("2x2", "packed", 3)]
 KINDS = ["4us", "last 3", "l=last 5,r=last 2", "every 2us for 5us", "l=every 3us for 3us,r=every 3us for 6us lag 1"]
@@ -250,3 +256,59 @@ def test_what_a_stream_brings_behind_the_others_comes_after_them(
     assert batches is not None
     assert len(answer) > 50
     assert found(batches) == answer
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("window", "exchange", "layout"),
+    [
+        ("l=last 40,r=last 70", "rows", "1x2"),
+        ("last 50", "reference", "2x1"),
+        ("every 1s for 2s lag 1", "packed", "1x2"),
+    ],
+)
+def test_on_spark_too(spark: SparkSession, window: str, exchange: str, layout: str, tmp_path: Path) -> None:
+    """In two starts: the second goes on from the first one's offsets and windows."""
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
+    chooser = random.Random(window)
+    tables = {}
+    for name in "lr":
+        times = [1_700_000_000_000_000 + n * 50_000 - chooser.choice((0, 0, 300_000)) for n in range(300)]
+        rows = [{"ts": ts, "n": chooser.randint(0, 9)} for ts in times]
+        tables[name] = pa.table([pa.array([row[c] for row in rows]) for c in ("ts", "n")], names=["ts", "n"]).cast(
+            schema
+        )
+        (tmp_path / name).mkdir()
+    streams = [Stream(name, tmp_path / name, delay="250ms", schema=schema) for name in "lr"]
+    join = StreamJoin(streams, "abs(l.n - r.n) <= 1", window)
+    for part in range(2):
+        for name in "lr":
+            pq.write_table(tables[name].slice(150 * part, 150), tmp_path / name / f"{part}.parquet")
+        query = join.start(
+            spark,
+            tmp_path / "matches",
+            tmp_path / "checkpoint",
+            available_now=True,
+            max_rows_per_batch=90,
+            layout=layout,
+            exchange=exchange,
+        )
+        query.awaitTermination()
+    table = ordered(scanned(DeltaTable(str(tmp_path / "matches"))).to_table())
+    columns = ["l_seq", "r_seq", *(["window_id"] if "window_id" in table.column_names else [])]
+    answer = [tuple(row[c] for c in columns) for row in oracle_join(join, tables)]
+    assert sorted(zip(*(table[c].to_pylist() for c in columns), strict=True)) == answer
+    assert len(answer) > 1_000
+
+
+@pytest.mark.spark
+def test_periodic_windows_over_dataframes(spark: SparkSession) -> None:
+    rows = [{"ts": 1_700_000_000_000_000 + n * 400_000, "x": n} for n in range(40)]
+    frame = spark.createDataFrame([(row["ts"], row["x"]) for row in rows], "ts BIGINT, x BIGINT")
+    join = StreamJoin([Stream("l"), Stream("r")], "abs(l.x - r.x) <= 3", "every 1s for 2s")
+    found = join.dataframe({"l": frame, "r": frame}, layout="1x2").select("l_x", "r_x", "window_id").collect()
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
+    table = pa.Table.from_pylist(rows, schema=schema)
+    answer = [(row["l_x"], row["r_x"], row["window_id"]) for row in oracle_join(join, {"l": table, "r": table})]
+    assert sorted(tuple(row) for row in found) == sorted(answer)
+    assert len(answer) > 200
