@@ -164,9 +164,9 @@ class WindowJoin:
             if not tuples.num_rows:
                 continue
             run = self.forms[stream].sealed(tuples)
-            runs = {number: window.runs for number, window in enumerate(windows)} | {stream: (run,)}
-            order = self._order.chosen(stream, runs)
-            for chunk in self._extended({stream: Picks((run,))}, order, windows):
+            picks = Picks((run,))
+            order = self._order.chosen(stream, {number: window.runs for number, window in enumerate(windows)}, picks)
+            for chunk in self._extended({stream: picks}, order, windows):
                 matches += chunk.num_rows
                 yield chunk
             windows[stream] = windows[stream].inserted(run)

@@ -21,6 +21,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, Condition
@@ -31,6 +32,7 @@ _SAMPLED_RUNS = 8
 _SAMPLED_SHARE = 0.75
 _SAMPLE = 128
 _LEAST_SHARE = 1e-15
+_MIN_FRESH = 64
 
 Values = npt.NDArray[np.float64]
 
@@ -78,33 +80,38 @@ class JoinOrder:
         self._sides: dict[int, _Side] = {}
         self._shares: dict[int, tuple[_Side, _Side, float]] = {}
 
-    def chosen(self, stream: int, runs: Mapping[int, Sequence[Run]]) -> tuple[int, ...]:
+    def chosen(self, stream: int, runs: Mapping[int, Sequence[Run]], fresh: Picks) -> tuple[int, ...]:
         """The order alone, of `estimate`; where there is nothing to choose nothing is estimated."""
         if self._forced is not None:
             return tuple(number for number in self._forced if number != stream)
         if len(self._bound.names) == 2:
             return (1 - stream,)
-        return self.estimate(stream, runs).order
+        return self.estimate(stream, runs, fresh).order
 
-    def estimate(self, stream: int, runs: Mapping[int, Sequence[Run]]) -> Estimate:
+    def estimate(self, stream: int, runs: Mapping[int, Sequence[Run]], fresh: Picks | None = None) -> Estimate:
         """The order in which the others join tuples of `stream`.
 
         Parameters
         ----------
         stream : int
         runs : mapping of int to sequence of Run
-            The runs of every stream: of `stream` the new tuples' run, of the others their windows'.
+            The runs of every stream's window.
+        fresh : Picks, optional
+            New tuples of `stream`; where they are few or none they are taken to be like those in its window, of which
+            everything is known from the push before.
         """
         others = [number for number in range(len(self._bound.names)) if number != stream]
         rows = {number: sum(run.rows for run in runs[number]) for number in others}
-        sides = {number: self._side(number, runs[number]) for number in others}
-        sides[stream] = _Side(_largest(runs[stream]))
+        sides = {number: self._side(number, runs[number]) for number in (stream, *others)}
+        own = fresh is not None and len(fresh) >= _MIN_FRESH
+        if fresh is not None and own:
+            sides[stream] = _Side([fresh])
         shares: dict[frozenset[int], float] = {}
         for number, condition in enumerate(self._bound.conditions):
             pair = frozenset((condition.left_stream, condition.right_stream))
             left, right = sides[condition.left_stream], sides[condition.right_stream]
             # What the new tuples have a part in is asked once; what the others say among them, push after push.
-            mine = stream in (condition.left_stream, condition.right_stream)
+            mine = own and stream in (condition.left_stream, condition.right_stream)
             share = _share(condition, left, right) if mine else self._share(number, left, right)
             shares[pair] = shares.get(pair, 1.0) * max(share, _LEAST_SHARE)
         sizes = {frozenset((stream,)): 1.0}
@@ -116,7 +123,8 @@ class JoinOrder:
                 for other in sorted(rest):
                     size *= shares.get(frozenset((other, chosen[-1])), 1.0)
                 sizes[joined] = size
-        order = _cheapest(stream, others, sizes) if self._forced is None else self.chosen(stream, runs)
+        forced = tuple(number for number in self._forced or () if number != stream)
+        order = forced or _cheapest(stream, others, sizes)
         joined, partials = frozenset((stream,)), []
         for number in order:
             joined |= {number}
@@ -151,31 +159,33 @@ def _largest(runs: Sequence[Run]) -> list[Run]:
 
 
 class _Side:
-    """What is sampled of one stream's runs: sorted keys, made when they are asked for."""
+    """What is sampled of one stream's tuples: sorted keys, made when they are asked for."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._runs = runs
-        self.rows = sum(run.rows for run in runs)
+    def __init__(self, parts: Sequence[Run | Picks]) -> None:
+        self._parts = parts
+        self.rows = sum(map(_rows, parts))
         self._samples: dict[int, Values] = {}
 
     def is_of(self, runs: Sequence[Run]) -> bool:
         """Whether these are the runs that were sampled."""
-        return len(runs) == len(self._runs) and all(one is other for one, other in zip(runs, self._runs, strict=True))
+        return len(runs) == len(self._parts) and all(one is other for one, other in zip(runs, self._parts, strict=True))
 
     def sample(self, key: int) -> Values:
-        """A sorted sample of a key, of each run as many values as it has rows in proportion."""
+        """Sorted values of a key, finite: of each part evenly spaced ones, as many as it has rows in proportion."""
         if key not in self._samples:
-            parts = []
-            for run in self._runs:
-                values = run.sample(key)
-                if not len(values):
-                    continue
-                count = max(1, min(len(values), round(_SAMPLE * run.rows / self.rows)))
-                parts.append(values[(np.arange(count) * len(values) + len(values) // 2) // count])
-            if len(parts) > 1:
-                parts = [np.sort(np.concatenate(parts))]
-            self._samples[key] = parts[0] if parts else np.empty(0)
+            sampled = []
+            for part in self._parts:
+                values = part.key(key)
+                count = max(1, min(len(values), round(_SAMPLE * len(values) / self.rows)))
+                places = (np.arange(count) * len(values) + len(values) // 2) // count
+                sampled.append(values[places].astype(np.float64))
+            together = np.concatenate(sampled) if sampled else np.empty(0)
+            self._samples[key] = np.sort(together[np.isfinite(together)])
         return self._samples[key]
+
+
+def _rows(part: Run | Picks) -> int:
+    return part.rows if isinstance(part, Run) else len(part)
 
 
 def _share(condition: Condition, left_side: _Side, right_side: _Side) -> float:

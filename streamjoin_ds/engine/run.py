@@ -21,7 +21,6 @@ __all__ = ["Range", "Run", "RunForm"]
 Range = tuple[int | float, int | float]
 
 _ROWS_PER_SEARCH = 64
-SAMPLE_ROWS = 128
 
 
 class RunForm:
@@ -104,7 +103,6 @@ class Run:
         self.grid = grid
         self.zone = zone
         self._keys: dict[int, npt.NDArray[Any]] = {}
-        self._samples: dict[int, npt.NDArray[np.float64]] = {}
         self.block: str | None = None
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
@@ -139,13 +137,6 @@ class Run:
         if number not in self._keys:
             self._keys[number] = self.form._values(self.tuples, number)
         return self._keys[number]
-
-    def sample(self, number: int) -> npt.NDArray[np.float64]:
-        """At most `SAMPLE_ROWS` evenly spaced values of a key as floats, finite, sorted; made once."""
-        if number not in self._samples:
-            values = self.key(number)[:: max(1, self.rows // SAMPLE_ROWS)][:SAMPLE_ROWS].astype(np.float64)
-            self._samples[number] = np.sort(values[np.isfinite(values)])
-        return self._samples[number]
 
     @cached_property
     def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
