@@ -35,7 +35,7 @@ def row(ts: int, x: int = 0) -> dict[str, int]:
     ],
 )
 def test_a_tuple_waits_to_the_last_microsecond(window: str, apart: int) -> None:
-    """With the watermark at 100 one of `l` meets one of `r` at 100 that is `apart` younger, and none a microsecond later."""
+    """With the watermark at 100 a tuple meets one that is `apart` younger, and none a microsecond later."""
     joined = engine(window)
     joined.push({"l": row(100 - apart)})
     joined.push({"l": row(100, 1)})
