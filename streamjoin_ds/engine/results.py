@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import array_of, item_values
@@ -44,13 +45,17 @@ class Results:
         self._placed += [(stream, 1) for stream in range(len(names))]
         self._gathered = [tuple(wanted) for wanted in names]
 
-    def table(self, block: Mapping[int, Picks], side_by_side: SideBySide) -> pa.Table:
+    def table(
+        self, block: Mapping[int, Picks], side_by_side: SideBySide, window_ids: npt.NDArray[np.int64] | None = None
+    ) -> pa.Table:
         """The results that a block of partial results over all streams is.
 
         Parameters
         ----------
         side_by_side : callable
             Maps a function over the streams, on several threads where there are.
+        window_ids : ndarray, shape (n,), int64, optional
+            The window each result was found in, where windows are periodic.
         """
         streams = range(len(self._gathered))
 
@@ -63,6 +68,8 @@ class Results:
         columns = [
             arrays[stream][place] if place else array_of(times_us[stream], _MOMENTS) for stream, place in self._placed
         ]
+        if window_ids is not None:
+            columns.append(array_of(window_ids, pa.int64()))
         latest_us = np.maximum(times_us[0], times_us[1])
         for other in times_us[2:]:
             np.maximum(latest_us, other, out=latest_us)

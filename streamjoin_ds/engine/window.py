@@ -2,8 +2,8 @@
 
 New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged four at a
 time, so a tuple is copied a logarithmic number of times and a probe meets a logarithmic number of runs (PIM-Tree's
-merge ratio). A run is merged only while it spans a small part of the window in time: then whole runs expire, and the
-exact time test does the rest (LLHJ's coarse-grained disposal).
+merge ratio). A run is merged only while it spans a small part of the window's positions (event times, or numbers of a
+count window): then whole runs expire, and the exact test does the rest (LLHJ's coarse-grained disposal).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Window:
         Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("_quiet_until_us", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
+    __slots__ = ("_quiet_until", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
 
     def __init__(
         self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
@@ -57,7 +57,7 @@ class Window:
         self._stack = stack
         self._sealed_rows = sum([run.rows for run in self.sealed])
         self.is_merged = False
-        self._quiet_until_us: int | None = None
+        self._quiet_until: int | None = None
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -117,17 +117,17 @@ class Window:
         tail, fresh = tail.appended(self.form.with_hashes(tuples))
         window = Window(self.form, sealed, tail, self._stack)
         if sealed is self.sealed:
-            window.is_merged, window._quiet_until_us = self.is_merged, self._quiet_until_us
+            window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
         return window, Picks(window.stack, None, len(sealed), fresh.begin, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
         if self.is_merged:
             return self
-        runs = list(self.sealed)
-        span_us = max(run.newest_us for run in self.runs) - min(run.oldest_us for run in self.runs) if runs else 0
+        runs, every = list(self.sealed), self.runs
+        span = int(max(run.position[1] for run in every) - min(run.position[0] for run in every)) if every else 0
         while len(runs) >= MERGE_RUNS:
-            group = _due(runs, span_us // _SPAN_PARTS)
+            group = _due(runs, span // _SPAN_PARTS)
             if group is None:
                 break
             runs[group] = [self.form.merged(runs[group])]
@@ -135,74 +135,83 @@ class Window:
         window.is_merged = True
         return window
 
-    def expired(self, oldest_kept_us: int) -> Window:
-        """The window without what is older than `oldest_kept_us`.
+    def expired(self, lowest_kept: int) -> Window:
+        """The window without positions below `lowest_kept`: event times, or numbers of a count window.
 
-        Whole runs go when their newest tuple is older; a run that is mostly older is thinned out. What is left of
-        older tuples the time rule refuses.
+        Whole runs go when their newest tuple is below; a run that is mostly below is thinned out. What is left of older
+        tuples the window's rule refuses.
         """
         tail = self.tail
-        is_quiet = self._quiet_until_us is not None and oldest_kept_us <= self._quiet_until_us
-        if is_quiet and not (tail.rows and oldest_kept_us > _quiet_until_us(tail)):
+        is_quiet = self._quiet_until is not None and lowest_kept <= self._quiet_until
+        if is_quiet and not (tail.rows and lowest_kept > _quiet_until(tail)):
             return self
-        runs = [run for run in (_thinned(run, oldest_kept_us) for run in self.sealed) if run is not None]
+        runs = [run for run in (_thinned(run, lowest_kept) for run in self.sealed) if run is not None]
         if tail.rows:
-            left = _thinned(tail, oldest_kept_us)
+            left = _thinned(tail, lowest_kept)
             tail = left if isinstance(left, Tail) else Tail.empty(self.form)
         window = self
         if len(runs) < len(self.sealed) or tail is not self.tail or any(map(operator.is_not, runs, self.sealed)):
             window = Window(self.form, runs, tail, self._stack)
             window.is_merged = self.is_merged
-        window._quiet_until_us = min((_quiet_until_us(run, oldest_kept_us) for run in runs), default=INT64_MAX)
+        window._quiet_until = min((_quiet_until(run, lowest_kept) for run in runs), default=INT64_MAX)
         return window
 
 
-def _thinned(run: Run, oldest_kept_us: int) -> Run | None:
+def _thinned(run: Run, lowest_kept: int) -> Run | None:
     """A run without what is older, where that is most of it; None where it is all.
 
     Whether it is most is asked at fixed points of the run's span, so that the answer is a function of the run and the
     time alone, and is worked out a few times only.
     """
-    if run.newest_us < oldest_kept_us:
+    if run.position[1] < lowest_kept:
         return None
-    point_us = _last_point_us(run, oldest_kept_us)
-    if point_us is None or np.count_nonzero(run.key(0) >= point_us) >= _MIN_LIVE_SHARE * run.rows:
+    point = _last_point(run, lowest_kept)
+    if point is None or np.count_nonzero(run.key(run.form.position_key) >= point) >= _MIN_LIVE_SHARE * run.rows:
         return run
-    return run.kept(run.key(0) >= oldest_kept_us)
+    return run.kept(run.key(run.form.position_key) >= lowest_kept)
 
 
-def _last_point_us(run: Run, oldest_kept_us: int) -> int | None:
-    """The latest point, up to `oldest_kept_us`, at which a run may be thinned out; all lie in its second half."""
-    step_us = max((run.newest_us - run.oldest_us) // _THINNING_POINTS, 1)
-    number = (oldest_kept_us - run.oldest_us) // step_us
-    return run.oldest_us + number * step_us if 2 * number >= _THINNING_POINTS else None
+def _last_point(run: Run, lowest_kept: int) -> int | None:
+    """The latest point, up to `lowest_kept`, at which a run may be thinned out; all lie in its second half."""
+    (lowest, highest), points = _ends(run), _THINNING_POINTS
+    step = max((highest - lowest) // points, 1)
+    number = (lowest_kept - lowest) // step
+    return lowest + number * step if 2 * number >= _THINNING_POINTS else None
 
 
-def _quiet_until_us(run: Run, seen_us: int | None = None) -> int:
-    """Nothing becomes of a run before times later than this; None: it was never looked at, else last with `seen_us`."""
-    step_us = max((run.newest_us - run.oldest_us) // _THINNING_POINTS, 1)
+def _quiet_until(run: Run, seen: int | None = None) -> int:
+    """Nothing becomes of a run up to this position; None: it was never looked at, else last with `seen`."""
+    lowest, highest = _ends(run)
+    step = max((highest - lowest) // _THINNING_POINTS, 1)
     number = _THINNING_POINTS // 2
-    if seen_us is not None:
-        number = max((seen_us - run.oldest_us) // step_us + 1, number)
-    return min(run.newest_us, run.oldest_us + number * step_us - 1)
+    if seen is not None:
+        number = max((seen - lowest) // step + 1, number)
+    return min(highest, lowest + number * step - 1)
 
 
-def _due(runs: Sequence[Run], max_span_us: int) -> slice | None:
+def _ends(run: Run) -> tuple[int, int]:
+    lowest, highest = run.position
+    return int(lowest), int(highest)
+
+
+def _due(runs: Sequence[Run], max_span: int) -> slice | None:
     """Neighbours that may be merged, the newest and fewest first: four at least, none larger than the others together.
 
     So a tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged
     grow geometrically towards the old end, whatever the sizes of the batches.
     """
     for start in range(len(runs) - MERGE_RUNS, -1, -1):
-        rows = largest = size_bytes = longest_us = 0
-        oldest_us, newest_us = runs[start].oldest_us, runs[start].newest_us
+        rows = largest = size_bytes = 0
+        longest: int | float = 0
+        oldest, newest = runs[start].position
         for stop, run in enumerate(runs[start:], start + 1):
             rows, size_bytes = rows + run.rows, size_bytes + run.size_bytes
             if rows > _MAX_RUN_ROWS or size_bytes > _MAX_RUN_BYTES:
                 break
-            largest, longest_us = max(largest, run.rows), max(longest_us, run.newest_us - run.oldest_us)
-            oldest_us, newest_us = min(oldest_us, run.oldest_us), max(newest_us, run.newest_us)
-            narrow = newest_us - oldest_us <= max(max_span_us, _SPAN_GROWTH * longest_us)
+            first, last = run.position
+            largest, longest = max(largest, run.rows), max(longest, last - first)
+            oldest, newest = min(oldest, first), max(newest, last)
+            narrow = newest - oldest <= max(max_span, _SPAN_GROWTH * longest)
             if stop - start >= MERGE_RUNS and 2 * largest <= rows and narrow:
                 return slice(start, stop)
     return None
