@@ -26,6 +26,7 @@ from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import joinable_rows
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import MAX_CONDITIONS, ProbeCondition, Probes, oriented
+from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.window import Window
@@ -91,6 +92,7 @@ class WindowJoin:
         self._null_keys = [0] * count
         self._candidates = 0
         self._pushes = 0
+        self.progress = Progress()  # of the push that is being read, or was last
         self._steps: dict[tuple[frozenset[int], int], _Step] = {}
         self.result_schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
 
@@ -137,18 +139,25 @@ class WindowJoin:
         pushes, windows, matches = self._pushes, list(self._windows), 0
         arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
         null_keys = [0] * len(self.forms)
-        for stream in sorted(fresh):
+        progress = self.progress = Progress(_pairs_ahead(arrived, [window.rows for window in windows]))
+        for stream in range(len(self.forms)):
+            if stream not in fresh:
+                progress.finished_stream()
+                continue
             tuples = fresh[stream]
             mask = joinable_rows(tuples, self.bound, stream)
             if mask is not None:
                 tuples = filtered(tuples, mask)
             null_keys[stream] = arrived[stream] - tuples.num_rows
             if not tuples.num_rows:
+                progress.finished_stream()
                 continue
             run = self.forms[stream].sealed(tuples)
             for chunk in self._extended({stream: Picks((run,))}, windows):
                 matches += chunk.num_rows
+                progress.matches = matches
                 yield chunk
+            progress.finished_stream()
             windows[stream] = windows[stream].inserted(run)
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
@@ -191,7 +200,10 @@ class WindowJoin:
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
         probes = Probes(self.kernels, step.tested, columns, count, self._executor, self.threads)
-        for positions, found in self._found(probes, windows[step.stream].runs):
+        progress = self.progress if len(block) == 1 else None
+        if progress is not None:
+            progress.begin(count * windows[step.stream].rows)
+        for positions, found in self._found(probes, windows[step.stream].runs, count, progress):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
             if not step.decision.is_empty:
@@ -202,7 +214,9 @@ class WindowJoin:
             if len(grown[step.stream]):
                 yield from self._extended(grown, windows)
 
-    def _found(self, probes: Probes, runs: Sequence[Run]) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
+    def _found(
+        self, probes: Probes, runs: Sequence[Run], count: int, progress: Progress | None
+    ) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
         """Matches of the probes with all runs, exactly a chunk at a time.
 
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
@@ -221,6 +235,8 @@ class WindowJoin:
                 if used >= self._chunk_rows:
                     full = self._chunk_rows
                     parts.append((run, run_rows[begin:full]))
+                    if progress is not None:
+                        progress.tested(kernel.candidates)
                     yield probe_rows[:full], Picks.joined(parts)
                     probe_rows[: used - full] = probe_rows[full:used]
                     run_rows[: used - full] = run_rows[full:used]
@@ -228,6 +244,8 @@ class WindowJoin:
             if used > begin:
                 parts.append((run, run_rows[begin:used]))
             self._candidates += kernel.candidates
+            if progress is not None:
+                progress.finished_run(count * run.rows)
         if used:
             yield probe_rows[:used], Picks.joined(parts)
 
@@ -344,6 +362,12 @@ class WindowJoin:
                 span_s = (run.newest_us - run.oldest_us) / 1e6
                 lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
         return lines
+
+
+def _pairs_ahead(arrived: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Of each stream, how many pairs its new tuples could form with what is in the windows when it is their turn."""
+    others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
+    return [new * other for new, other in zip(arrived, others, strict=True)]
 
 
 class _Step:

@@ -94,7 +94,8 @@ class Cell:
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
         self.ledger = [
-            dict.fromkeys(("read", "stored", "late", "rejected", "null_keys"), 0) for _ in range(self.streams)
+            dict.fromkeys(("read", "stored", "late", "rejected", "filtered", "null_keys"), 0)
+            for _ in range(self.streams)
         ]
         self.reports: list[FileReport] = []
 
@@ -132,7 +133,7 @@ class Cell:
         for row in rows:
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
-            for name in ("read", "late", "rejected"):
+            for name in ("read", "late", "rejected", "filtered"):
                 ledger[name] += int(getattr(row, name))
             if row.kind != "tuples":
                 asides[row.kind].append((row.stream, row.part, table))

@@ -143,7 +143,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
 
 def _first_seen(join: Join, identity: Identity) -> Mapping[str, pa.Schema]:
     """The types a checkpoint recorded; of columns it did not (another selection), those the source has now."""
-    recorded = dict(zip(identity.bound.names, identity.bound.schemas, strict=True))
+    recorded = dict(zip(identity.bound.names, identity.bound.read_schemas, strict=True))
     schemas = {}
     for stream in join.streams:
         known = recorded.get(stream.name, pa.schema([]))
