@@ -28,6 +28,7 @@ __all__ = [
     "late_rows",
     "oracle_join",
     "oracle_numbers",
+    "oracle_value",
     "random_batches",
     "shuffled_within",
 ]
@@ -104,7 +105,7 @@ def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
         number
         for number, row in enumerate(_listed(rows))
         if _time(join, name, row) is not None
-        and any(_value(join, condition, {name: row}) is not True for condition in conditions)
+        and any(oracle_value(join, condition, {name: row}) is not True for condition in conditions)
     ]
 
 
@@ -124,6 +125,37 @@ def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
             late.append(number)
         largest = time if largest is None else max(largest, time)
     return late
+
+
+def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Row]) -> Any:
+    """Value of an expression over one row of each stream; None where it is null or unknown.
+
+    Whole numbers and decimals are fractions, so are times and durations, in microseconds.
+    """
+    if isinstance(expression, Literal):
+        return _plain(expression.value)
+    if isinstance(expression, Column):
+        stream = join.streams[join.names.index(expression.stream)]
+        value = rows[stream.name][expression.name]
+        return _plain(event_time_us(value, stream.time_unit) if expression.name == stream.time else value)
+    values = [oracle_value(join, argument, rows) for argument in expression.args]
+    op, first = expression.op, values[0]
+    if op in ("and", "or"):
+        decisive = op == "or"
+        return decisive if decisive in values else None if None in values else not decisive
+    if op == "is_null":
+        return first is None
+    if op == "in":
+        found = [_compared("=", first, item) for item in values[1:]]
+        return True if True in found else None if None in found else False
+    if op == "between":
+        ends = [_compared("<=", values[1], first), _compared("<=", first, values[2])]
+        return False if False in ends else None if None in ends else True
+    if None in values:
+        return None
+    if len(values) == 1:
+        return not first if op == "not" else abs(first) if op == "abs" else -first
+    return _compared(op, *values) if op in _COMPARED else _computed(op, *values)
 
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
@@ -173,11 +205,12 @@ def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int]
     for predicate in join.predicates:
         if isinstance(predicate, Band):
             streams = {predicate.left.stream, predicate.right.stream}
-            if name in streams and streams <= chosen.keys() and not _holds(predicate, chosen):
-                return False
-        elif name in streams_of(predicate) and set(streams_of(predicate)) <= chosen.keys():
-            if _value(join, predicate, chosen) is not True:
-                return False
+            stands = not streams <= chosen.keys() or _holds(predicate, chosen)
+        else:
+            streams = set(streams_of(predicate))
+            stands = not streams <= chosen.keys() or oracle_value(join, predicate, chosen) is True
+        if name in streams and not stands:
+            return False
     return True
 
 
@@ -198,34 +231,6 @@ def _holds(predicate: Band, rows: Mapping[str, Row]) -> bool:
     exact = Fraction(left) - Fraction(right)
     least, most = (Fraction(repr(end) if isinstance(end, float) else end) for end in (lo, hi))  # type: ignore[arg-type]
     return least <= exact <= most
-
-
-def _value(join: Join, expression: Expression, rows: Mapping[str, Row]) -> Any:
-    """Value of an expression, None where it is null or unknown; exact numbers and times (microseconds) as fractions."""
-    if isinstance(expression, Literal):
-        return _plain(expression.value)
-    if isinstance(expression, Column):
-        stream = join.streams[join.names.index(expression.stream)]
-        value = rows[stream.name][expression.name]
-        return _plain(event_time_us(value, stream.time_unit) if expression.name == stream.time else value)
-    values = [_value(join, argument, rows) for argument in expression.args]
-    op, first = expression.op, values[0]
-    if op in ("and", "or"):
-        decisive = op == "or"
-        return decisive if decisive in values else None if None in values else not decisive
-    if op == "is_null":
-        return first is None
-    if op == "in":
-        found = [_compared("=", first, item) for item in values[1:]]
-        return True if True in found else None if None in found else False
-    if op == "between":
-        ends = [_compared("<=", values[1], first), _compared("<=", first, values[2])]
-        return False if False in ends else None if None in ends else True
-    if None in values:
-        return None
-    if len(values) == 1:
-        return not first if op == "not" else abs(first) if op == "abs" else -first
-    return _compared(op, *values) if op in _COMPARED else _computed(op, *values)
 
 
 _COMPARED = {

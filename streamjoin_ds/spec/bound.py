@@ -177,10 +177,11 @@ class BoundJoin:
             "streams": streams,
             "conditions": [self._condition_facts(condition) for condition in self.conditions],
             "residuals": [term.facts for term in self.terms],
-            "filters": [[term.facts for term in terms] for terms in self.filters],
             "result": [astuple(column) for column in self.result],
             "self_pairs": "included" if self.join.include_self_pairs else self._same_inputs(),
         }
+        if any(self.filters):  # left out where there are none: such joins were known before filters were
+            facts["filters"] = [[term.facts for term in terms] for terms in self.filters]
         return fingerprint(facts)
 
     def _condition_facts(self, condition: Condition) -> list[object]:

@@ -127,9 +127,7 @@ def not_equal(left: str | Column, right: str | Column) -> Call:
     left, right = Column.of(left), Column.of(right)
     if left.stream == right.stream:
         msg = f"{left} and {right} are columns of one stream; a predicate is between two"
-        raise PredicateError(
-            msg, name=str(left), hint="filter a stream with where, or with a text among the predicates"
-        )
+        raise PredicateError(msg, name=str(left), hint="for a self-join list the input twice, under two names")
     return call("<>", left, right)
 
 

@@ -135,7 +135,8 @@ def _streams(predicate: Predicate) -> tuple[str, ...]:
 
 
 def _predicates(on: object) -> tuple[Predicate, ...]:
-    items = [on] if isinstance(on, (str, Band, Column, Literal, Call)) or not isinstance(on, Iterable) else list(on)
+    items = [on] if isinstance(on, (str, Band, Column, Literal, Call)) or not isinstance(on, Iterable) else [*on]
+    items = [on] if isinstance(on, Mapping) else items
     predicates: list[Predicate] = []
     for item in items:
         if isinstance(item, str):

@@ -30,7 +30,7 @@ from typing import NoReturn, TypeAlias
 import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal
+from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal, columns_of
 from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["DAY_US", "EXACT", "Typed", "typed_condition"]
@@ -93,7 +93,7 @@ def typed_condition(expression: Expression, type_of: TypeOf) -> Typed:
     """
     root = _typed(expression, type_of)
     if root.family not in ("boolean", "nothing"):
-        _refuse(expression, f"is a {root.family}, not a condition", "compare it with something")
+        _refuse(expression, f"is {root.family}, not a condition", "compare it with something")
     return root
 
 
@@ -108,7 +108,7 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
     if op in ("and", "or", "not"):
         for argument in args:
             if argument.family not in ("boolean", "nothing"):
-                _refuse(expression, f"has a {argument.family} where a condition belongs", "compare it with something")
+                _refuse(expression, f"has {argument.family} where a condition belongs", "compare it with something")
         return Typed(op, "boolean", args)
     if any(argument.family == "nothing" for argument in args):
         return Typed("null", "nothing")
@@ -117,7 +117,7 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
         return _comparison(expression, args, families)
     if len(args) == 1:
         if families[0] not in ("number", "float", "interval"):
-            _refuse(expression, f"needs a number, not a {families[0]}", "numbers and durations have a sign")
+            _refuse(expression, f"needs a number, not {families[0]}", "numbers and durations have a sign")
         return Typed(op, families[0], args, args[0].magnitude, args[0].scale)
     return _arithmetic(expression, args, families)
 
@@ -177,7 +177,7 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
             "interval": "write INTERVAL 5 SECONDS for a duration",
         }
         hint = next((text for family, text in hints.items() if family in families), "cast one of them in the input")
-        _refuse(expression, f"compares a {left} with a {right}", hint)
+        _refuse(expression, f"compares {left} with {right}", hint)
     if left == "list or struct" or (left == "boolean" and expression.op not in ("=", "<>")):
         _refuse(expression, f"compares {left} values, which have no order", "booleans can be equal or not")
     if left in EXACT:
@@ -236,4 +236,5 @@ def _refuse_size(expression: Expression) -> NoReturn:
 def _refuse(expression: Expression, why: str, hint: str) -> NoReturn:
     text = str(expression)
     msg = f"'{text if len(text) <= 200 else text[:200] + '...'}' {why}"
-    raise PredicateError(msg, name=text[:200], hint=hint)
+    name = str((*columns_of(expression), text[:200])[0])
+    raise PredicateError(msg, name=name, hint=hint)
