@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.spec.expression import Expression, Literal, conjuncts, streams_of
+from streamjoin_ds.spec.expression import Expression, Literal, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.predicate import Band, Column
 
@@ -96,7 +96,7 @@ def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
         part
         for predicate in join.predicates
         if not isinstance(predicate, Band)
-        for part in conjuncts(predicate)
+        for part in conjuncts(normalised(predicate))
         if streams_of(part) == (name,)
     ]
     if stream.where is not None and not isinstance(stream.where, str):

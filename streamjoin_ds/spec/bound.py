@@ -320,7 +320,7 @@ def _terms(join: Join, schemas: Mapping[str, pa.Schema], asked: Sequence[Express
         for part in conjuncts(normalised(expression)):
             columns = columns_of(part)
             if not columns:
-                msg = f"'{expression}' is about no stream"
+                msg = f"a part of '{expression}' is about no stream"
                 raise PredicateError(msg, name=str(expression)[:200], hint="name a column, for example 'e.altitude'")
             kinds = {column: _type(join, schemas, column) for column in columns}
             facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])
