@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin
-from streamjoin_ds.errors import PredicateError
+from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine, WindowJoin
+from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec import BoundJoin, Expression, Join, Stream, band, bind, equal
 from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.spec.predicate import Band
@@ -118,3 +120,87 @@ def test_the_band_of_a_strict_width_finds() -> None:
 def test_what_no_stream_is_asked_is_refused() -> None:
     with pytest.raises(PredicateError, match="about no stream"):
         bound("1 = 1 AND r.x = t.x")
+
+
+COLUMN = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
+
+
+def product(on: str = "") -> JoinEngine:
+    """A join of two streams in which all tuples of a push are in each other's windows."""
+    return JoinEngine(Join([Stream("e", schema=COLUMN), Stream("w", schema=COLUMN)], on or (), "1s"))
+
+
+def numbers(count: int) -> pa.Table:
+    return pa.table({"ts": pa.array([0] * count, pa.int64()), "n": range(count)})
+
+
+@pytest.mark.parametrize("on", ["", "e.n + w.n >= 0", "abs(e.n - w.n) <= 1000000"])
+def test_a_product_comes_in_chunks_and_says_how_far_it_is(on: str) -> None:
+    engine = product(on)
+    fractions, found = [], 0
+    for chunk in engine.push_chunks({"e": numbers(3000), "w": numbers(2000)}):
+        assert chunk.num_rows <= CHUNK_ROWS
+        found += chunk.num_rows
+        assert engine.progress.matches == found
+        assert engine.progress.fraction == pytest.approx(found / 6e6, abs=0.05)
+        fractions.append(engine.progress.fraction)
+    assert found == 6_000_000 == engine.counters["matches"]
+    assert fractions == sorted(fractions)
+    assert engine.progress.fraction == 1
+    assert len(list(engine.push_chunks({}))) == 0
+    assert engine.progress.fraction == 1
+
+
+def test_progress_of_a_join_by_index_reaches_its_end() -> None:
+    engine = product("abs(e.n - w.n) <= 3")
+    engine.push({"w": numbers(20_000)})
+    fractions = []
+    for _ in engine.push_chunks({"e": numbers(20_000), "w": numbers(20_000)}):
+        fractions.append(engine.progress.fraction)
+    assert fractions == sorted(fractions)
+    assert engine.progress.fraction == 1
+
+
+def test_a_push_that_is_given_up_was_none() -> None:
+    engine = product()
+    engine.push({"e": numbers(3)})
+    before, counters = engine.save(), engine.counters
+    chunks = engine.push_chunks({"e": numbers(2000), "w": numbers(2000)})
+    next(chunks)
+    with pytest.raises(ArgumentError, match="a push is running"):
+        engine.push({"e": numbers(1)})
+    chunks.close()
+    assert engine.save() == before
+    assert {k: v for k, v in engine.counters.items() if k != "candidates"} == {
+        k: v for k, v in counters.items() if k != "candidates"
+    }
+    assert engine.push({"w": numbers(2)}).num_rows == 6
+
+
+MEMORY = """
+import resource
+import pyarrow as pa
+from streamjoin_ds import Join, JoinEngine, Stream
+
+schema = {"ts": "int64", "n": "int64"}
+engine = JoinEngine(Join([Stream("e", schema=schema), Stream("w", schema=schema)], ON, "1s"))
+count = 200_000
+rows = pa.table({"ts": pa.array([0] * count, pa.int64()), "n": range(count)})
+engine.push({"w": rows.slice(0, 1)})
+before, found, chunks = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0, engine.push_chunks({"e": rows, "w": rows})
+while found < 100_000_000:
+    found += next(chunks).num_rows
+share = engine.progress.fraction
+assert 0.9 * found / count**2 <= share <= 1.1 * found / count**2 + 0.01, share
+chunks.close()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("on", ["()", "'e.n + w.n >= 0'"])
+def test_memory_of_a_product_of_forty_billion_is_bounded(on: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY.replace("ON", on)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 150 << 10  # KiB; the results read are 4 GB
