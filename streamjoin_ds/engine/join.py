@@ -215,7 +215,7 @@ class WindowJoin:
                 yield from self._extended(grown, windows)
 
     def _found(
-        self, probes: Probes, runs: Sequence[Run], count: int, progress: Progress | None
+        self, probes: Probes, runs: Sequence[Run], probe_count: int, progress: Progress | None
     ) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
         """Matches of the probes with all runs, exactly a chunk at a time.
 
@@ -245,7 +245,7 @@ class WindowJoin:
                 parts.append((run, run_rows[begin:used]))
             self._candidates += kernel.candidates
             if progress is not None:
-                progress.finished_run(count * run.rows)
+                progress.finished_run(probe_count * run.rows)
         if used:
             yield probe_rows[:used], Picks.joined(parts)
 

@@ -154,9 +154,8 @@ def test_a_product_comes_in_chunks_and_says_how_far_it_is(on: str) -> None:
 def test_progress_of_a_join_by_index_reaches_its_end() -> None:
     engine = product("abs(e.n - w.n) <= 3")
     engine.push({"w": numbers(20_000)})
-    fractions = []
-    for _ in engine.push_chunks({"e": numbers(20_000), "w": numbers(20_000)}):
-        fractions.append(engine.progress.fraction)
+    pushed = engine.push_chunks({"e": numbers(20_000), "w": numbers(20_000)})
+    fractions = [engine.progress.fraction for _ in pushed]
     assert fractions == sorted(fractions)
     assert engine.progress.fraction == 1
 
@@ -187,7 +186,8 @@ engine = JoinEngine(Join([Stream("e", schema=schema), Stream("w", schema=schema)
 count = 200_000
 rows = pa.table({"ts": pa.array([0] * count, pa.int64()), "n": range(count)})
 engine.push({"w": rows.slice(0, 1)})
-before, found, chunks = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0, engine.push_chunks({"e": rows, "w": rows})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found, chunks = 0, engine.push_chunks({"e": rows, "w": rows})
 while found < 100_000_000:
     found += next(chunks).num_rows
 share = engine.progress.fraction

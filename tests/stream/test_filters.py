@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.plan import Layout
+from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
+from streamjoin_ds.stream import cell
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
 from tests.source.feeds import SCHEMA, csv_text, rows
 from tests.support.microbatch import MicroBatches
@@ -97,3 +101,21 @@ def test_a_filter_that_lets_nothing_through_still_tells_the_time(tmp_path: Path)
     assert known == sorted(known)
     late = DeltaTable(f"{run.plan.table_root}_late").to_pyarrow_table()
     assert late.num_rows == 0
+
+
+def test_a_large_batch_rolls_its_files_and_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cell, "_TELL_MATCHES", 1000)
+    roll = TableWriter.__init__.__kwdefaults__ | {"rows_per_file": 2000}
+    monkeypatch.setattr(TableWriter.__init__, "__kwdefaults__", roll)
+    run = MicroBatches(join_of(tmp_path, where=None, on="e.x + g.a >= 0", delay="1h"), tmp_path, Layout.parse("1x1", 2))
+    with caplog.at_level(logging.WARNING):
+        matches = run.run()
+    sizes = Counter(matches["e_seq"].to_pylist())
+    assert matches.num_rows > 1500
+    assert len(sizes) == COUNT
+    told = [record.getMessage() for record in caplog.records if "of its batch" in record.getMessage()]
+    assert len(told) == 1
+    files = DeltaTable(run.plan.table_root).file_uris()
+    assert len(files) == -(-matches.num_rows // 2000)
