@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +111,7 @@ def test_a_large_batch_rolls_its_files_and_says_how_far_it_is(
     run = MicroBatches(join_of(tmp_path, where=None, on="e.x + g.a >= 0", delay="1h"), tmp_path, Layout.parse("1x1", 2))
     with caplog.at_level(logging.WARNING):
         matches = run.run()
-    sizes = Counter(matches["e_seq"].to_pylist())
-    assert matches.num_rows > 1500
-    assert len(sizes) == COUNT
+    assert matches.num_rows == len(oracle_numbers(run.bound.join, tuples_of(run.bound))) > 1500
     told = [record.getMessage() for record in caplog.records if "of its batch" in record.getMessage()]
     assert len(told) == 1
     files = DeltaTable(run.plan.table_root).file_uris()

@@ -141,7 +141,7 @@ def test_static_frames_give_the_contracts_rows(name: str, spark: SparkSession, i
     assert found == expected(join)
 
 
-@pytest.mark.parametrize("name", ["floats", "large", "dotted", "decimals"])
+@pytest.mark.parametrize("name", ["floats", "large", "dotted", "decimals", "filters"])
 def test_streaming_frames_give_the_contracts_rows(
     name: str, spark: SparkSession, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
