@@ -29,6 +29,7 @@ from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.pairs import MIN_FREE, PairBuffer
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import FEW_PROBES, Probes
+from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.results import Results
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
@@ -109,6 +110,7 @@ class WindowJoin:
         self._candidates = 0
         self._pushes = 0
         self._partials = 0
+        self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
         window = bound.join.window
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
@@ -168,6 +170,7 @@ class WindowJoin:
         pushes, windows, matches = self._pushes, list(self._windows), 0
         arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
         null_keys = [0] * len(self.forms)
+        progress = self.progress = Progress(_pairs_ahead(arrived, [window.rows for window in windows]))
         ready = {}
         for stream in sorted(fresh):
             tuples = fresh[stream]
@@ -179,11 +182,14 @@ class WindowJoin:
                 ready[stream] = tuples
         taken = self._side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
         for stream, (window, picks) in zip(ready, taken, strict=True):
+            progress.reached(stream)
             order = self._order.chosen(stream, {number: kept.runs for number, kept in enumerate(windows)}, picks)
             for chunk in self._extended({stream: picks}, order, windows):
                 matches += chunk.num_rows
+                progress.matches = matches
                 yield chunk
             windows[stream] = window
+        progress.finish()
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
@@ -237,7 +243,10 @@ class WindowJoin:
         step = self._step(frozenset(block), order[0])
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
-        for positions, found in self._found(step.tested, columns, count, windows[step.stream]):
+        progress = self.progress if len(block) == 1 else None
+        if progress is not None:
+            progress.begin(count * windows[step.stream].rows)
+        for positions, found in self._found(step.tested, columns, count, windows[step.stream], progress):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
             if not step.decision.is_empty:
@@ -252,7 +261,12 @@ class WindowJoin:
                 yield from self._extended(grown, order[1:], windows)
 
     def _found(
-        self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
+        self,
+        conditions: tuple[ProbeCondition, ...],
+        columns: list[npt.NDArray[Any]],
+        count: int,
+        window: Window,
+        progress: Progress | None,
     ) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
         """Matches of the probes with all runs, exactly a chunk at a time.
 
@@ -277,6 +291,8 @@ class WindowJoin:
         while written := probing.fill(*pairs.room(used, full)):
             used += written
             if used >= full:
+                if progress is not None:
+                    progress.tested(probing.tested_pairs if count > FEW_PROBES else probing.candidates)
                 yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
                 pairs.rows[:, : used - full] = pairs.rows[:, full:used]
                 used -= full
@@ -398,6 +414,12 @@ class WindowJoin:
             steps = zip(found.order, found.partials, strict=True)
             lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
         return lines
+
+
+def _pairs_ahead(arrived: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Of each stream, how many pairs its new tuples could form with what is in the windows when it is their turn."""
+    others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
+    return [new * other for new, other in zip(arrived, others, strict=True)]
 
 
 class _Step:

@@ -36,11 +36,9 @@ def key_column(bound: BoundJoin, stream: int, name: str) -> str:
 
 
 def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
-    """Inside columns of a stream whose null keeps a tuple out of every result: keys, and what residuals compare."""
+    """Inside columns of a stream whose null keeps a tuple out of every result: keys, and what terms reject."""
     names = [key.column for key in bound.keys[stream]]
-    for residual in bound.residuals:
-        names += [residual.left_column] if residual.left_stream == stream else []
-        names += [residual.right_column] if residual.right_stream == stream else []
+    names += [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.names[stream]]
     return tuple(dict.fromkeys(key_column(bound, stream, name) for name in names))
 
 

@@ -59,7 +59,7 @@ class Probes:
         self._threads = threads if executor is not None else 1
         self._conditions = conditions
         self._columns = columns
-        self._count = count
+        self.count = count
         self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
@@ -73,12 +73,12 @@ class Probes:
         zones = [run.zone[condition.run_key] for condition in self._conditions]
         bounds = [(condition.lo, condition.hi) for condition in self._conditions]
         checks = list(zip(self._ranges, zones, bounds, strict=True))
-        if not self._count or not run.rows or any(not _may_match(*check) for check in checks):
+        if not self.count or not run.rows or any(not _may_match(*check) for check in checks):
             return None
         open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
         first, second = serving(run.grid, self._conditions)
-        if self._count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0):
-            return self._sliced(self._count, lambda part: self._scan(run, open_conditions, part))
+        if self.count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0):
+            return self._sliced(self.count, lambda part: self._scan(run, open_conditions, part))
         order, columns = self._trimmed(*self._ordered(run, first, second), run)
         if not len(order):
             return None
@@ -137,7 +137,7 @@ class Probes:
             if first >= 0:
                 condition = self._conditions[first]
                 buckets = module.probe_buckets(self._columns[first], condition.lo, condition.hi, run.grid.width)
-            within = self._columns[second] if second >= 0 else np.zeros(self._count, dtype=np.int64)
+            within = self._columns[second] if second >= 0 else np.zeros(self.count, dtype=np.int64)
             order = module.grid_order(buckets, within)
             self._orders[place] = (order, [module.gather(column, order) for column in self._columns])
         return self._orders[place]
@@ -182,6 +182,12 @@ class OverRuns:
                 return 0
             self._place += 1
             self._kernel = self._probes.against(self._runs[self._place])
+
+    @property
+    def tested_pairs(self) -> int:
+        """Pairs that are done with: those of the runs before, left out by an index or not, and tested ones."""
+        before = sum(run.rows for run in self._runs[: max(self._place, 0)])
+        return self._probes.count * before + (0 if self._kernel is None else int(self._kernel.candidates))
 
 
 def _may_match(probe: Range, run: Range, bounds: Range) -> bool:

@@ -27,11 +27,12 @@ from streamjoin_ds.plan import EXCHANGES, Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.readers import open_feed
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind
+from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, scenarios
 from tests.support.microbatch import MicroBatches
 
-LEDGER = ("read", "stored", "late", "rejected", "null_keys")
+LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
 TWO_STREAMS = ("1x1", "1x2", "2x1", "2x2", "2x3")
 THREE_STREAMS = ("1x2x1", "2x1x2")
 
@@ -113,7 +114,8 @@ def expected_ledger(scenario: Scenario) -> dict[str, dict[str, int]]:
     # What is compared: a null in any of it, or a NaN in a band's, keeps the tuple out of every result.
     compared: dict[str, list[tuple[str, bool]]] = {name: [] for name in scenario.join.names}
     for predicate in scenario.join.predicates:
-        for column in (predicate.left, predicate.right):
+        columns = (predicate.left, predicate.right) if isinstance(predicate, Band) else columns_of(predicate)
+        for column in columns:
             compared[column.stream].append((column.name, isinstance(predicate, Band)))
     for name in scenario.join.names:
         rows = scenario.tables[name].to_pylist()
@@ -129,6 +131,7 @@ def expected_ledger(scenario: Scenario) -> dict[str, dict[str, int]]:
             "stored": len(stored),
             "late": len(late),
             "rejected": rejected,
+            "filtered": 0,
             "null_keys": empty,
         }
     return sums
