@@ -117,6 +117,9 @@ def expected(join: StreamJoin) -> list[str]:
         row["event_time"] = START + timedelta(
             microseconds=row.pop("event_time_us") - int(START.timestamp()) * 1_000_000
         )
+    if not any(text.endswith("*") for text in join.select):
+        wanted = {"event_time", *(text.replace(".", "_", 1) for text in join.select)}
+        results = [{name: value for name, value in row.items() if name in wanted} for row in results]
     return plain(results)
 
 
