@@ -40,6 +40,7 @@ Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MOST_DIGITS = 76
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -362,6 +363,8 @@ def _plain(value: Any) -> Any:
         return Fraction(value // timedelta(microseconds=1))
     if isinstance(value, date):  # and moments, which are dates to Python
         return Fraction(event_time_us(value) or 0)
+    if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]
+        return float(value)  # no exact number has so many digits
     return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value
 
 
