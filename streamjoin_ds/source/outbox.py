@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ __all__ = [
     "EXCHANGE_SCHEMA",
     "LARGEST_TS",
     "Outbox",
+    "exchange_folder",
     "heartbeats",
     "is_committed_block",
     "late_schema",
@@ -198,8 +200,13 @@ class Outbox:
         return _exchange_batch(rows)
 
 
+def exchange_folder(checkpoint: str | Path) -> str:
+    """Where the blocks of a checkpoint's exchange lie."""
+    return str(Path(checkpoint) / "exchange")
+
+
 def _store(plan: Plan) -> BlockStore:
-    return BlockStore(f"{plan.block_root}/exchange")
+    return BlockStore(exchange_folder(plan.block_root))
 
 
 def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:

@@ -239,6 +239,7 @@ class Cell:
             "expired_rows": counters["expired_rows"] - before["expired_rows"],
             "state_rows": counters["state_rows"],
             "state_bytes": state_bytes,
+            "blocks": self.windows.new_blocks,
         }
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError
 from streamjoin_ds.plan import Layout, Plan, choose_layout
+from streamjoin_ds.sink.tables import is_local
 from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
@@ -58,7 +59,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
         partitions,
         "packed",
         foreign=True,
-        state_root="" if blocks is None else os.path.abspath(blocks),
+        state_root="" if blocks is None else os.path.abspath(blocks) if is_local(blocks) else blocks,
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
     packed = reduce(
