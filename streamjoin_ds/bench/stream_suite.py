@@ -157,31 +157,29 @@ def _full_windows(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Stream time by the clock's, once the windows of `band2d-llhj` are full; peers as far as they get."""
     window_s = 4 if settings.quick else 900
     batch_rows = 10_000 if settings.quick else 500_000
-    run = _filled_run(settings, say, _LLHJ_RATE, window_s, batch_rows, keep_rows=settings.quick)
+    run = _filled_run(settings, say, _LLHJ_RATE, window_s, batch_rows)
     speed = run.rate(lambda batch: sum(batch["read"]) / (2 * _LLHJ_RATE))
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
     note = f"windows of {window_s} s full ({run.batches[-1]['state_rows']:,} tuples), batches of {batch_rows:,} rows"
     bound = settings.bound(15.0)
-    peers = dict(_peer_speeds(settings, say)) or {"": (None, "")}
+    peers: dict[str, tuple[float | None, str]] = dict(_peer_speeds(settings, say)) or {"": (None, "")}
     for peer, (peer_speed, peer_note) in peers.items():
         told = f"{note}; {peer_note}" if peer else note
         yield Finding(_LLHJ, "real_time", speed, "times", bound, None, peer, peer_speed, note=told, **common)
     yield Finding(_LLHJ, "full_results_per_second", run.rate(lambda batch: batch["matches"]), "rows/s", **common)
 
 
-def _filled_run(
-    settings: StreamSettings, say: Say, rate: int, window_s: int, batch_rows: int, *, keep_rows: bool
-) -> LiveRun:
+def _filled_run(settings: StreamSettings, say: Say, rate: int, window_s: int, batch_rows: int) -> LiveRun:
     fill_rows = 2 * rate * window_s
     say(f"  {rate:,} tuples/s a stream, {window_s} s windows: {fill_rows:,} tuples fill them")
     with _folder() as folder:
         task = LiveTask(
-            folder, rate, window_s * _SECOND_US, 10, settings.batches, batch_rows, fill_rows, keep_rows=keep_rows
+            folder, rate, window_s * _SECOND_US, 10, settings.batches, batch_rows, fill_rows, keep_rows=False
         )
         return _done(task)
 
 
-def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tuple[float, str]]]:
+def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tuple[float | None, str]]]:
     """Stream time by the clock's of the peers, which begin with empty windows: what they take in is checked too."""
     if not settings.peers:
         return
@@ -210,7 +208,7 @@ def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tupl
 def _rate(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Whether a rate is kept with 15-minute windows: stream time by the clock's, and memory."""
     rate, window_s, batch_rows = (2_000, 4, 10_000) if settings.quick else (settings.rate, 900, 1_000_000)
-    run = _filled_run(settings, say, rate, window_s, batch_rows, keep_rows=False)
+    run = _filled_run(settings, say, rate, window_s, batch_rows)
     speed = run.rate(lambda batch: sum(batch["read"]) / (2 * rate))
     workload = f"band2d, {rate:,}/s, {window_s} s"
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
@@ -231,9 +229,7 @@ def _results(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     say(f"  bands of 100, {window_s} s windows")
     with _folder() as folder:
         batches = settings.batches if settings.quick else 3 * settings.batches
-        task = LiveTask(
-            folder, _LLHJ_RATE, window_s * _SECOND_US, 100, batches, batch_rows, fill_rows, keep_rows=settings.quick
-        )
+        task = LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 100, batches, batch_rows, fill_rows, keep_rows=False)
         run = _done(task)
     value = run.rate(lambda batch: batch["matches"])
     a_row = statistics.median(batch["matches"] / sum(batch["read"]) for batch in run.batches if batch["full"])
@@ -249,7 +245,9 @@ def _input_bound(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     [result] = measure(["input-bound"], Settings(1 if settings.quick else 3, settings.peers, None, rows, limit_s), say)
     value, peak_mib = (result.median(OURS, of) for of in (lambda run: run.rows_per_second, lambda run: run.peak_mib))
     others = result.median(OURS, lambda run: run.others_cores)
-    peers = {peer: result.median(peer, lambda run: run.rows_per_second) for peer in settings.peers} or {"": None}
+    peers: dict[str, float | None] = {
+        peer: result.median(peer, lambda run: run.rows_per_second) for peer in settings.peers
+    } or {"": None}
     for peer, peer_value in peers.items():
         yield Finding(
             "input-bound",
@@ -267,11 +265,11 @@ def _input_bound(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 
 
 def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Bytes of state that a batch writes for each of its rows, as the window grows 16-fold: blocks and Spark's state."""
+    """Bytes of state that a batch writes for each of its rows, as the window grows 16-fold."""
     rate, batch_rows = 512, 2_000 if settings.quick else 10_000
     a_row: dict[int, float] = {}
     peak_mib = others = 0.0
-    for batches in (2, 8, 32) if settings.quick else (6, 24, 96):
+    for batches in (2, 8) if settings.quick else (6, 24, 96):
         window_us = batches * batch_rows * _SECOND_US // (2 * rate)
         say(f"  windows of {batches} batches of {batch_rows:,} rows, weighed over one more window")
         with _folder() as folder:

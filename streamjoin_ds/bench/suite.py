@@ -187,6 +187,7 @@ class CountCheck:
             raise BenchError(msg, name=workload.name, hint="use the recorded data as they are described")
 
     def __call__(self, side: str, outcome: Outcome) -> None:
+        """Check one outcome; `BenchError` where it differs."""
         if outcome.until_us is None and not self._given.whole:
             rows, matches = self._known()
         else:
