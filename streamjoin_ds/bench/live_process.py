@@ -82,12 +82,10 @@ class LiveRun:
                 samples += [1000 * (batch["at_s"] - at_s) for at_s in due]
         return samples
 
-    def trigger_ms(self) -> list[float]:
-        """Spark's ``triggerExecution`` of the batches over full windows."""
+    def trigger_ms(self, phase: str = "triggerExecution") -> list[float]:
+        """Spark's time of a trigger, or of a phase of it (a key of ``durationMs``), of the batches over full windows."""
         full = {batch["batch_id"] for batch in self.batches if batch["full"]}
-        return [
-            float(trigger["durationMs"]["triggerExecution"]) for trigger in self.triggers if trigger["batchId"] in full
-        ]
+        return [float(trigger["durationMs"].get(phase, 0)) for trigger in self.triggers if trigger["batchId"] in full]
 
     def check(self) -> None:
         """Compare the matches of the first batches with an independent count.

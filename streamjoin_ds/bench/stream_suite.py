@@ -315,6 +315,8 @@ def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
         workload, "trigger_p50", _quantile(triggers, 0.5), "ms", None, at_most, note=f"{batches} triggers", **common
     )
     yield Finding(workload, "trigger_p99", _quantile(triggers, 0.99), "ms", **common)
+    for phase in ("queryPlanning", "walCommit", "addBatch", "commitOffsets"):
+        yield Finding(workload, f"trigger_{phase}", _quantile(run.trigger_ms(phase)[_SETTLING_BATCHES:], 0.5), "ms")
     yield Finding(workload, "event_to_commit_p50", _quantile(latencies, 0.5), "ms", **common)
     yield Finding(workload, "event_to_commit_p99", _quantile(latencies, 0.99), "ms", **common)
 
