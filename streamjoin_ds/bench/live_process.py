@@ -83,7 +83,7 @@ class LiveRun:
         return samples
 
     def trigger_ms(self, phase: str = "triggerExecution") -> list[float]:
-        """Spark's time of a trigger, or of a phase of it (a key of ``durationMs``), of the batches over full windows."""
+        """Spark's time of a trigger over full windows, or of a phase of it (a key of ``durationMs``)."""
         full = {batch["batch_id"] for batch in self.batches if batch["full"]}
         return [float(trigger["durationMs"].get(phase, 0)) for trigger in self.triggers if trigger["batchId"] in full]
 

@@ -269,7 +269,7 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     rate, batch_rows = 512, 2_000 if settings.quick else 10_000
     a_row: dict[int, float] = {}
     peak_mib = others = 0.0
-    for batches in (2, 8) if settings.quick else (6, 24, 96):
+    for batches in (2, 8) if settings.quick else (4, 16, 64):
         window_us = batches * batch_rows * _SECOND_US // (2 * rate)
         say(f"  windows of {batches} batches of {batch_rows:,} rows, weighed over one more window")
         with _folder() as folder:
