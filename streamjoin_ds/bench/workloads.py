@@ -148,17 +148,18 @@ def _input_bound(data: Path | None, rows: int | None) -> Workload:
 
 
 def _llhj(data: Path | None, rows: int | None) -> Workload:
-    count = rows or 1_000_000
     rate = 5_117
-    # As many tuples in the windows as the 15 minutes hold, of as many as a peer could take in: all match in time.
+    count = rows or 1_000 * rate
     return Workload(
         "band2d-llhj",
-        f"{rate:,} tuples/s a stream, 15 min windows; peers: from empty windows, at most {count:,} tuples a side",
+        f"{rate:,} tuples/s a stream, 15 min windows; peers: at most {count:,} tuples a side, from empty windows on",
         band2d(rate, "15m", rows=count, select=("r.x", "r.y", "s.a", "s.b")),
         max_rows_per_batch=DEFAULT_MAX_ROWS,
         slices=_slices(2 * count),
         cell_widths=8,
         micro_batch_us=5_000_000,
+        # Peers never have all of it: what they have taken in is counted, not the whole.
+        peer_rows=count,
     )
 
 
