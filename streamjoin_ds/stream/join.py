@@ -118,7 +118,7 @@ class StreamJoin(Join):
         Foreign DataFrames have no order inside a batch, so lateness is judged against Spark's watermark at the batch's
         start, the smallest over the streams; late tuples are dropped, and counted in the workers' log. There is no
         ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3 M/s on two
-        cores); `start` is the fast way.
+        cores); `start` is the fast way. Without an order there are no count windows: they are refused.
         """
         from streamjoin_ds.stream.frames import joined
 
