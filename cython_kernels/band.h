@@ -24,6 +24,11 @@
 /* A fence is the sorted value of every 32nd row of a run: a search among them stays in cache, and ends within 32 rows. */
 #define SJ_FENCE_ROWS 32
 
+/* Steps of a run sorted by one attribute: the first row at or after each of equally wide steps of its values, 4 to 8
+ * rows a step where the values are even. One look finds a probe's rows, where a search takes as many as 20. */
+#define SJ_STEP_ROWS 4
+#define SJ_MAX_STEP_ROWS 32
+
 /* Stretches of the run that are looked up together: while one comes from memory the others are asked for. */
 #define SJ_GRID_SPANS 48
 
@@ -71,6 +76,16 @@ typedef struct {
     int is_rolled; /* one register at a time instead of four: to see what the unrolling gives */
 } sj_scan;
 
+/* Which step a value is in: (value - origin) >> shift, or (value - origin) * scale; a value before the origin is in 0. */
+typedef struct {
+    const int32_t *starts; /* count + 1: the last is the number of rows; NULL: there are no steps */
+    int64_t count;
+    double float_origin;
+    double scale;
+    int64_t int_origin;
+    int shift;
+} sj_steps;
+
 /* What the run is sorted by inside a bucket; the condition is then number 0 of its group. */
 enum sj_sorted { SJ_SORTED_NONE = 0, SJ_SORTED_FLOAT = 1, SJ_SORTED_INT = 2 };
 
@@ -86,6 +101,7 @@ typedef struct {
     int sorted;
     const double *float_fences; /* of the sorted column: every 32nd row; NULL: none */
     const int64_t *int_fences;
+    sj_steps steps; /* only of a run that is one bucket; instead of the fences */
     const int32_t *probe_order;
     const int64_t *bucket_from; /* per probe: first and last bucket that can hold a match */
     const int64_t *bucket_to;
@@ -133,6 +149,18 @@ SJ_INLINE sj_int128 sj_widen(sj_wide value)
 SJ_INLINE int64_t sj_saturate(sj_int128 value)
 {
     return value > INT64_MAX ? INT64_MAX : value < INT64_MIN ? INT64_MIN : (int64_t)value;
+}
+
+/* Of probe `index`, only what condition 0 of the sorted group needs; one that nothing can match is not told. */
+SJ_INLINE void sj_prepare_sorted(const sj_band *band, int64_t index, int sorted, sj_probe *probe)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        probe->left[0] = band->float_left[0][index];
+    } else {
+        const sj_int128 left = band->int_left[0][index];
+        probe->smallest[0] = sj_saturate(left - sj_widen(band->int_hi[0]));
+        probe->largest[0] = sj_saturate(left - sj_widen(band->int_lo[0]));
+    }
 }
 
 /* Make probe `index` ready; false: no right value at all can match it. */

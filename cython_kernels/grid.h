@@ -26,6 +26,18 @@ int sj_probes_sorted(const int64_t *buckets, const double *float_second, const i
 int64_t sj_directory_count(const int64_t *sorted_buckets, int64_t count);
 void sj_directory_fill(const int64_t *sorted_buckets, int64_t count, int64_t *ids, int64_t *starts);
 
+/* The steps of a sorted column, one of the two, but for their starts; count 0: it has none. */
+void sj_steps_plan(const double *float_sorted, const int64_t *int_sorted, int64_t count, sj_steps *steps);
+/* Fills `starts` (steps->count + 1); 0: the values are so uneven that a search is better. */
+int sj_steps_fill(const double *float_sorted, const int64_t *int_sorted, int64_t count, const sj_steps *steps,
+                  int32_t *starts);
+
+/* The stable order by (bucket, second) of several runs that are each in it: place (number of the run) and row of each.
+ * `buckets` may be NULL; all runs have the one or the other second. -1: no memory. */
+int sj_merge_order(const int64_t *const *buckets, const double *const *float_seconds,
+                   const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *places,
+                   int32_t *rows);
+
 /* Stable order by (bucket, second); `buckets` may be NULL, one of the two columns is given. -1: no memory. */
 int sj_grid_order(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count,
                   int32_t *order);

@@ -9,7 +9,10 @@
  *
  * A probe of a large run waits for memory at every step of a search. So the probes go in groups of spans, in three
  * passes: search the fences (in cache) and ask for the rows; skip to the band and ask for the other columns; test.
+ * A run that is one bucket has steps instead of fences: where a probe's rows begin is then looked up, not searched.
  */
+#include <math.h>
+
 #include "rows.h"
 
 /* Steps of one register before the skip starts to gallop. */
@@ -28,6 +31,15 @@ SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted
         return probe->left[0] - column.floats[row] > band->float_hi[0];
     }
     return column.ints[row] < probe->smallest[0];
+}
+
+/* Is the value past the probe's band? NaN is not. */
+SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        return probe->left[0] - column.floats[row] < band->float_lo[0];
+    }
+    return column.ints[row] > probe->largest[0];
 }
 
 /* First row of row:end that is not before the probe's band. */
@@ -290,8 +302,71 @@ SJ_INLINE void settle_spans(sj_grid *grid, int sorted)
     }
 }
 
+/* The step of the smallest value that can match: at or before its row. See sj_float_bucket_range for the widening. */
+SJ_INLINE int64_t step_row(const sj_grid *grid, const sj_probe *probe, int sorted, double next_hi)
+{
+    const sj_steps *steps = &grid->steps;
+    int64_t step = 0;
+    if (sorted == SJ_SORTED_FLOAT) {
+        const double about = probe->left[0] - next_hi;
+        const double smallest = about - __builtin_fabs(about) * 0x1p-52;
+        const double at = (smallest - steps->float_origin) * steps->scale;
+        step = at >= (double)steps->count ? steps->count : at > 0 ? (int64_t)at : 0;
+    } else if (probe->smallest[0] > steps->int_origin) {
+        const uint64_t at = ((uint64_t)probe->smallest[0] - (uint64_t)steps->int_origin) >> steps->shift;
+        step = at > (uint64_t)steps->count ? steps->count : (int64_t)at;
+    }
+    return steps->starts[step];
+}
+
+/* The same for a run with steps: no search, and a probe that meets no row is done with before the other columns. */
+SJ_INLINE void next_steps(sj_grid *grid, int sorted)
+{
+    const int64_t run_count = grid->band.run_count;
+    const double next_hi = sorted == SJ_SORTED_FLOAT ? nextafter(grid->band.float_hi[0], INFINITY) : 0;
+    sj_probe probe;
+    grid->span_at = grid->span_count = 0;
+    while (!grid->span_count && grid->probe < grid->band.probe_count) {
+        int found = 0;
+        for (; found < SJ_GRID_SPANS && grid->probe < grid->band.probe_count; grid->probe++, found++) {
+            sj_prepare_sorted(&grid->band, grid->probe, sorted, &probe);
+            const int64_t begin = step_row(grid, &probe, sorted, next_hi);
+            /* Steps that lie must not make us read outside the columns. */
+            const int64_t row = begin < 0 ? 0 : begin > run_count ? run_count : begin;
+            const char *from = sorted == SJ_SORTED_FLOAT ? (const char *)(grid->band.float_right[0] + row)
+                                                         : (const char *)(grid->band.int_right[0] + row);
+            __builtin_prefetch(from);
+            __builtin_prefetch(from + 64);
+            grid->span[found].probe = grid->probe;
+            grid->span[found].row = row;
+        }
+        int kept = 0;
+        for (int at = 0; at < found; at++) {
+            sj_span span = grid->span[at];
+            sj_prepare_sorted(&grid->band, span.probe, sorted, &probe);
+            span.row = skip_rows(&grid->band, &probe, sorted, column_of(grid), span.row, run_count);
+            span.end = run_count;
+            const int is_within = span.row < run_count && !row_is_past(&grid->band, &probe, sorted, column_of(grid), span.row);
+            if (is_within) {
+                prefetch_rows(&grid->band, sorted, span.row);
+            }
+            grid->span[kept] = span;
+            kept += is_within;
+        }
+        grid->span_count = kept;
+    }
+}
+
 SJ_INLINE void next_spans(sj_grid *grid)
 {
+    if (grid->steps.starts) {
+        if (grid->sorted == SJ_SORTED_FLOAT) {
+            next_steps(grid, SJ_SORTED_FLOAT);
+        } else {
+            next_steps(grid, SJ_SORTED_INT);
+        }
+        return;
+    }
     switch (grid->sorted) {
     case SJ_SORTED_FLOAT:
         find_spans(grid, SJ_SORTED_FLOAT);
@@ -319,7 +394,10 @@ int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, 
                 continue;
             }
             if (span->probe != prepared) {
-                sj_prepare(&grid->band, span->probe, &probe);
+                if (!sj_prepare(&grid->band, span->probe, &probe)) {
+                    span->row = span->end;
+                    continue;
+                }
                 prepared = span->probe;
             }
             span->row = NAME(sj_grid_rows)(&grid->band, &probe, grid->sorted, span->row, span->end,

@@ -48,9 +48,14 @@ cdef extern from "band.h" nogil:
         int64_t candidates
         int is_rolled
 
+    ctypedef struct sj_steps:
+        const int32_t *starts
+        int64_t count
+
     ctypedef struct sj_grid:
         sj_band band
         int sorted
+        sj_steps steps
         const double *float_fences
         const int64_t *int_fences
         const int32_t *probe_order
@@ -64,6 +69,11 @@ cdef extern from "band.h" nogil:
     ctypedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds) noexcept
     ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
     ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
+
+
+cdef extern from "stdlib.h" nogil:
+    void *calloc(size_t count, size_t size)
+    void free(void *memory)
 
 
 cdef extern from "dispatch.h" nogil:
@@ -96,6 +106,12 @@ cdef extern from "grid.h" nogil:
     void sj_directory_fill(const int64_t *sorted_buckets, int64_t count, int64_t *ids, int64_t *starts)
     int sj_grid_order(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count,
                       int32_t *order)
+    void sj_steps_plan(const double *float_sorted, const int64_t *int_sorted, int64_t count, sj_steps *steps)
+    int sj_steps_fill(const double *float_sorted, const int64_t *int_sorted, int64_t count, const sj_steps *steps,
+                      int32_t *starts)
+    int sj_merge_order(const int64_t *const *buckets, const double *const *float_seconds,
+                       const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *places,
+                       int32_t *rows)
     int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                   unsigned char *out)
     int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int64_t run_count, int item_bytes,
@@ -206,6 +222,26 @@ cdef const int32_t *_order_address(array) except? NULL:
     return &view[0] if view.shape[0] else NULL
 
 
+cdef int32_t *_int32_out(array) except? NULL:
+    cdef int32_t[::1] view = array
+    return &view[0] if view.shape[0] else NULL
+
+
+cdef int64_t *_int64_out(array) except? NULL:
+    cdef int64_t[::1] view = array
+    return &view[0] if view.shape[0] else NULL
+
+
+cdef const unsigned char *_bytes_address(array) except? NULL:
+    cdef const unsigned char[::1] view = array.view(np.uint8)
+    return &view[0] if view.shape[0] else NULL
+
+
+cdef unsigned char *_bytes_out(array) except? NULL:
+    cdef unsigned char[::1] view = array.view(np.uint8)
+    return &view[0] if view.shape[0] else NULL
+
+
 # ---- laying a run out
 
 def grid_buckets(column, width, offset):
@@ -214,11 +250,11 @@ def grid_buckets(column, width, offset):
     cdef double float_width, float_offset
     cdef const double *floats
     cdef const int64_t *ints
-    cdef int64_t[::1] out
+    cdef int64_t *out
     cdef bint is_float = _is_float(column, "column")
     count = len(column)
     buckets = np.empty(count, dtype=np.int64)
-    out = buckets
+    out = _int64_out(buckets)
     if is_float:
         float_width = _float_width(width)
         float_offset = _float_bound(offset, "offset")
@@ -226,7 +262,7 @@ def grid_buckets(column, width, offset):
             raise _error("offset must be finite", "offset")
         floats = _float_address(column)
         with nogil:
-            sj_float_buckets(floats, count, float_width, float_offset, &out[0])
+            sj_float_buckets(floats, count, float_width, float_offset, out)
     else:
         int_width = _int_width(width)
         offset = _integer(offset, "offset")
@@ -235,7 +271,7 @@ def grid_buckets(column, width, offset):
         int_offset = offset
         ints = _int_address(column)
         with nogil:
-            sj_int_buckets(ints, count, int_width, int_offset, &out[0])
+            sj_int_buckets(ints, count, int_width, int_offset, out)
     return buckets
 
 
@@ -245,18 +281,14 @@ cdef tuple _bucket_range(column, lo, hi, width, bint with_last):
     cdef sj_wide wide_lo, wide_hi
     cdef const double *floats
     cdef const int64_t *ints
-    cdef int64_t[::1] first_view, last_view
     cdef int64_t *first
-    cdef int64_t *last = NULL
+    cdef int64_t *last
     cdef bint is_float = _is_float(column, "left_first")
     count = len(column)
     bucket_from = np.empty(count, dtype=np.int64)
     bucket_to = np.empty(count if with_last else 0, dtype=np.int64)
-    first_view = bucket_from
-    last_view = bucket_to
-    first = &first_view[0]
-    if with_last:
-        last = &last_view[0]
+    first = _int64_out(bucket_from)
+    last = _int64_out(bucket_to)
     if is_float:
         float_lo, float_hi, float_width = _float_bound(lo, "lo"), _float_bound(hi, "hi"), _float_width(width)
         floats = _float_address(column)
@@ -281,7 +313,7 @@ def grid_order(buckets, second):
     cdef const int64_t *ints = NULL
     cdef const int64_t *bucket_numbers = NULL
     cdef int64_t count
-    cdef int32_t[::1] out
+    cdef int32_t *out
     cdef int status
     if _is_float(second, "second"):
         floats = _float_address(second)
@@ -296,9 +328,9 @@ def grid_order(buckets, second):
             raise _error("buckets and second differ in length", "buckets")
         bucket_numbers = _int_address(buckets)
     order = np.empty(count, dtype=np.int32)
-    out = order
+    out = _int32_out(order)
     with nogil:
-        status = sj_grid_order(bucket_numbers, floats, ints, count, &out[0])
+        status = sj_grid_order(bucket_numbers, floats, ints, count, out)
     if status:
         raise MemoryError
     return order
@@ -308,7 +340,8 @@ def bucket_directory(sorted_buckets):
     """List the buckets that occur and where each starts; see streamjoin_ds.engine.reference."""
     cdef const int64_t *numbers
     cdef int64_t count, entries
-    cdef int64_t[::1] ids_view, starts_view
+    cdef int64_t *id_numbers
+    cdef int64_t *start_numbers
     _check_array(sorted_buckets, "sorted_buckets", _INT)
     count = len(sorted_buckets)
     numbers = _int_address(sorted_buckets)
@@ -318,16 +351,16 @@ def bucket_directory(sorted_buckets):
         raise _error("sorted_buckets is not ascending", "sorted_buckets")
     ids = np.empty(entries, dtype=np.int64)
     starts = np.empty(entries + 1, dtype=np.int64)
-    ids_view, starts_view = ids, starts
+    id_numbers, start_numbers = _int64_out(ids), _int64_out(starts)
     with nogil:
-        sj_directory_fill(numbers, count, &ids_view[0], &starts_view[0])
+        sj_directory_fill(numbers, count, id_numbers, start_numbers)
     return ids, starts
 
 
 def gather(column, order, out=None):
     """Copy column[order] for items of 1, 2, 4, 8 or 16 bytes; see streamjoin_ds.engine.reference."""
-    cdef const unsigned char[::1] source
-    cdef unsigned char[::1] target
+    cdef const unsigned char *source
+    cdef unsigned char *target
     cdef const int32_t *rows
     cdef int64_t source_rows, count
     cdef int item_bytes, status
@@ -345,12 +378,107 @@ def gather(column, order, out=None):
         _check_array(out, "out", column.dtype, True)
         if len(out) != count:
             raise _error("out and order differ in length", "out")
-    source, target, rows = column.view(np.uint8), out.view(np.uint8), _order_address(order)
+    source, target, rows = _bytes_address(column), _bytes_out(out), _order_address(order)
     with nogil:
-        status = sj_gather(&source[0], source_rows, item_bytes, rows, count, &target[0])
+        status = sj_gather(source, source_rows, item_bytes, rows, count, target)
     if status:
         raise _error("order points outside the column", "order")
     return out
+
+
+def sorted_steps(column):
+    """Say where each of equally wide steps of a sorted column begins; see streamjoin_ds.engine.reference."""
+    cdef const double *floats = NULL
+    cdef const int64_t *ints = NULL
+    cdef int32_t *to
+    cdef int64_t count
+    cdef int is_even
+    cdef sj_steps steps
+    if _is_float(column, "column"):
+        floats = _float_address(column)
+    else:
+        ints = _int_address(column)
+    count = len(column)
+    if count > _MAX_ROWS:
+        raise _error("column has more rows than int32 can number", "column")
+    sj_steps_plan(floats, ints, count, &steps)
+    if not steps.count:
+        return None
+    starts = np.empty(steps.count + 1, dtype=np.int32)
+    to = _int32_out(starts)
+    with nogil:
+        is_even = sj_steps_fill(floats, ints, count, &steps, to)
+    return starts if is_even else None
+
+
+cdef int _set_steps(sj_steps *steps, starts, column) except -1:
+    cdef const double *floats = NULL
+    cdef const int64_t *ints = NULL
+    _check_array(starts, "steps", _INT32)
+    if column.dtype == _FLOAT:
+        floats = _float_address(column)
+    else:
+        ints = _int_address(column)
+    sj_steps_plan(floats, ints, len(column), steps)
+    if not steps.count or len(starts) != steps.count + 1:
+        raise _error("steps does not fit the run", "steps", "sorted_steps(right[second])")
+    steps.starts = _order_address(starts)
+    return 0
+
+
+def merge_order(buckets, seconds):
+    """Say in which order the rows of several sorted runs are one sorted run; see streamjoin_ds.engine.reference."""
+    cdef int64_t run, count
+    cdef int64_t run_count = len(seconds)
+    cdef const void **addresses
+    cdef int64_t *run_rows
+    cdef int32_t *to_places
+    cdef int32_t *to_rows
+    cdef const int64_t **bucket_numbers
+    cdef const double **floats
+    cdef const int64_t **ints
+    cdef bint is_float
+    cdef int status
+    if not run_count or (buckets is not None and len(buckets) != run_count):
+        raise _error("there must be a second, and the buckets or none, of each run", "seconds")
+    is_float = _is_float(seconds[0], "seconds")
+    count = 0
+    for run in range(run_count):
+        if bool(_is_float(seconds[run], "seconds")) != bool(is_float):
+            raise _error("the runs differ in type", "seconds")
+        if buckets is not None:
+            _check_array(buckets[run], "buckets", _INT)
+            if len(buckets[run]) != len(seconds[run]):
+                raise _error("buckets and seconds differ in length", "buckets")
+        count += len(seconds[run])
+    if count > _MAX_ROWS:
+        raise _error("the runs have more rows than int32 can number", "seconds")
+    places, rows = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
+    to_places, to_rows = _int32_out(places), _int32_out(rows)
+    addresses = <const void **>calloc(2 * run_count, sizeof(void *))
+    run_rows = <int64_t *>calloc(run_count, sizeof(int64_t))
+    try:
+        if addresses == NULL or run_rows == NULL:
+            raise MemoryError
+        bucket_numbers = <const int64_t **>addresses if buckets is not None else NULL
+        floats = <const double **>(addresses + run_count) if is_float else NULL
+        ints = NULL if is_float else <const int64_t **>(addresses + run_count)
+        for run in range(run_count):
+            run_rows[run] = len(seconds[run])
+            if buckets is not None:
+                bucket_numbers[run] = _int_address(buckets[run])
+            if is_float:
+                floats[run] = _float_address(seconds[run])
+            else:
+                ints[run] = _int_address(seconds[run])
+        with nogil:
+            status = sj_merge_order(bucket_numbers, floats, ints, run_rows, run_count, to_places, to_rows)
+    finally:
+        free(<void *>addresses)
+        free(run_rows)
+    if status:
+        raise MemoryError
+    return places, rows
 
 
 # ---- joins
@@ -464,13 +592,13 @@ cdef class Scan(_Join):
     def fill(self, out_probe, out_run):
         """Write the next pairs; 0 means there are no more."""
         cdef int64_t capacity = self._enter(out_probe, out_run)
-        cdef int32_t[::1] probe_view = out_probe
-        cdef int32_t[::1] run_view = out_run
+        cdef int32_t *probes = _int32_out(out_probe)
+        cdef int32_t *rows = _int32_out(out_run)
         cdef int64_t written
         cdef sj_scan_fill fill = self._chosen.scan_fill
         self._busy = True
         with nogil:
-            written = fill(&self._scan, &probe_view[0], &run_view[0], capacity)
+            written = fill(&self._scan, probes, rows, capacity)
         self._busy = False
         return written
 
@@ -495,7 +623,7 @@ cdef class GridProbe(_Join):
     cdef sj_grid _grid
 
     def __init__(self, left, right, lo, hi, *, first, second, width, bucket_ids, bucket_starts, probe_order,
-                 fences=None, implementation=None, left_count=None, right_count=None):
+                 fences=None, steps=None, implementation=None, left_count=None, right_count=None):
         cdef bint float_second = False
         cdef const double *second_floats = NULL
         cdef const int64_t *second_ints = NULL
@@ -547,6 +675,9 @@ cdef class GridProbe(_Join):
             else:
                 second_ints = self._grid.band.int_left[0]
             self._set_fences(fences, right[second])
+            if steps is not None and first < 0:
+                _set_steps(&self._grid.steps, steps, right[second])
+                self._kept.append(steps)
         starts = self._grid.bucket_from
         with nogil:
             sorted_probes = sj_probes_sorted(starts, second_floats, second_ints, self._grid.band.probe_count)
@@ -578,13 +709,13 @@ cdef class GridProbe(_Join):
     def fill(self, out_probe, out_run):
         """Write the next pairs; 0 means there are no more."""
         cdef int64_t capacity = self._enter(out_probe, out_run)
-        cdef int32_t[::1] probe_view = out_probe
-        cdef int32_t[::1] run_view = out_run
+        cdef int32_t *probes = _int32_out(out_probe)
+        cdef int32_t *rows = _int32_out(out_run)
         cdef int64_t written
         cdef sj_grid_fill fill = self._chosen.grid_fill
         self._busy = True
         with nogil:
-            written = fill(&self._grid, &probe_view[0], &run_view[0], capacity)
+            written = fill(&self._grid, probes, rows, capacity)
         self._busy = False
         return written
 

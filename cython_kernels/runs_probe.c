@@ -153,6 +153,7 @@ static int enter_run(sj_runs *runs)
     grid->sorted = index->sorted;
     grid->float_fences = index->float_fences;
     grid->int_fences = index->int_fences;
+    grid->steps = index->steps;
     grid->probe_order = runs->order;
     grid->bucket_from = runs->bucket_from;
     grid->bucket_to = runs->bucket_to;

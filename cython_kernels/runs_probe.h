@@ -23,6 +23,7 @@ typedef struct {
     int64_t int_width;
     const double *float_fences;
     const int64_t *int_fences;
+    sj_steps steps;
     const int64_t *bucket_ids;
     const int64_t *bucket_starts;
     int64_t bucket_count;

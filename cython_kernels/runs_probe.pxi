@@ -13,6 +13,7 @@ cdef extern from "runs_probe.h" nogil:
         int64_t int_width
         const double *float_fences
         const int64_t *int_fences
+        sj_steps steps
         const int64_t *bucket_ids
         const int64_t *bucket_starts
         int64_t bucket_count
@@ -38,11 +39,6 @@ cdef extern from "runs_probe.h" nogil:
     int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
 
 
-cdef extern from "stdlib.h" nogil:
-    void *calloc(size_t count, size_t size)
-    void free(void *memory)
-
-
 cdef class RunIndex:
     """What of one run no probe changes; see streamjoin_ds.engine.reference.runs.RunIndex."""
 
@@ -50,7 +46,7 @@ cdef class RunIndex:
     cdef list _kept
 
     def __init__(self, right, lo, hi, *, first, second, width, bucket_ids=None, bucket_starts=None, fences=None,
-                 zone=None, right_count=None):
+                 steps=None, zone=None, right_count=None):
         cdef int condition, slot
         cdef sj_run_index *index = &self._index
         cdef bint is_float
@@ -67,7 +63,7 @@ cdef class RunIndex:
         index.band.run_count = _common_length(right, "right", right_count)
         index.conditions = len(right)
         index.first, index.second = first, second
-        self._kept = [right, fences, bucket_ids, bucket_starts]
+        self._kept = [right, fences, steps, bucket_ids, bucket_starts]
         order = list(range(len(right)))
         if second >= 0:
             order.remove(second)
@@ -95,6 +91,8 @@ cdef class RunIndex:
                 index.int_largest[slot] = zone[condition][1]
         index.has_zone = zone is not None
         self._set_layout(right, width, bucket_ids, bucket_starts, fences)
+        if steps is not None and first < 0 and second >= 0:
+            _set_steps(&index.steps, steps, right[second])
 
     cdef int _set_layout(self, list right, width, bucket_ids, bucket_starts, fences) except -1:
         cdef sj_run_index *index = &self._index
@@ -200,12 +198,12 @@ cdef class RunsProbe:
             raise _error("the outputs must be of one length, 64 at least", "out_probe")
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
-        cdef int32_t[::1] probe_view = out_probe
-        cdef int32_t[::1] run_view = out_run
-        cdef int32_t[::1] place_view = out_place
+        cdef int32_t *probes = _int32_out(out_probe)
+        cdef int32_t *rows = _int32_out(out_run)
+        cdef int32_t *places = _int32_out(out_place)
         self._busy = True
         with nogil:
-            written = sj_runs_fill(&self._runs, &probe_view[0], &run_view[0], &place_view[0], capacity)
+            written = sj_runs_fill(&self._runs, probes, rows, places, capacity)
         self._busy = False
         if written < 0:
             raise MemoryError
@@ -224,7 +222,6 @@ cdef class RunColumns:
 
     def __init__(self, runs):
         cdef int64_t run, column
-        cdef const unsigned char[::1] view
         runs = [list(columns) for columns in runs]
         if self._addresses != NULL:
             raise _error("this object has columns already", "runs")
@@ -249,8 +246,7 @@ cdef class RunColumns:
                 if array.dtype.itemsize not in (1, 2, 4, 8, 16) or array.dtype.hasobject:
                     raise _error("column items must have 1, 2, 4, 8 or 16 bytes", "runs")
                 self._item_bytes[column] = array.dtype.itemsize
-                view = array.view(np.uint8)
-                self._addresses[column * self._run_count + run] = &view[0] if view.shape[0] else NULL
+                self._addresses[column * self._run_count + run] = _bytes_address(array)
 
     def __dealloc__(self):
         free(<void *>self._addresses)
@@ -264,7 +260,6 @@ cdef class RunColumns:
         cdef int64_t count, column
         cdef int64_t place = 0
         cdef int status = 0
-        cdef unsigned char[::1] target
         cdef unsigned char *to
         _check_array(rows, "rows", _INT32)
         count = len(rows)
@@ -289,8 +284,7 @@ cdef class RunColumns:
             if len(out) != count or not isinstance(out, np.ndarray) or out.dtype.itemsize != self._item_bytes[column]:
                 raise _error("out and rows differ in length", "outs")
             _check_array(out, "outs", out.dtype, True)
-            target = out.view(np.uint8)
-            to = &target[0]
+            to = _bytes_out(out)
             with nogil:
                 if place_numbers != NULL:
                     status = sj_gather_runs(self._addresses + column * self._run_count, self._rows, self._run_count,

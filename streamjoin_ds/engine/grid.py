@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["NO_GRID", "Grid", "GridChooser", "RunBand", "bands_of"]
+__all__ = ["NO_GRID", "Grid", "GridChooser", "RunBand", "bands_of", "sampled"]
 
 # Costs of the model, in tested pairs (measured on AVX-512: a tested pair is about a nanosecond, a bucket five to ten).
 _BUCKET_COST = 6.0
@@ -93,15 +93,17 @@ class GridChooser:
         self._forced = forced
         self._names = tuple(key.column for key in bound.keys[stream])
 
-    def choose(self, keys: Keys) -> Grid:
+    def choose(self, keys: Keys, rows: int | None = None) -> Grid:
         """The grid of a run with these keys.
 
         Parameters
         ----------
         keys : sequence of ndarray, shape (n,), float64 or int64
             In any order; a function of these values alone.
+        rows : int, optional
+            Of the run, where the keys are but a sample of it.
         """
-        rows = len(keys[0])
+        rows = len(keys[0]) if rows is None else rows
         if self._forced == "scan" or (self._forced == "auto" and rows < _MIN_GRID_ROWS):
             return NO_GRID
         samples = {band.key: _Sample(keys[band.key]) for band in self._bands}
@@ -171,6 +173,13 @@ class GridChooser:
             return NO_GRID
         first, second = numbers[:2] if len(numbers) > 1 else (-1, numbers[0])
         return Grid(first, second, self._width(first, samples, rows, rows))
+
+
+def sampled(parts: Keys) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+    """Evenly spaced values of a key over all parts of a run to be, as many as `GridChooser` looks at."""
+    step = max(1, sum(len(part) for part in parts) // _SAMPLE_ROWS)
+    values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate([part[::step] for part in parts])
+    return values
 
 
 class _Sample:

@@ -98,6 +98,7 @@ class Probes:
                 bucket_starts=starts,
                 probe_order=order[part],
                 fences=run.fences if second >= 0 else None,
+                steps=run.steps if second >= 0 else None,
                 implementation=self._kernels.implementation,
             )
             return kernel, 0

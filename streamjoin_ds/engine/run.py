@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, filtered, fixed_width, item_dtype, item_values, one_batch
+from streamjoin_ds.engine.columns import array_of, concatenated, filtered, fixed_width, item_dtype, item_values, one_batch
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
-from streamjoin_ds.engine.grid import Grid, GridChooser
+from streamjoin_ds.engine.grid import Grid, GridChooser, sampled
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.keys import is_stored, key_column, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
@@ -53,41 +53,66 @@ class RunForm:
         zone = tuple(_range(values) for values in keys)
         if not grid.is_sorted:
             return Run(self, tuples, grid, zone)
-        return self._laid_out(tuples, keys, grid, zone)
+        return self._laid_out([tuples], [keys], None, self._order(keys, grid), grid, zone)
 
     def _laid_out(
-        self, tuples: pa.RecordBatch, keys: Sequence[npt.NDArray[Any]], grid: Grid, zone: tuple[Range, ...]
+        self,
+        parts: Sequence[pa.RecordBatch],
+        keys: Sequence[Sequence[npt.NDArray[Any]]],
+        places: npt.NDArray[np.int32] | None,
+        order: npt.NDArray[np.int32],
+        grid: Grid,
+        zone: tuple[Range, ...],
     ) -> Run:
-        order = self._order(keys, grid)
-        items = [
-            item_values(column) if fixed_width(column.type) and not column.null_count else None
-            for column in tuples.columns
+        """The run whose row i is row ``order[i]`` of part ``places[i]``; None: of the only part."""
+        plain = [
+            place
+            for place, field in enumerate(self.run_schema)
+            if fixed_width(field.type) and not any(part.column(place).null_count for part in parts)
         ]
         # Keys that are no column of their own (widened, hashed) are laid out too: none is made of the run again.
-        places = [self._place_of_key(tuples, number, values) for number, values in enumerate(keys)]
-        widened = [number for number, place in enumerate(places) if place is None]
-        sources = [values for values in items if values is not None] + [keys[number] for number in widened]
-        memory = ColumnMemory(len(order) * sum(values.itemsize for values in sources), len(sources))
-        outs = [memory.column(len(order), values.dtype) for values in sources]
-        self.kernels.module.RunColumns([sources]).gather(None, order, outs)
-        made = iter(outs)
+        widened = [number for number, values in enumerate(keys[0]) if not self._is_column(number, values.dtype)]
+        sources = [
+            [*(item_values(part.column(place)) for place in plain), *(own[number] for number in widened)]
+            for part, own in zip(parts, keys, strict=True)
+        ]
+        memory = ColumnMemory(len(order) * sum(values.itemsize for values in sources[0]), len(sources[0]))
+        outs = [memory.column(len(order), values.dtype) for values in sources[0]]
+        self.kernels.module.RunColumns(sources).gather(places, order, outs)
+        made = dict(zip(plain, outs, strict=False))
+        if len(plain) < len(self.run_schema) and places is not None:
+            starts = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
+            order = (starts[places] + order).astype(np.int32)
         columns = [
-            column.take(pa.array(order)) if values is None else array_of(next(made), column.type)
-            for column, values in zip(tuples.columns, items, strict=True)
+            array_of(made[place], field.type)
+            if place in made
+            else concatenated([part.column(place) for part in parts]).take(pa.array(order))
+            for place, field in enumerate(self.run_schema)
         ]
         run = Run(self, pa.RecordBatch.from_arrays(columns, schema=self.run_schema), grid, zone)
-        run._keys = dict(zip(widened, made, strict=True))
+        run._keys = dict(zip(widened, outs[len(plain) :], strict=True))
         return run
 
-    def _place_of_key(self, tuples: pa.RecordBatch, number: int, values: npt.NDArray[Any]) -> str | None:
-        """The column whose items are a key's values; None where it has values of its own."""
+    def _is_column(self, number: int, dtype: np.dtype[Any]) -> bool:
+        """Whether a key's values are the items of a column."""
         name = f"_key_{number}" if is_stored(self.keys[number].kind) else self.columns[number]
         kind = self.run_schema.field(name).type
-        return name if fixed_width(kind) and item_dtype(kind) == values.dtype else None
+        return fixed_width(kind) and item_dtype(kind) == dtype
 
     def merged(self, runs: Sequence[Run]) -> Run:
-        """One run of the tuples of several."""
-        return self.sealed(one_batch([run.tuples for run in runs], self.run_schema))
+        """One run of the tuples of several; where these are in its order already they are merged, not sorted."""
+        rows = sum(run.rows for run in runs)
+        keys = [[run.key(number) for number in range(len(self.keys))] for run in runs]
+        grid = self.chooser.choose([sampled([own[number] for own in keys]) for number in range(len(self.keys))], rows)
+        if grid.second < 0 or any(run.grid != grid for run in runs):
+            return self.sealed(one_batch([run.tuples for run in runs], self.run_schema))
+        buckets = None if grid.first < 0 else [np.repeat(run.directory[0], np.diff(run.directory[1])) for run in runs]
+        places, order = self.kernels.module.merge_order(buckets, [own[grid.second] for own in keys])
+        zone = tuple(
+            (min(lowest for lowest, _ in ends), max(highest for _, highest in ends))
+            for ends in zip(*(run.zone for run in runs), strict=True)
+        )
+        return self._laid_out([run.tuples for run in runs], keys, places, order, grid, zone)
 
     def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
         """Values of a key of tuples of `run_schema`, float64 or int64; none is null."""
@@ -193,6 +218,7 @@ class Run:
                 bucket_ids=ids,
                 bucket_starts=starts,
                 fences=self.fences if second >= 0 else None,
+                steps=self.steps if second >= 0 else None,
                 zone=[self.zone[condition.run_key] for condition in conditions],
                 right_count=self.rows,
             )
@@ -214,10 +240,18 @@ class Run:
 
     @cached_property
     def fences(self) -> npt.NDArray[Any] | None:
-        """Every 32nd value of the second key: a probe searches these first; None of a run without such a key."""
-        if self.grid.second < 0:
+        """Every 32nd value of the second key: a probe searches these first; None where that is nothing to search."""
+        if self.grid.second < 0 or self.steps is not None:
             return None
         return np.ascontiguousarray(self.key(self.grid.second)[:: self.form.kernels.module.FENCE_ROWS])
+
+    @cached_property
+    def steps(self) -> npt.NDArray[np.int32] | None:
+        """Where equally wide steps of the second key begin, of a run sorted by it alone and evenly enough."""
+        if self.grid.first >= 0 or self.grid.second < 0:
+            return None
+        found: npt.NDArray[np.int32] | None = self.form.kernels.module.sorted_steps(self.key(self.grid.second))
+        return found
 
     def _buckets(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         zero = 0.0 if values.dtype.kind == "f" else 0

@@ -24,7 +24,9 @@ from streamjoin_ds.engine.reference.layout import (
     gather,
     grid_buckets,
     grid_order,
+    merge_order,
     probe_buckets,
+    sorted_steps,
 )
 from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
@@ -46,7 +48,9 @@ __all__ = [
     "grid_buckets",
     "grid_order",
     "implementations",
+    "merge_order",
     "probe_buckets",
+    "sorted_steps",
 ]
 
 

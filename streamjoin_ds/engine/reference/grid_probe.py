@@ -15,7 +15,7 @@ from streamjoin_ds.engine.reference.arguments import (
     check_array,
     refuse,
 )
-from streamjoin_ds.engine.reference.layout import bucket_range
+from streamjoin_ds.engine.reference.layout import bucket_range, sorted_steps
 from streamjoin_ds.engine.reference.scan import Band, Output
 
 __all__ = ["GridProbe"]
@@ -42,6 +42,8 @@ class GridProbe:
         is written for probe i.
     fences : ndarray or None
         ``right[second][::FENCE_ROWS]``: what a compiled kernel searches in cache before it touches the run.
+    steps : ndarray or None
+        ``sorted_steps(right[second])``, of a run that is one bucket: looked up instead of searching.
 
     Notes
     -----
@@ -62,6 +64,7 @@ class GridProbe:
         bucket_starts: Int64 | None,
         probe_order: Int32,
         fences: Column | None = None,
+        steps: Int32 | None = None,
         implementation: str | None = None,
         left_count: int | None = None,
         right_count: int | None = None,
@@ -93,6 +96,8 @@ class GridProbe:
             self._ids = np.zeros(1, dtype=np.int64)
             self._starts = np.array([0, band.run_count], dtype=np.int64)
             self._bucket_from = self._bucket_to = np.zeros(band.probe_count, dtype=np.int64)
+        if steps is not None and first < 0 and second >= 0:
+            check_steps(steps, band.right[second])
         check_probe_order(self._bucket_from, band.left[second] if second >= 0 else None)
         self._candidates = 0
         self._output = Output(self._chunks())
@@ -124,6 +129,13 @@ class GridProbe:
                     begin, end = band.sorted_range(self._second, probe, begin, end)
                 self._candidates += end - begin
                 yield int(self._probe_order[probe]), begin + np.flatnonzero(band.matches(probe, slice(begin, end)))
+
+
+def check_steps(steps: Int32, column: Column) -> None:
+    check_array(steps, "steps", np.dtype(np.int32))
+    expected = sorted_steps(column)
+    if expected is None or len(steps) != len(expected):
+        refuse("steps does not fit the run", "steps", hint="sorted_steps(right[second])")
 
 
 def check_probe_order(bucket_from: Int64, second: Column | None) -> None:

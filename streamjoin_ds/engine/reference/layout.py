@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,9 +22,21 @@ from streamjoin_ds.engine.reference.arguments import (
     saturate,
 )
 
-__all__ = ["FENCE_ROWS", "bucket_directory", "bucket_range", "gather", "grid_buckets", "grid_order", "probe_buckets"]
+__all__ = [
+    "FENCE_ROWS",
+    "bucket_directory",
+    "bucket_range",
+    "gather",
+    "grid_buckets",
+    "grid_order",
+    "merge_order",
+    "probe_buckets",
+    "sorted_steps",
+]
 
 FENCE_ROWS = 32
+_STEP_ROWS = 4
+_MAX_STEP_ROWS = 32
 _BUCKET_LIMIT = 2**62
 _NAN_BUCKET = INT64_MAX
 
@@ -104,6 +118,79 @@ def grid_order(buckets: Int64 | None, second: Column) -> Int32:
     if len(buckets) != len(second):
         refuse("buckets and second differ in length", "buckets")
     return np.lexsort((second, buckets)).astype(np.int32)
+
+
+def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> tuple[Int32, Int32]:
+    """Say in which order the rows of several runs, each sorted by (bucket, second), are one sorted run.
+
+    Parameters
+    ----------
+    buckets : sequence of ndarray, shape (n_run,), int64, or None
+        One a run; None: the runs are sorted by ``second`` alone.
+    seconds : sequence of ndarray, shape (n_run,), all float64 or all int64
+        One a run, one run at least; order of NaN and zeros as in `grid_order`.
+
+    Returns
+    -------
+    places, rows : ndarray, shape (n,), int32
+        Number of the run, and row in it; of equal rows that of the earlier run first. As `grid_order` of the runs
+        one behind the other.
+    """
+    if not seconds or (buckets is not None and len(buckets) != len(seconds)):
+        refuse("there must be a second, and the buckets or none, of each run", "seconds")
+    for run, second in enumerate(seconds):
+        check_column(second, "seconds")
+        if second.dtype != seconds[0].dtype:
+            refuse("the runs differ in type", "seconds")
+        if buckets is not None:
+            check_array(buckets[run], "buckets", np.dtype(np.int64))
+            if len(buckets[run]) != len(second):
+                refuse("buckets and seconds differ in length", "buckets")
+    order = grid_order(None if buckets is None else np.concatenate(buckets), np.concatenate(seconds))
+    lengths = [len(second) for second in seconds]
+    places = np.repeat(np.arange(len(seconds), dtype=np.int32), lengths)
+    rows = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
+    return places[order], rows[order]
+
+
+def sorted_steps(column: Column) -> Int32 | None:
+    """Say where each of equally wide steps of a sorted column begins, about one step for 4 to 8 rows.
+
+    Parameters
+    ----------
+    column : ndarray, shape (n,), float64 or int64, ascending
+
+    Returns
+    -------
+    ndarray, shape (m + 1,), int32, or None
+        First row at or after each step; the last entry is n. A value's step is ``(value - column[0]) >> shift`` for
+        integers, with the smallest shift that makes ``n // 4`` steps or fewer, and
+        ``int((value - column[0]) * ((m - 1) / (column[-1] - column[0])))`` for floats, of which there are ``n // 4``.
+        None where that helps no probe: a few rows, equal or infinite ends, or values so uneven that a row of the run
+        shares its step with more than 32 on the average.
+    """
+    check_column(column, "column")
+    most = len(column) // _STEP_ROWS
+    if most < 2 or not column[-1] > column[0]:
+        return None
+    if column.dtype.kind == "f":
+        with np.errstate(over="ignore", divide="ignore"):
+            span = column[-1] - column[0]
+            scale = np.float64(most - 1) / span
+        if not (np.isfinite(span) and np.isfinite(scale) and scale > 0):
+            return None
+        count = most
+        with np.errstate(invalid="ignore"):
+            steps = np.clip((column - column[0]) * scale, 0, most - 1).astype(np.int64)
+    else:
+        offsets = column.view(np.uint64) - column[:1].view(np.uint64)
+        shift = max(0, int(offsets[-1]).bit_length() - most.bit_length())
+        shift += int(offsets[-1]) >> shift >= most
+        steps = (offsets >> np.uint64(shift)).astype(np.int64)
+        count = int(steps[-1]) + 1
+    starts: Int32 = np.searchsorted(steps, np.arange(count + 1), side="left").astype(np.int32)
+    shared = np.diff(starts).astype(np.float64)
+    return starts if float(np.sum(shared * shared)) <= _MAX_STEP_ROWS * float(len(column)) else None
 
 
 def bucket_directory(sorted_buckets: Int64) -> tuple[Int64, Int64]:

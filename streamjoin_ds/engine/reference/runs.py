@@ -17,7 +17,7 @@ from streamjoin_ds.engine.reference.arguments import (
     common_length,
     refuse,
 )
-from streamjoin_ds.engine.reference.grid_probe import GridProbe
+from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
 from streamjoin_ds.engine.reference.scan import Scan
 
@@ -31,7 +31,7 @@ class RunIndex:
 
     Parameters
     ----------
-    right, lo, hi, first, second, width, bucket_ids, bucket_starts, fences, right_count
+    right, lo, hi, first, second, width, bucket_ids, bucket_starts, fences, steps, right_count
         As in `GridProbe`. A run without ``first`` and ``second`` is scanned.
     zone : sequence of (smallest, largest), optional
         Of each condition's column; probes out of their reach do not look at the run.
@@ -49,6 +49,7 @@ class RunIndex:
         bucket_ids: Int64 | None = None,
         bucket_starts: Int64 | None = None,
         fences: Column | None = None,
+        steps: Int32 | None = None,
         zone: Sequence[tuple[Bound, Bound]] | None = None,
         right_count: int | None = None,
     ) -> None:
@@ -64,6 +65,8 @@ class RunIndex:
             refuse("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
         if second >= 0 and fences is not None and len(fences) != -(-self.rows // FENCE_ROWS):
             refuse("fences does not fit the run", "fences")
+        if steps is not None and first < 0 and second >= 0:
+            check_steps(steps, right[second])
         self.right, self.lo, self.hi = list(right), list(lo), list(hi)
         self.first, self.second, self.width = first, second, width
         self.bucket_ids, self.bucket_starts, self.zone = bucket_ids, bucket_starts, zone
