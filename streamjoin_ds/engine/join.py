@@ -16,19 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
+from streamjoin_ds.engine.finder import Finder
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import Joinable
-from streamjoin_ds.engine.pairs import MIN_FREE, PairBuffer
+from streamjoin_ds.engine.pairs import MIN_FREE
 from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.probe import FEW_PROBES, Probes
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.results import Results
 from streamjoin_ds.engine.run import Run, RunForm
@@ -97,6 +96,7 @@ class WindowJoin:
         self.threads = threads
         self._executor = ThreadPoolExecutor(threads, "streamjoin-kernel") if threads > 1 else None
         self.chunk_rows = chunk_rows
+        self._finder = Finder(self.kernels, self._executor, threads, chunk_rows)
         count = len(bound.names)
         forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
         self.forms = tuple(RunForm(bound, stream, self.kernels, forced[stream]) for stream in range(count))
@@ -107,7 +107,6 @@ class WindowJoin:
         self._totals = {"matches": 0, "expired_rows": 0}
         self._stored = [0] * count
         self._null_keys = [0] * count
-        self._candidates = 0
         self._pushes = 0
         self._partials = 0
         self.progress = Progress()  # of the push that is being read, or was last
@@ -115,7 +114,6 @@ class WindowJoin:
         window = bound.join.window
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
         self._steps: dict[tuple[frozenset[int], int], _Step] = {}
-        self._pairs: list[PairBuffer] = []
         self._results = Results(bound)
         self.result_schema = self._results.schema
 
@@ -246,7 +244,7 @@ class WindowJoin:
         progress = self.progress if len(block) == 1 else None
         if progress is not None:
             progress.begin(count * windows[step.stream].rows)
-        for positions, found in self._found(step.tested, columns, count, windows[step.stream], progress):
+        for positions, found in self._finder.matches(step.tested, columns, count, windows[step.stream], progress):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
             if not step.decision.is_empty:
@@ -259,47 +257,6 @@ class WindowJoin:
             if len(grown[step.stream]):
                 self._partials += len(grown[step.stream]) if len(order) > 1 else 0
                 yield from self._extended(grown, order[1:], windows)
-
-    def _found(
-        self,
-        conditions: tuple[ProbeCondition, ...],
-        columns: list[npt.NDArray[Any]],
-        count: int,
-        window: Window,
-        progress: Progress | None,
-    ) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
-        """Matches of the probes with all runs, exactly a chunk at a time.
-
-        Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
-        three streams and more come.
-        """
-        stack = window.stack
-        if not stack.runs:
-            return
-        if count <= FEW_PROBES:
-            probing: Any = self.kernels.module.RunsProbe(
-                columns,
-                stack.indexes(conditions),
-                implementation=self.kernels.implementation,
-                last_rows=window.tail.rows or -1,
-                left_count=count,
-            )
-        else:
-            probing = Probes(self.kernels, conditions, columns, count, self._executor, self.threads).over(window.runs)
-        pairs, full = self._pairs.pop() if self._pairs else PairBuffer(), self.chunk_rows
-        used = 0
-        while written := probing.fill(*pairs.room(used, full)):
-            used += written
-            if used >= full:
-                if progress is not None:
-                    progress.tested(probing.tested_pairs if count > FEW_PROBES else probing.candidates)
-                yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
-                pairs.rows[:, : used - full] = pairs.rows[:, full:used]
-                used -= full
-        self._candidates += probing.candidates
-        if used:
-            yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
-        self._pairs.append(pairs)
 
     def _step(self, joined: frozenset[int], stream: int) -> _Step:
         """How a stream joins partial results of others."""
@@ -333,7 +290,7 @@ class WindowJoin:
         names = self.bound.names
         return {
             **self._totals,
-            "candidates": self._candidates,
+            "candidates": self._finder.candidates,
             "partials": self._partials,
             "stored_rows": dict(zip(names, self._stored, strict=True)),
             "null_keys": dict(zip(names, self._null_keys, strict=True)),
@@ -388,7 +345,7 @@ class WindowJoin:
         self._windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
         self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
-        self._pushes, self._candidates, self._partials = pushes, 0, 0
+        self._pushes, self._finder.candidates, self._partials = pushes, 0, 0
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.pairs import MIN_FREE
+
 __all__ = ["ParallelFill", "slice_edges"]
 
 Int32 = npt.NDArray[np.int32]
@@ -32,24 +34,31 @@ def slice_edges(count: int, threads: int) -> list[int]:
 
 
 class ParallelFill:
-    """Kernels over consecutive slices of the probes, seen as one kernel.
+    """Kernels over consecutive parts of a probing, seen as one kernel.
 
     Parameters
     ----------
     kernels : sequence of (kernel, offset)
-        In the order of the slices; the offset is added to the probe rows a kernel writes.
+        In the order of the parts.
     executor : concurrent.futures.Executor
         Kernels release the GIL while they fill.
     threads : int
-        How many slices are worked on at a time; each holds two buffers.
+        How many parts are worked on at a time; each holds two buffers.
+    outputs : int
+        How many arrays a kernel fills.
+    moved : int
+        The output that a kernel's offset is added to: 0, the probes, where the parts are slices of them.
     """
 
-    def __init__(self, kernels: Sequence[tuple[Any, int]], executor: Executor, threads: int) -> None:
+    def __init__(
+        self, kernels: Sequence[tuple[Any, int]], executor: Executor, threads: int, outputs: int = 2, moved: int = 0
+    ) -> None:
         self._kernels = [kernel for kernel, _ in kernels]
         self._executor = executor
+        self._outputs, self._moved = outputs, moved
         self._waiting = deque(kernels)
-        self._running: deque[_Slice] = deque()
-        self._probe_rows = self._run_rows = np.empty(0, dtype=np.int32)
+        self._running: deque[_Part] = deque()
+        self._ready: Int32 = np.empty((outputs, 0), dtype=np.int32)
         for _ in range(threads):
             self._start()
 
@@ -58,48 +67,53 @@ class ParallelFill:
         """Pairs tested so far."""
         return sum(int(kernel.candidates) for kernel in self._kernels)
 
-    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+    def fill(self, *outs: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
-        while not len(self._probe_rows):
+        while not self._ready.shape[1]:
             if not self._running:
                 return 0
-            self._probe_rows, self._run_rows = self._running[0].next()
-            if not len(self._probe_rows):
+            self._ready, is_last = self._running[0].next()
+            if is_last:
                 self._running.popleft()
                 self._start()
-        count = min(len(self._probe_rows), len(out_probe))
-        out_probe[:count], self._probe_rows = self._probe_rows[:count], self._probe_rows[count:]
-        out_run[:count], self._run_rows = self._run_rows[:count], self._run_rows[count:]
+        count: int = min(self._ready.shape[1], len(outs[0]))
+        for out, values in zip(outs, self._ready, strict=True):
+            out[:count] = values[:count]
+        self._ready = self._ready[:, count:]
         return count
 
     def _start(self) -> None:
         if self._waiting:
             kernel, offset = self._waiting.popleft()
-            self._running.append(_Slice(kernel, offset, self._executor))
+            self._running.append(_Part(kernel, offset, self._executor, self._outputs, self._moved))
 
 
-class _Slice:
+class _Part:
     """A kernel that fills one buffer while the other is read."""
 
-    def __init__(self, kernel: Any, offset: int, executor: Executor) -> None:
-        self._kernel, self._offset, self._executor = kernel, offset, executor
-        self._buffers = [np.empty((2, _BUFFER_ROWS), dtype=np.int32) for _ in range(2)]
-        self._future: Future[int] = self._submitted()
+    def __init__(self, kernel: Any, offset: int, executor: Executor, outputs: int, moved: int) -> None:
+        self._kernel, self._offset, self._executor, self._moved = kernel, offset, executor, moved
+        self._buffers = [np.empty((outputs, _BUFFER_ROWS), dtype=np.int32)]
+        self._outputs = outputs
+        self._future: Future[tuple[int, bool]] = executor.submit(self._fill, self._buffers[0])
 
-    def next(self) -> tuple[Int32, Int32]:
-        """The next pairs, in a buffer that stays as it is until the call after the next; empty at the end."""
-        count = self._future.result()
+    def next(self) -> tuple[Int32, bool]:
+        """The next pairs, in a buffer that stays as it is until the call after the next; and whether it is the last."""
+        count, is_last = self._future.result()
         filled = self._buffers[0]
-        if count:
+        if not is_last:
+            if len(self._buffers) == 1:
+                self._buffers.append(np.empty_like(filled))
             self._buffers.reverse()
-            self._future = self._submitted()
-        return filled[0, :count], filled[1, :count]
+            self._future = self._executor.submit(self._fill, self._buffers[0])
+        return filled[:, :count], is_last
 
-    def _submitted(self) -> Future[int]:
-        return self._executor.submit(self._fill, self._buffers[0])
-
-    def _fill(self, buffer: Int32) -> int:
-        count = int(self._kernel.fill(buffer[0], buffer[1]))
+    def _fill(self, buffer: Int32) -> tuple[int, bool]:
+        """Fill a buffer, in as many calls as that takes: what wakes a thread costs more than a call."""
+        count, is_last = 0, False
+        while not is_last and buffer.shape[1] - count >= MIN_FREE:
+            written = int(self._kernel.fill(*buffer[:, count:]))
+            count, is_last = count + written, not written
         if self._offset:
-            buffer[0, :count] += np.int32(self._offset)
-        return count
+            buffer[self._moved, :count] += np.int32(self._offset)
+        return count, is_last

@@ -20,10 +20,8 @@ from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.parallel import ParallelFill, slice_edges
 from streamjoin_ds.engine.run import Range, Run
 
-__all__ = ["FEW_PROBES", "Probes"]
+__all__ = ["Probes"]
 
-# So few probes meet all runs in one call; more have work enough for a call a run.
-FEW_PROBES = 1024
 _SCAN_PAIRS = 4096
 _TRIM_SHARE = 0.7
 

@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, concatenated, filtered, fixed_width, item_dtype, item_values, one_batch
+from streamjoin_ds.engine.columns import (
+    array_of,
+    concatenated,
+    filtered,
+    fixed_width,
+    item_dtype,
+    item_values,
+    one_batch,
+)
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.grid import Grid, GridChooser, sampled
 from streamjoin_ds.engine.kernels import Kernels

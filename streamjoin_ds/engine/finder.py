@@ -1,0 +1,127 @@
+"""Finding the matches of a block of probes in one window: by one call, by several side by side, or run by run.
+
+::
+
+    few probes         one kernel over all runs                            no thread is woken for microseconds of work
+    a batch            a kernel over each group of neighbouring runs       on as many threads as there are
+    a large batch,     a kernel for each slice of the probes, run by run   probes out of a run's reach are left out
+    or runs to scan
+
+All three give the same pairs in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.engine.conditions import ProbeCondition
+from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.pairs import PairBuffer
+from streamjoin_ds.engine.parallel import ParallelFill
+from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.probe import Probes
+from streamjoin_ds.engine.progress import Progress
+from streamjoin_ds.engine.window import Window
+
+__all__ = ["Finder"]
+
+Int32 = npt.NDArray[np.int32]
+
+_FEW_PROBES = 1024
+_BATCH_PROBES = 1 << 16
+# Of a thread: with more than one, whoever is done first takes what is left.
+_GROUPS_PER_THREAD = 2
+_PLACES = 2
+
+
+class Finder:
+    """Finds matches, a chunk at a time.
+
+    Parameters
+    ----------
+    kernels : Kernels
+    executor : concurrent.futures.Executor, optional
+    threads : int
+        Kernels that work side by side where there is an executor.
+    chunk_rows : int
+        Pairs that are given at a time.
+
+    Attributes
+    ----------
+    candidates : int
+        Pairs tested so far.
+    """
+
+    def __init__(self, kernels: Kernels, executor: Executor | None, threads: int, chunk_rows: int) -> None:
+        self._kernels, self._executor, self._threads = kernels, executor, threads
+        self._chunk_rows = chunk_rows
+        self._pairs: list[PairBuffer] = []
+        self.candidates = 0
+
+    def matches(
+        self,
+        conditions: tuple[ProbeCondition, ...],
+        columns: list[npt.NDArray[Any]],
+        count: int,
+        window: Window,
+        progress: Progress | None,
+    ) -> Iterator[tuple[Int32, Picks]]:
+        """Matches of the probes with all runs, exactly a chunk at a time.
+
+        Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
+        three streams and more come.
+        """
+        stack = window.stack
+        if not stack.runs:
+            return
+        probing = self._probing(conditions, columns, count, window)
+        pairs, full = self._pairs.pop() if self._pairs else PairBuffer(), self._chunk_rows
+        used = 0
+        while written := probing.fill(*pairs.room(used, full)):
+            used += written
+            if used >= full:
+                if progress is not None:
+                    progress.tested(getattr(probing, "tested_pairs", probing.candidates))
+                yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
+                pairs.rows[:, : used - full] = pairs.rows[:, full:used]
+                used -= full
+        self.candidates += probing.candidates
+        if used:
+            yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
+        self._pairs.append(pairs)
+
+    def _probing(
+        self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
+    ) -> Any:
+        """What fills buffers with probes, rows and runs."""
+        runs = window.runs
+        is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
+        if count > _FEW_PROBES and (count > _BATCH_PROBES or not is_indexed):
+            return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(runs)
+        indexes = window.stack.indexes(conditions)
+        last_rows = window.tail.rows or -1
+        if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:
+            return self._runs_probe(columns, indexes, last_rows, count)
+        edges = _edges(len(runs), self._threads * _GROUPS_PER_THREAD)
+        groups = [
+            (self._runs_probe(columns, indexes[begin:end], last_rows if end == len(runs) else -1, count), begin)
+            for begin, end in pairwise(edges)
+        ]
+        return ParallelFill(groups, self._executor, self._threads, outputs=3, moved=_PLACES)
+
+    def _runs_probe(self, columns: list[npt.NDArray[Any]], indexes: Sequence[Any], last_rows: int, count: int) -> Any:
+        return self._kernels.module.RunsProbe(
+            columns, indexes, implementation=self._kernels.implementation, last_rows=last_rows, left_count=count
+        )
+
+
+def _edges(count: int, groups: int) -> list[int]:
+    """Where to cut `count` runs into groups of like number."""
+    groups = min(groups, count)
+    return [count * group // groups for group in range(groups + 1)]
