@@ -6,16 +6,21 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.tuples import Rows, as_table, filtered, stamped
+from streamjoin_ds.engine.tuples import Rows, as_table, event_times, filtered, stamped, time_column
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec.bound import TS, BoundJoin, bind
 from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.order import preceding, running_maximum
 
 __all__ = ["JoinEngine"]
 
@@ -108,7 +113,8 @@ class JoinEngine:
         Parameters
         ----------
         rows : mapping of stream name to table, record batch, pandas frame, list of dicts, or one dict
-            Each stream's rows in its order. Streams may be missing.
+            Each stream's rows in its order. Streams may be missing. To count windows what is pushed later comes later;
+            within a push the streams are merged as a source merges them: by the largest event time so far in each.
 
         Returns
         -------
@@ -183,11 +189,12 @@ class JoinEngine:
         left_out = [0] * len(self._read)
         ready, late, rejected, read = {}, {}, {}, list(self._read)
         clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
-        for stream, name in enumerate(self.bound.names):
-            if name not in rows:
-                continue
-            table = as_table(rows[name], self.bound, stream)
-            tuples, without_time = stamped(table, self.bound, stream, read[stream])
+        numbers = [stream for stream, name in enumerate(self.bound.names) if name in rows]
+        tables = {stream: as_table(rows[self.bound.names[stream]], self.bound, stream) for stream in numbers}
+        stamps = self._stamps(tables)
+        for stream, table in tables.items():
+            name = self.bound.names[stream]
+            tuples, without_time = stamped(table, self.bound, stream, read[stream], stamps.get(stream))
             read[stream] += table.num_rows
             mask = clocks[stream].split(tuples.column(TS).to_numpy())
             tuples, mask = filtered(tuples, mask, self.bound, stream)
@@ -200,7 +207,7 @@ class JoinEngine:
             ready[stream] = tuples
         before, self._clocks = self._clocks, clocks
         try:
-            yield from self._join.push(ready, self.watermark)
+            yield from self._join.push(ready, self.watermark, read)
         except BaseException:
             self._clocks = before
             raise
@@ -214,6 +221,27 @@ class JoinEngine:
     def progress(self) -> Progress:
         """How far the push is that is being read, or was last: `fraction` (0 to 1) and `matches` so far."""
         return self._windows.progress
+
+    def _stamps(self, tables: Mapping[int, pa.Table]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
+        """Of each new row how many rows of each other stream precede it, for windows that ask."""
+        if not any(map(self.bound.stamps, tables)):
+            return {}
+        running = []
+        for stream, source in enumerate(self.bound.join.streams):
+            largest = self._clocks[stream].largest
+            before = INT64_MIN if largest is None else largest
+            if stream not in tables:
+                running.append(np.empty(0, dtype=np.int64))
+                continue
+            times = event_times(time_column(tables[stream], source), source)
+            known = pc.fill_null(times, before).to_numpy()
+            running.append(running_maximum(known, None, before))
+        found = {}
+        for stream in tables:
+            others = [other for other in range(len(running)) if other != stream]
+            names = zip(self.bound.stamps(stream), others, strict=True)
+            found[stream] = {name: preceding(running, stream, other) + self._read[other] for name, other in names}
+        return found
 
     @property
     def counters(self) -> dict[str, Any]:

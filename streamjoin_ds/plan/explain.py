@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.spec import BoundJoin, Condition, duration_text
+from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
 
 __all__ = ["explain"]
 
@@ -45,7 +45,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
             yield f"  filter      {term.text}   at the source of {name}"
     for term in bound.terms:
         yield f"  decide      {term.text}"
-    if not any(condition.left_key or condition.right_key for condition in bound.conditions):
+    if not any(isinstance(predicate, Band) for predicate in join.predicates):
         yield "  find        no band and no equality: every combination inside the window is tested"
     yield f"  result      {', '.join(bound.result_schema.names)}"
     yield f"  fingerprint {bound.fingerprint}"
@@ -73,6 +73,9 @@ def _exchange(plan: Plan) -> Iterator[str]:
 def _bounds(bound: BoundJoin, condition: Condition) -> str:
     """``[-6h, 0s]`` for times, ``[-5, 5]`` for numbers."""
     stream, key = condition.left_stream, bound.keys[condition.left_stream][condition.left_key]
+    if key.column not in bound.schemas[stream].names:  # a number, or a stamp of the source
+        low, high = (("any" if abs(end) >= 1 << 62 else str(end)) for end in (condition.lo, condition.hi))
+        return f"{key.column} - {bound.keys[condition.right_stream][condition.right_key].column} in [{low}, {high}]"
     kind = bound.schemas[stream].field(key.column).type
     if pa.types.is_timestamp(kind):
         return f"[{_signed(condition.lo)}, {_signed(condition.hi)}]"

@@ -8,13 +8,13 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
+from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.duration import Duration
 from streamjoin_ds.spec.expression import Call, Literal, Predicate, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.predicate import Band, Bound, Column
 from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spec.window import TimeWindow
+from streamjoin_ds.spec.window import Window
+from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
 
 __all__ = ["MAX_STREAMS", "Join"]
 
@@ -33,8 +33,9 @@ class Join:
         ``"abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)"``, or ``[band("e.x", "w.x", 0.1), "e.y > w.y"]``;
         all must hold. Bands and equalities find, whatever else is asked decides (`expression`), on one stream alone
         before its tuples are kept. No band: a cross product inside the window.
-    window : str, timedelta, mapping or TimeWindow
+    window : str, timedelta, mapping, TimeWindow, CountWindow or PeriodicWindow
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
+        ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
     select : sequence of str, optional
         ``"e.icao24"`` or ``"w.*"``; all columns where not given.
     include_self_pairs : bool
@@ -48,7 +49,7 @@ class Join:
 
     streams: tuple[Stream, ...]
     predicates: tuple[Predicate, ...]
-    window: TimeWindow
+    window: Window
     select: tuple[str, ...]
     include_self_pairs: bool
 
@@ -56,7 +57,7 @@ class Join:
         self,
         streams: Sequence[Stream],
         on: str | Iterable[str] | Iterable[Predicate] = (),
-        window: Duration | Mapping[str, Duration] | TimeWindow = "0s",
+        window: WindowLike = "0s",
         select: Sequence[str] | None = None,
         *,
         include_self_pairs: bool = False,
@@ -80,15 +81,10 @@ class Join:
                 if name not in names:
                     msg = f"'{predicate}' names the stream '{name}', which is not in the join"
                     raise ArgumentError(msg, name=name, hint=names_hint(name, names, "the streams are"))
-        if not isinstance(window, TimeWindow):
-            window = TimeWindow.of(window, names)
-        if len(window.windows_us) != len(streams):
-            msg = f"the window is for {len(window.windows_us)} streams, the join has {len(streams)}"
-            raise WindowError(msg, name="window", hint="give one duration for all streams, or one for each")
         set_field = object.__setattr__
         set_field(self, "streams", streams)
         set_field(self, "predicates", predicates)
-        set_field(self, "window", window)
+        set_field(self, "window", parse_window(window, names))
         set_field(self, "select", _selected(select, names))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
@@ -118,7 +114,7 @@ class Join:
         return cls(
             [Stream.from_facts(stream) for stream in facts["streams"]],
             [_predicate_from(predicate) for predicate in facts["predicates"]],
-            TimeWindow(tuple(facts["window"]["windows_us"])),
+            window_from_facts(facts["window"]),
             facts["select"],
             include_self_pairs=facts["include_self_pairs"],
         )
