@@ -362,6 +362,8 @@ def _plain(value: Any) -> Any:
         return Fraction(value // timedelta(microseconds=1))
     if isinstance(value, date):  # and moments, which are dates to Python
         return Fraction(event_time_us(value) or 0)
+    if isinstance(value, Decimal) and (value.adjusted() >= 76 or int(value.as_tuple().exponent) < -76):
+        return float(value)  # as no decimal column could hold it
     return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value
 
 
