@@ -40,6 +40,7 @@ Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MOST_DIGITS = 76
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -146,6 +147,21 @@ def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
     return late
 
 
+def source_order(join: Join, streams: Mapping[str, Rows]) -> list[tuple[str, int]]:
+    """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
+
+    By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
+    """
+    keys: list[tuple[int | float, int, int]] = []
+    for stream, name in enumerate(join.names):
+        largest: int | float = float("-inf")
+        for number, row in enumerate(_listed(streams[name])):
+            time = _time(join, name, row)
+            largest = largest if time is None else max(largest, time)
+            keys.append((largest, stream, number))
+    return [(join.names[stream], number) for _, stream, number in sorted(keys)]
+
+
 def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Row]) -> Any:
     """Value of an expression over one row of each stream; None where it is null or unknown.
 
@@ -175,21 +191,6 @@ def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Row]) ->
     if len(values) == 1:
         return not first if op == "not" else abs(first) if op == "abs" else -first
     return _compared(op, *values) if op in _COMPARED else _computed(op, *values)
-
-
-def source_order(join: Join, streams: Mapping[str, Rows]) -> list[tuple[str, int]]:
-    """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
-
-    By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
-    """
-    keys: list[tuple[int | float, int, int]] = []
-    for stream, name in enumerate(join.names):
-        largest: int | float = float("-inf")
-        for number, row in enumerate(_listed(streams[name])):
-            time = _time(join, name, row)
-            largest = largest if time is None else max(largest, time)
-            keys.append((largest, stream, number))
-    return [(join.names[stream], number) for _, stream, number in sorted(keys)]
 
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
@@ -362,8 +363,8 @@ def _plain(value: Any) -> Any:
         return Fraction(value // timedelta(microseconds=1))
     if isinstance(value, date):  # and moments, which are dates to Python
         return Fraction(event_time_us(value) or 0)
-    if isinstance(value, Decimal) and (value.adjusted() >= 76 or int(value.as_tuple().exponent) < -76):
-        return float(value)  # as no decimal column could hold it
+    if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]
+        return float(value)  # no exact number has so many digits
     return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value
 
 

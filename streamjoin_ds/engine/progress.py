@@ -26,36 +26,35 @@ class Progress:
     lags behind inside a run and catches up at its end. It never goes back, and is 1 when the push is finished.
     """
 
-    __slots__ = ("_done", "_inside", "_scale", "_shares", "_stream", "matches")
+    __slots__ = ("_inside", "_scale", "_shares", "_stream", "matches")
 
     def __init__(self, shares: Sequence[int] = ()) -> None:
         self.matches = 0
         self._shares = [*shares]
         self._stream = 0
         self._scale = 0.0  # of the present stream's share, what one pair is
-        self._done = self._inside = 0  # pairs of finished runs, and tested pairs of the present one
+        self._inside = 0  # pairs of the present stream that are done with
 
     @property
     def fraction(self) -> float:
         """From 0 to 1."""
         if self._stream >= len(self._shares):
             return 1.0
-        share = self._shares[self._stream]
-        reached = min((self._done + self._inside) * self._scale, 1.0) * share
+        reached = min(self._inside * self._scale, 1.0) * self._shares[self._stream]
         return (sum(self._shares[: self._stream]) + reached) / max(sum(self._shares), 1)
+
+    def reached(self, stream: int) -> None:
+        """The new tuples of the streams before this one have met what they meet."""
+        self._stream, self._scale, self._inside = stream, 0.0, 0
 
     def begin(self, pairs: int) -> None:
         """The present stream's new tuples are about to meet tuples with which they form so many pairs."""
-        self._scale, self._done, self._inside = 1 / max(pairs, 1), 0, 0
+        self._scale, self._inside = 1 / max(pairs, 1), 0
 
     def tested(self, pairs: int) -> None:
-        """So many pairs of the present run are tested."""
+        """So many of those pairs are done with."""
         self._inside = pairs
 
-    def finished_run(self, pairs: int) -> None:
-        """A run, and all its pairs, are done."""
-        self._done, self._inside = self._done + pairs, 0
-
-    def finished_stream(self) -> None:
-        """All new tuples of the present stream have met what they meet."""
-        self._stream, self._scale = self._stream + 1, 0.0
+    def finish(self) -> None:
+        """All new tuples have met what they meet."""
+        self._stream = len(self._shares)

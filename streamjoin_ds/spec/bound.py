@@ -201,10 +201,10 @@ class BoundJoin:
             "result": [astuple(column) for column in self.result],
             "self_pairs": "included" if self.join.include_self_pairs else self._same_inputs(),
         }
-        if any(self.filters):  # left out where there are none: such joins were known before filters were
-            facts["filters"] = [[term.facts for term in terms] for terms in self.filters]
         if self.has_window_ids:
             facts["window"] = self.join.window.to_facts()  # the conditions are wider than these windows
+        if any(self.filters):  # left out where there are none: such joins were known before filters were
+            facts["filters"] = [[term.facts for term in terms] for terms in self.filters]
         return fingerprint(facts)
 
     def _condition_facts(self, condition: Condition) -> list[object]:

@@ -32,7 +32,7 @@ _CHECKED = {
 }
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _EXACT_FLOAT = 1 << 53
-_DIGITS = Context(prec=100)
+_DIGITS = Context(prec=10_000)  # more digits than constants can have: nothing is rounded
 # Days since 1970 as microseconds, of any date32.
 _DATE = Typed(
     "*",

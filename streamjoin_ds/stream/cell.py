@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.blocks import reuse_freed_memory
+from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport
@@ -282,6 +282,7 @@ class CellFunction:
         import pandas as pd
 
         reuse_freed_memory()
+        freeze_imports()
         plan = Plan.from_json(self.plan_text)
         cell = plan.labels.index(int(key[0]))
         blob = bytes(state.get[1]) if state.exists else None

@@ -110,12 +110,12 @@ def test_columns_that_only_filters_need_are_read_and_do_not_travel() -> None:
 def test_the_band_of_a_strict_width_finds() -> None:
     strict, wide = (WindowJoin(bound(f"abs(r.x - t.x) {op} 1")) for op in ("<", "<="))
     rows = pa.table(
-        {"_ts": [0] * 400, "_seq": range(400), "x": [float(n) for n in range(400)], "s": ["a"] * 400},
+        {"_ts": [0] * 4000, "_seq": range(4000), "x": [float(n) for n in range(4000)], "s": ["a"] * 4000},
         schema=strict.bound.tuple_schema(0),
     )
     found = [sum(chunk.num_rows for chunk in join.push({0: rows, 1: rows})) for join in (strict, wide)]
-    assert found == [400, 400 + 2 * 399]
-    assert strict.counters["candidates"] == wide.counters["candidates"] < 5_000
+    assert found == [4000, 4000 + 2 * 3999]
+    assert strict.counters["candidates"] == wide.counters["candidates"] < 50_000
 
 
 def test_what_no_stream_is_asked_is_refused() -> None:
