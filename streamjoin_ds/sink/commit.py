@@ -192,6 +192,8 @@ class Committer:
             Another driver committed this batch at the same moment.
         FileMissingError
             A reported file is not there with the bytes reported.
+        TableWriteError
+            There is no room, or no right to write.
         """
         batch = Batch(batch_id, query_id)
         self.commit_before(batch_id, query_id, reports, ledger=ledger, metrics=metrics)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,11 +185,9 @@ def _blocks(world: World, tables: _Tables) -> list[str]:
         texts.append(f"{aside} unfinished blocks after {deaths} deaths")
     exchange = world.folder / "exchange"
     waiting = [path.name for path in exchange.iterdir()] if exchange.is_dir() else []
-    offsets = world.checkpoint.offsets
-    last = json.loads(offsets.get(max(offsets, default=0) - 1, "null"))
-    if last is not None:
-        seqs = [last["streams"][name]["seq"] for name in NAMES]
-        stale = [n for n in waiting if n.startswith("x") and int(n[24:43]) <= seqs[int(n[1:3])]]
-        if stale and not any(fault.kind in ("stall", "freeze") for fault in world.fired):
-            texts.append(f"exchange blocks stay: {stale[:3]}")
+    done = world.source_done
+    if done and not any(fault.kind in ("stall", "freeze") for fault in world.fired):
+        seqs = [done[name]["seq"] for name in NAMES]
+        stale = [name for name in waiting if name.startswith("x") and int(name[24:43]) <= seqs[int(name[1:3])]]
+        texts += [f"exchange block {name} stays" for name in sorted(stale)]
     return texts

@@ -27,7 +27,7 @@ from tests.faults.model import disk
 from tests.faults.model.case import NAMES, allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
 from tests.faults.model.delta_log import LogTable, PointedTable
-from tests.faults.model.driver import Driver, TaskFailedError
+from tests.faults.model.driver import Driver, StateMissingError, TaskFailedError
 from tests.faults.model.process import Fiber, Killed, Process
 from tests.faults.model.schedule import Fault, Schedule
 
@@ -88,6 +88,7 @@ class World:
         self.committers: dict[Process, Committer] = {}
         self.violations: list[str] = []
         self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
+        self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
         self._files = {name: self.case.text(name) for name in NAMES} if schedule.source == "csv" else {}
         self._written = dict.fromkeys(self._files, 0)
@@ -127,8 +128,6 @@ class World:
 
         process.fiber = Fiber(lambda: self._within(process, body))
         self._resume(process)
-        if self.full is process:
-            self.full = None  # the query has stopped, and room was made
         return process.fiber.done and self._judged(process, process.fiber.error) is None
 
     def _within(self, process: Process, body: Callable[[], Any]) -> Any:
@@ -145,12 +144,13 @@ class World:
         self.current = before
 
     def _judged(self, process: Process, error: BaseException | None) -> BaseException | None:
-        """Note an error that nothing explains."""
+        """Note an error that nothing explains; room is made when a query has stopped for want of it."""
+        full, self.full = self.full, None if process is self.full else self.full
         if error is None or isinstance(error, (Killed, TaskFailedError)):
             return error
         rivals = process.stopped or process.root.stopped
-        fitting = isinstance(error, StreamJoinError) and (rivals or process.root is self.full)
-        if not fitting and not (rivals and isinstance(error, ConcurrentWriteError)):
+        fitting = isinstance(error, StreamJoinError) and (rivals or full is not None)
+        if not fitting and not (rivals and isinstance(error, (ConcurrentWriteError, StateMissingError))):
             self.violations.append(f"{process.name} failed: {type(error).__name__}: {error}")
         return error
 
