@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,15 +151,16 @@ def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[s
 
 # ---------------------------------------------------------------------- the generator "listed"
 
+_KEPT = 64
 _kept: dict[int, list[dict[str, Any]]] = {}
 
 
 def _keep(rows: list[dict[str, Any]]) -> int:
     """Hand rows to the generator: its parameters are plain values."""
-    key = hash(repr(rows)) & 0xFFFFFFFF
-    if len(_kept) > 64:
-        _kept.clear()
+    key = zlib.crc32(repr(rows).encode())
     _kept[key] = rows
+    if len(_kept) > _KEPT:
+        del _kept[next(iter(_kept))]
     return key
 
 

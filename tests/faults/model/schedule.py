@@ -128,7 +128,7 @@ def random_schedule(seed: int) -> Schedule:
         layout=dice.choice(("1x1", "1x1", "1x2", "2x1", "1x2", "2x2")),
         partitions=dice.choice((1, 2)),
         exchange=dice.choice(("reference", "reference", "reference", "packed", "rows")),
-        source=dice.choice(("csv", "listed")),
+        source=dice.choice(("csv", "listed", "listed")),
         rows=rows,
         batch_rows=dice.choice((8, 10, 12, 16)),
         blocks=dice.choice((0, 0, 0, 1500, 1 << 40, None)),
