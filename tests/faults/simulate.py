@@ -97,6 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
             batches += outcome.batches
             if outcome.violations:
                 failures.append(outcome)
+                print(f"seed {outcome.schedule.seed}: {outcome.violations[0]}", flush=True)
             if number % 1000 == 0:
                 rate = number / (time.monotonic() - began)
                 print(f"{number} seeds, {len(failures)} failed, {rate:.1f} seeds/s", flush=True)
@@ -107,8 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{len(failures)} failed")
     for outcome in failures[:5]:
         least = minimal(outcome.schedule)
-        print(f"\nseed {outcome.schedule.seed}:", *outcome.violations[:3], sep="\n  ")
-        print(f"at least:\n{least.schedule}", *least.violations[:5], sep="\n  ")
+        print(f"\nseed {outcome.schedule.seed}, at least:\n{least.schedule}", *least.violations[:5], sep="\n  ")
     return bool(failures)
 
 

@@ -136,7 +136,9 @@ def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[s
     step = dice.choice((1, 2, 2, 3))
     broken = 0.06 if schedule.source == "csv" else 0.0
     for number in range(schedule.rows):
-        time = _START_US + number * step * _TICK_US - dice.randint(0, delay_us // _TICK_US) * _TICK_US
+        # One step more than the delay: exactly at the bound of being late, or late by a little.
+        most = delay_us // _TICK_US + (step if dice.random() < 0.3 else 0)
+        time = _START_US + (number * step - dice.randint(0, most)) * _TICK_US
         if dice.random() < 0.1:
             time -= delay_us + dice.randint(1, 8) * _TICK_US
         x, y = dice.randrange(6), dice.randrange(12) / 4

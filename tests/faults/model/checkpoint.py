@@ -71,7 +71,9 @@ class Checkpoint:
             return 0
         last = max(self.offsets)
         possible = [
-            batch for batch in self.offsets if last - batches <= batch and (batch == 0 or self._has(batch))
+            batch
+            for batch in self.offsets
+            if last - min(batches, self.retain) <= batch and (batch == 0 or self._has(batch))
         ]
         first = min(possible, default=last)
         self.offsets = {n: text for n, text in self.offsets.items() if n <= first}

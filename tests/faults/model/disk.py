@@ -38,6 +38,8 @@ class Watcher(Protocol):
 
     def alive(self) -> bool: ...
 
+    def block_written(self, name: str) -> None: ...
+
     @property
     def current(self) -> Any: ...
 
@@ -121,6 +123,9 @@ def _hooked(function: Callable[..., None], step: str) -> Callable[..., None]:
         if kind is not None:
             at(f"{kind} {step}")
         function(path, *arguments, **options)
+        if kind == "block" and step == "rename":
+            assert _watcher is not None
+            _watcher.block_written(os.path.basename(os.fspath(arguments[0])))
 
     return hooked
 

@@ -50,6 +50,7 @@ class Driver:
         self.world, self.process = world, process
         self.dice = random.Random(f"driver {process.name} {world.schedule.seed}")
         options = {"plan": world.plan.to_json(), "max_rows_per_batch": str(batch_rows)}
+        options |= {"parts": str(1 + world.schedule.seed % 3), "max_block_rows": str(2 + world.schedule.seed % 5)}
         source = SensorsDataSource(options)
         schema = source.schema()
         self.reader, self.tasks = source.streamReader(schema), source.streamReader(schema)

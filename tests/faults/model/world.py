@@ -185,6 +185,12 @@ class World:
         """Whether the running process is alive."""
         return self.current is not None and not self.current.gone
 
+    def block_written(self, name: str) -> None:
+        """Note what a process writes that had stopped, or one with a rival: nobody may look after it."""
+        assert self.current is not None
+        if self.current.stopped or self.current.root.stopped:
+            self.late_blocks.add(name)
+
     def _fire(self, fault: Fault, process: Process) -> None:
         self.unfired.remove(fault)
         self.fired.append(fault)
@@ -226,9 +232,7 @@ class World:
             for driver in self.drivers:
                 if driver.fiber is not None and not driver.fiber.done:
                     driver.stopped = True
-        before = self.block_names()
         self._resume(process)
-        self.late_blocks |= self.block_names() - before
         if process.fiber.done:
             self._judged(process, process.fiber.error)
 
