@@ -12,13 +12,11 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from pyarrow import fs
 
-from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model.process import Killed
 
 __all__ = ["Watcher", "at", "filesystem_of", "no_room", "table_name", "unlink", "watched"]
@@ -26,7 +24,6 @@ __all__ = ["Watcher", "at", "filesystem_of", "no_room", "table_name", "unlink", 
 # The functions as they were: hooks stand in front of them while a run lasts.
 unlink = os.unlink
 _write, _fsync, _replace = os.write, os.fsync, os.replace
-_TABLES = ("matches", *(name for name in TableSet.names() if name != "matches"))
 
 
 class Watcher(Protocol):
@@ -59,7 +56,7 @@ def no_room() -> OSError:
 
 def table_name(path: str) -> str:
     """ "matches", "late", ..., of a table's path or of a file's in it."""
-    folder = next(part for part in path.split("/") if part.startswith("matches"))
+    folder = next((part for part in path.split("/") if part.startswith("matches")), "table")
     return folder.removeprefix("matches_")
 
 
@@ -194,7 +191,3 @@ class _OutputFile(io.RawIOBase):
         self._file.close()
         super().close()
 
-
-def leftovers(folder: Path) -> list[str]:
-    """Files that a process had not finished."""
-    return sorted(path.name for path in folder.rglob(".*") if path.is_file())
