@@ -132,8 +132,14 @@ BUGS = (
         ("engine.lateness:StreamClock.late_in_part", "< watermark", "<= watermark"),
     ),
     _bug("lateness judged by batch", ("stream.cell:Cell.__init__", "clock.largest = largest", "clock.largest = None")),
-    _bug("parts in the order of arrival", ("stream.cell:Cell._judged", "sorted(by_number.items())", "by_number.items()")),
-    _bug("runs expire at the bound", ("engine.window:Window.expired", "run.newest_us < old", "run.newest_us <= old")),
+    _bug(
+        "parts in the order of arrival", ("stream.cell:Cell._judged", "sorted(by_number.items())", "by_number.items()")
+    ),
+    _bug(
+        "runs expire at the bound",
+        ("engine.window:Window.expired", "run.newest_us < old", "run.newest_us <= old"),
+        ("engine.window:Window.expired", "if all(run.oldest_us >= old", "if all(run.oldest_us > old"),
+    ),
     _bug("tuples expire at the bound", ("engine.window:Window.expired", "run.key(0) >= old", "run.key(0) > old")),
     _bug("the largest watermark expires", ("stream.cell:Cell._watermark", "return min(", "return max(")),
     _bug(
@@ -145,9 +151,13 @@ BUGS = (
         "the zone map without its end",
         ("engine.probe:_may_match", "run[1] > bounds[1])", "run[1] >= bounds[1])"),
     ),
-    _bug("the real band without its end", ("spec.exact:_floats", "ends[1]", "max(ends[0], math.nextafter(ends[1], -1))")),
+    _bug(
+        "the real band without its end", ("spec.exact:_floats", "ends[1]", "max(ends[0], math.nextafter(ends[1], -1))")
+    ),
     # --- the source
-    _bug("rejects have no number", ("source.records:inside_form", "pa.array(index +", "pa.array(np.arange(len(index)) +")),
+    _bug(
+        "rejects have no number", ("source.records:inside_form", "pa.array(index +", "pa.array(np.arange(len(index)) +")
+    ),
     _bug("rejects do not count as read", ("source.file_feed:FileFeed.read", "chunk.count", "chunk.tuples.num_rows")),
     _bug(
         "numbers begin anew in each batch",
@@ -159,7 +169,11 @@ BUGS = (
     ),
     _bug(
         "the planner reads one record twice",
-        ("source.readers:SensorsStreamReader.partitions", "low.to_facts()", "type(low)(max(0, low.seq - 1)).to_facts()"),
+        (
+            "source.readers:SensorsStreamReader.partitions",
+            "low.to_facts()",
+            "type(low)(max(0, low.seq - 1)).to_facts()",
+        ),
     ),
 )
 

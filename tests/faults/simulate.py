@@ -1,7 +1,7 @@
 """Run schedules by the thousand, and say which failed, shrunk to the least that still fails.
 
-    python -m tests.faults.simulate --seeds 100000 --workers 2
-    python -m tests.faults.simulate --replay '{"seed": 17, ...}'     (as printed of a failure)
+python -m tests.faults.simulate --seeds 100000 --workers 2
+python -m tests.faults.simulate --replay '{"seed": 17, ...}'     (as printed of a failure)
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def main(arguments: list[str] | None = None) -> int:
                 rate = number / (time.monotonic() - began)
                 print(f"{number} seeds, {len(failures)} failed, {rate:.1f} seeds/s", flush=True)
     took = time.monotonic() - began
-    print(f"{given.seeds} seeds in {took:.0f} s ({given.seeds / took:.1f} seeds/s), {drivers} drivers, {batches} batches")
+    print(
+        f"{given.seeds} seeds in {took:.0f} s ({given.seeds / took:.1f} seeds/s), {drivers} drivers, {batches} batches"
+    )
     for kind, meaning in KINDS.items():
         print(f"  {fired[kind]:7d} {kind:7s} {meaning}")
     print(f"{len(failures)} failed")

@@ -22,7 +22,9 @@ SCHEMA = pa.schema([pa.field("a", pa.int64())])
 
 
 def created(kind: type, path: Path) -> object:
-    kind.create(str(path), SCHEMA, description="d", configuration={"streamjoin.joinId": "j"}, raise_if_key_not_exists=False)
+    kind.create(
+        str(path), SCHEMA, description="d", configuration={"streamjoin.joinId": "j"}, raise_if_key_not_exists=False
+    )
     return kind(str(path))
 
 

@@ -1,4 +1,4 @@
-"""The file system as the processes of a run see it: before each step that changes it, one can die, stop, or find no room.
+"""The file system as the processes of a run see it: before each change one can die, stop, or find no room.
 
 Points are named by what the file is (``exchange``, ``block``, a table) and the step (``open``, ``write``, ``sync``,
 ``rename``, ``remove``). A write cut short by a death leaves half of its bytes. Only files of the run are looked at;
@@ -85,6 +85,8 @@ def _kind(path: Any) -> str | None:
     if not isinstance(path, str) or not path.startswith(_watcher.root):
         return None
     folder = path[len(_watcher.root) + 1 :].split("/", 1)[0]
+    if folder.startswith("matches"):
+        return folder.removeprefix("matches_")
     return {"exchange": "exchange", "blocks": "block"}.get(folder)
 
 
@@ -190,4 +192,3 @@ class _OutputFile(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
-

@@ -89,10 +89,11 @@ class Driver:
         world.point("offsets")
         log.log_offsets(batch, end)
         world.point("offsets logged")
-        if batch - 1 in log.offsets:
+        before = log.offsets.get(batch - 1)
+        if before is not None:
             world.point("source commit")
-            self.reader.commit(json.loads(log.offsets[batch - 1]))
-            world.source_done = json.loads(log.offsets[batch - 1])["streams"]
+            self.reader.commit(json.loads(before))
+            world.source_done = json.loads(before)["streams"]
         world.point("purge")
         log.purge(batch)
         return end
@@ -163,13 +164,12 @@ class Driver:
         for batch in batches:
             assert batch.schema.names == EXCHANGE_SCHEMA.names
             columns = batch.to_pydict()
-            rows += [SimpleNamespace(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values())]
+            for values in zip(*columns.values(), strict=True):
+                rows.append(SimpleNamespace(**dict(zip(columns, values, strict=True))))
         world.point("end")
         return rows
 
-    def _cells(
-        self, batch: int, partition: int, cells: dict[int, int], by_label: dict[int, list[Any]]
-    ) -> list[Any]:
+    def _cells(self, batch: int, partition: int, cells: dict[int, int], by_label: dict[int, list[Any]]) -> list[Any]:
         """One task of the stateful operator: every key of a partition that has rows, then the state's new version."""
         world = self.world
         world.point("begin")

@@ -188,7 +188,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         value = getattr(plain, name)
         if getattr(schedule, name) != value:
             yield replace(schedule, **{name: value})
-    for rows in (schedule.rows // 2, schedule.rows * 3 // 4, schedule.rows - 2):
+    for rows in (schedule.rows // 2, schedule.rows * 3 // 4, schedule.rows - 1):
         if 0 < rows < schedule.rows:
             yield replace(schedule, rows=rows)
     if schedule.batch_rows < 2 * schedule.rows:

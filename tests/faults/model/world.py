@@ -1,4 +1,4 @@
-"""A run: drivers one after the other, or two at a time, until the input is joined; and who dies or stops at which step."""
+"""A run: drivers one after the other, or two at a time, until all is joined; and who dies or stops at which step."""
 
 from __future__ import annotations
 
