@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["BUGS", "Bug", "Edit", "planted"]
+__all__ = ["BUGS", "COMES_BACK", "Bug", "Edit", "planted"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ BUGS = (
     ),
     # --- blocks and state
     _bug("a block retires one batch early", (_SAVED, "since < batch_id", "since <= batch_id")),
-    _bug("the list of the retired is forgotten", (_SAVED, "[*self.state.retired, *(", "[*(")),
+    _bug("the list of the retired is forgotten", (_SAVED, "[*waiting, *(", "[*(")),
     _bug(
         "the cache is trusted without the checksum",
         ("engine.run_store:RunStore.run", "stream, name)", "stream, expected['rows'])"),
@@ -175,6 +175,13 @@ BUGS = (
             "type(low)(max(0, low.seq - 1)).to_facts()",
         ),
     ),
+)
+
+# As it was: a schedule in some thousands meets it (`test_regressions` has one).
+COMES_BACK = _bug(
+    "a block that comes back retires as if it had not",
+    (_SAVED, "if entry[1] not in self.engine.blocks", "if True"),
+    (_SAVED, "self._plan.retain_batches}", "self._plan.retain_batches} - self.engine.blocks"),
 )
 
 

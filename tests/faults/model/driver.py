@@ -36,7 +36,7 @@ _ATTEMPTS = 4
 
 
 class StateMissingError(Exception):
-    """Spark cannot load a version of the state: it was purged meanwhile."""
+    """Spark does not find a version of the state, or an entry of its log: it was purged meanwhile."""
 
 
 class TaskFailedError(Exception):
@@ -66,7 +66,10 @@ class Driver:
         planned = batch >= 0 and batch not in log.commits
         if not planned:
             batch += 1
-        start = log.offsets.get(batch - 1, initial)
+        if batch and batch - 1 not in log.offsets:
+            msg = f"offsets of batch {batch - 1}"
+            raise StateMissingError(msg)
+        start = log.offsets[batch - 1] if batch else initial
         while True:
             self.process.batch = batch
             end = log.offsets[batch] if planned else self._planned(batch, start)
@@ -164,8 +167,8 @@ class Driver:
         for batch in batches:
             assert batch.schema.names == EXCHANGE_SCHEMA.names
             columns = batch.to_pydict()
-            for values in zip(*columns.values(), strict=True):
-                rows.append(SimpleNamespace(**dict(zip(columns, values, strict=True))))
+            lines = zip(*columns.values(), strict=True)
+            rows += [SimpleNamespace(**dict(zip(columns, values, strict=True))) for values in lines]
         world.point("end")
         return rows
 

@@ -238,9 +238,8 @@ class World:
 
     def _taken_back(self, batches: int) -> None:
         """An operator stops all drivers, and takes the checkpoint back; not while files grow: batches would differ."""
-        for _, process in self.parked:
-            if process.actor == "driver":
-                process.dead = True
+        for driver in self.drivers:
+            driver.dead = True
         if not self.schedule.grows:
             self.checkpoint.taken_back(batches)
 
