@@ -11,13 +11,14 @@ PYTEST_WORKERS ?= 2
 
 export PYTHON
 
-.PHONY: help demo test lint format bench doctor setup clean
+.PHONY: help demo test lint sanitize format bench doctor setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo     see a join at work'
 	@echo 'make test     run the tests'
 	@echo 'make lint     ruff, mypy, cython-lint'
+	@echo 'make sanitize the kernels under ASAN, UBSAN and bounds checks'
 	@echo 'make bench    measure the fixed workloads'
 	@echo 'make doctor   check this machine'
 	@echo 'make clean    remove what was built'
@@ -46,6 +47,10 @@ lint:
 	@$(BIN)/mypy --no-error-summary streamjoin_ds
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint --max-line-length 120 cython_kernels
 	@echo 'lint: clean'
+
+sanitize: setup
+	@.ci/bootstrap test
+	@.ci/sanitize
 
 format:
 	@.ci/bootstrap test dev

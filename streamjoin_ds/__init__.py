@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamjoin_ds.engine.engine import JoinEngine
     from streamjoin_ds.errors import StreamJoinError
-    from streamjoin_ds.spec import Generator, Join, Stream, TimeWindow, band, equal, not_equal
+    from streamjoin_ds.spec import (
+        CountWindow,
+        Generator,
+        Join,
+        PeriodicWindow,
+        Stream,
+        TimeWindow,
+        band,
+        equal,
+        not_equal,
+    )
     from streamjoin_ds.stream.join import StreamJoin
 
 try:
@@ -29,9 +39,11 @@ except PackageNotFoundError:  # on the path, not installed
 
 # Imported at first use: a Python worker that needs one kernel, or `streamjoin --help`, pays for nothing else.
 _HOMES = {
+    "CountWindow": "spec",
     "Generator": "spec",
     "Join": "spec",
     "JoinEngine": "engine.engine",
+    "PeriodicWindow": "spec",
     "Stream": "spec",
     "StreamJoin": "stream.join",
     "StreamJoinError": "errors",
@@ -42,9 +54,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "CountWindow",
     "Generator",
     "Join",
     "JoinEngine",
+    "PeriodicWindow",
     "Stream",
     "StreamJoin",
     "StreamJoinError",

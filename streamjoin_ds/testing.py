@@ -15,10 +15,20 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Predicate
 
-__all__ = ["event_time_us", "late_rows", "oracle_join", "oracle_numbers", "random_batches", "shuffled_within"]
+__all__ = [
+    "event_time_us",
+    "late_rows",
+    "oracle_join",
+    "oracle_numbers",
+    "random_batches",
+    "shuffled_within",
+    "source_order",
+]
 
 Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
@@ -41,10 +51,12 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
     Returns
     -------
     list of dict
-        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, ``event_time_us``; sorted by the numbers.
+        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, ``event_time_us``, of periodic windows also
+        ``window_id``; sorted by the numbers and the window.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     results = []
+    before, place = None, 0
     for numbers in oracle_numbers(join, rows, lateness=lateness):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=True):
@@ -52,13 +64,25 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
             result[f"{name}_seq"] = number
         times = (_time(join, name, rows[name][number]) for name, number in zip(join.names, numbers, strict=True))
         result["event_time_us"] = max(time for time in times if time is not None)
+        if isinstance(join.window, PeriodicWindow):
+            # `oracle_numbers` has a result once for each window, one after the other.
+            place = place + 1 if numbers == before else 0
+            result["window_id"] = _common_windows(join, rows, numbers)[place]
+        before = numbers
         results.append(result)
     return results
 
 
 def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[tuple[int, ...]]:
-    """The results as the tuples' numbers, one a stream, sorted."""
+    """The results as the tuples' numbers, one a stream, sorted; of periodic windows once for each common window.
+
+    Count windows are over the order of `source_order`; late and broken records have their places in it.
+    """
     rows = {name: _listed(streams[name]) for name in join.names}
+    order: dict[str, list[int]] = {name: [] for name in join.names}
+    if isinstance(join.window, CountWindow):
+        for place, (name, _) in enumerate(source_order(join, rows)):
+            order[name].append(place)
     usable = {}
     for stream in join.streams:
         late = set(late_rows(join, stream.name, rows[stream.name])) if lateness else set()
@@ -70,8 +94,10 @@ def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = 
             (*numbers, number)
             for numbers in partial
             for number in usable[name]
-            if _joins(join, rows, numbers, place, number)
+            if _joins(join, rows, order, numbers, place, number)
         ]
+    if isinstance(join.window, PeriodicWindow):
+        partial = [numbers for numbers in partial for _ in _common_windows(join, rows, numbers)]
     return sorted(partial)
 
 
@@ -87,6 +113,21 @@ def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
             late.append(number)
         largest = time if largest is None else max(largest, time)
     return late
+
+
+def source_order(join: Join, streams: Mapping[str, Rows]) -> list[tuple[str, int]]:
+    """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
+
+    By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
+    """
+    keys: list[tuple[int | float, int, int]] = []
+    for stream, name in enumerate(join.names):
+        largest: int | float = float("-inf")
+        for number, row in enumerate(_listed(streams[name])):
+            time = _time(join, name, row)
+            largest = largest if time is None else max(largest, time)
+            keys.append((largest, stream, number))
+    return [(join.names[stream], number) for _, stream, number in sorted(keys)]
 
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
@@ -116,18 +157,73 @@ def event_time_us(value: Any, unit: str = "us") -> int | None:
     return int(value) // 1000 if unit == "ns" else int(value) * _UNITS[unit]
 
 
-def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int) -> bool:
-    """Whether a tuple of stream `place` goes with the tuples of the streams before it."""
-    name = join.names[place]
-    row = rows[name][number]
-    chosen = {join.names[n]: rows[join.names[n]][numbers[n]] for n in range(place)}
-    time = _time(join, name, row)
+def _in_count_window(
+    window: CountWindow, order: Sequence[Sequence[int]], left: tuple[int, int], right: tuple[int, int]
+) -> bool:
+    """Whether the earlier of two tuples (stream, number) is among the last k of its stream that precede the later."""
+    places = {stream: order[stream][number] for stream, number in (left, right)}
+    (stream, number), (later, _) = (left, right) if places[left[0]] < places[right[0]] else (right, left)
+    preceding = [n for n, place in enumerate(order[stream]) if place < places[later]]
+    return number in preceding[max(len(preceding) - window.counts[stream], 0) :]
+
+
+def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
+    """Ids, as the first stream counts them, of the windows ``(i*T - W, i*T]`` that hold a time."""
+    every_us, window_us = window.every_us, window.windows_us[stream]
+    near = range(time // every_us - 1, (time + window_us) // every_us + 2)
+    return {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
+
+
+def _common_windows(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int]) -> list[int]:
+    assert isinstance(join.window, PeriodicWindow)
+    common: set[int] | None = None
+    for stream, (name, number) in enumerate(zip(join.names, numbers, strict=False)):
+        time = _time(join, name, rows[name][number])
+        assert time is not None
+        windows = _windows_of(join.window, stream, time)
+        common = windows if common is None else common & windows
+    return sorted(common or ())
+
+
+def _in_windows(
+    join: Join,
+    rows: Mapping[str, Sequence[Row]],
+    order: Mapping[str, Sequence[int]],
+    numbers: Sequence[int],
+    place: int,
+    number: int,
+) -> bool:
+    """Whether a tuple of stream `place` is near enough to those of the streams before it."""
+    if isinstance(join.window, PeriodicWindow):
+        return bool(_common_windows(join, rows, [*numbers, number]))
+    if isinstance(join.window, CountWindow):
+        places = [order[name] for name in join.names]
+        return all(_in_count_window(join.window, places, (n, numbers[n]), (place, number)) for n in range(place))
+    time = _time(join, join.names[place], rows[join.names[place]][number])
     assert time is not None
-    for n, other in enumerate(chosen):
-        other_time = _time(join, other, chosen[other])
+    for n in range(place):
+        other_time = _time(join, join.names[n], rows[join.names[n]][numbers[n]])
         assert other_time is not None
         if not -join.window.extent(n) <= other_time - time <= join.window.extent(place):
             return False
+    return True
+
+
+def _joins(
+    join: Join,
+    rows: Mapping[str, Sequence[Row]],
+    order: Mapping[str, Sequence[int]],
+    numbers: Sequence[int],
+    place: int,
+    number: int,
+) -> bool:
+    """Whether a tuple of stream `place` goes with the tuples of the streams before it."""
+    if not _in_windows(join, rows, order, numbers, place, number):
+        return False
+    name = join.names[place]
+    row = rows[name][number]
+    chosen = {join.names[n]: rows[join.names[n]][numbers[n]] for n in range(place)}
+    for n in range(place):
         source = join.streams[place].source
         same = source is not None and join.streams[n].source == source
         if same and not join.include_self_pairs and numbers[n] == number:

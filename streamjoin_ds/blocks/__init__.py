@@ -13,7 +13,19 @@ parses it (reliability notes, M22).
 
 from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack
 from streamjoin_ds.blocks.cache import Cache
+from streamjoin_ds.blocks.folder import RemoteFolder
 from streamjoin_ds.blocks.memory import reuse_freed_memory
 from streamjoin_ds.blocks.store import BlockRef, BlockStore
 
-__all__ = ["BlockRef", "BlockStore", "Cache", "checksum", "decode", "encode", "pack", "reuse_freed_memory", "unpack"]
+__all__ = [
+    "BlockRef",
+    "BlockStore",
+    "Cache",
+    "RemoteFolder",
+    "checksum",
+    "decode",
+    "encode",
+    "pack",
+    "reuse_freed_memory",
+    "unpack",
+]

@@ -1,10 +1,8 @@
-"""A folder of blocks on a file system that every reader sees."""
+"""Blocks in a folder that every reader sees: named by their content, verified before they are parsed."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,12 +10,12 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from streamjoin_ds.blocks.block import checksum, decode, encode
-from streamjoin_ds.errors import ArgumentError, BlockMissingError, BlockWriteError
+from streamjoin_ds.blocks.folder import Folder, LocalFolder, RemoteFolder, is_local
+from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError
 
 __all__ = ["BlockRef", "BlockStore"]
 
 _SUFFIX = ".arrow"
-_ONLY_OWNER = 0o700
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +28,25 @@ class BlockRef:
 
 
 class BlockStore:
-    """Blocks under one folder, made when first written to; only this user may look in (mode 0700).
+    """Blocks under one folder, made when first written to; on this machine only this user may look in (mode 0700).
 
     Parameters
     ----------
     root : str
-        A local path, or the path of a shared file system.
+        A local path, the path of a shared file system, or a URI of a file system that Arrow knows (`RemoteFolder`).
     durable : bool
         Whether a block is on the device before `write` returns, name and bytes. The blocks of the exchange need not
         be: they are written again on replay.
+    folder : Folder, optional
+        In place of the one that `root` says.
     """
 
-    def __init__(self, root: str, *, durable: bool = False) -> None:
-        self.root = Path(root)
-        self.durable = durable
+    def __init__(self, root: str, *, durable: bool = False, folder: Folder | None = None) -> None:
+        self.root = root
+        self._local = Path(root) if folder is None and is_local(root) else None
+        if folder is None:
+            folder = RemoteFolder(root) if self._local is None else LocalFolder(self._local, durable=durable)
+        self._folder = folder
 
     def write(self, stem: str, table: pa.Table, facts: Mapping[str, str] | None = None) -> BlockRef:
         """Write a block; the same stem, table and facts give the same file, however often and from wherever.
@@ -67,22 +70,11 @@ class BlockStore:
         """
         data = encode(table, facts)
         digest = checksum(data)
-        name = f"{stem}-{digest}{_SUFFIX}"
-        target = self._path(name)
-        if not _holds(target, data.size, digest):
-            aside = target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex}")
+        name = self._checked(f"{stem}-{digest}{_SUFFIX}")
+        if not self._holds(name, data.size, digest):
             try:
-                self._make_folder(target.parent)
-                with aside.open("wb", buffering=0) as file:
-                    _write_all(file.fileno(), memoryview(data))
-                    if self.durable:
-                        os.fsync(file.fileno())
-                aside.replace(target)
-                if self.durable:
-                    _sync_folder(target.parent)
+                self._folder.write(name, data)
             except OSError as error:
-                with contextlib.suppress(OSError):
-                    aside.unlink(missing_ok=True)
                 msg = f"block {name} cannot be written: {error.strerror or 'the file system refuses'}"
                 raise BlockWriteError(msg, name=name, hint="make room, or rights, where the checkpoint lies") from error
         return BlockRef(name, table.num_rows, data.size)
@@ -97,9 +89,31 @@ class BlockStore:
         ArgumentError
             The name leads out of the folder.
         """
-        path = self._path(name)
+        self._checked(name)
+        expected = name.rsplit("-", 1)[-1].removesuffix(_SUFFIX)
         try:
-            data = _mapped(path)
+            return decode(self._bytes(name), expected, name)
+        except BlockCorruptError:
+            if not self._folder.forget(name):
+                raise
+        return decode(self._bytes(name), expected, name)  # it was the copy that was damaged
+
+    def size_bytes(self, name: str) -> int | None:
+        """Size of a block, None where there is none."""
+        return self._folder.size_bytes(self._checked(name))
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Remove blocks that nothing refers to any more; gives how many went. One that is gone already is no error."""
+        return sum(self._folder.remove(self._checked(name)) for name in names)
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Names of the blocks whose name begins with `prefix`, sorted; what was left aside unfinished is none."""
+        found = (name for name in self._folder.names() if name.endswith(_SUFFIX) and name.startswith(prefix))
+        return sorted(name for name in found if "/." not in f"/{name}")
+
+    def _bytes(self, name: str) -> pa.Buffer:
+        try:
+            return self._folder.read(name)
         except FileNotFoundError:
             msg = f"block {name} is not there"
             hint = "restore the checkpoint's files; blocks lie under its folder"
@@ -107,74 +121,26 @@ class BlockStore:
         except OSError as error:
             msg = f"block {name} cannot be opened"
             raise BlockMissingError(msg, name=name, hint="every worker must see the checkpoint's folder") from error
-        expected = name.rsplit("-", 1)[-1].removesuffix(_SUFFIX)
-        return decode(data, expected, name)
 
-    def remove(self, names: Iterable[str]) -> int:
-        """Remove blocks that nothing refers to any more; gives how many went. One that is gone already is no error."""
-        return sum(_unlinked(self._path(name)) for name in names)
+    def _holds(self, name: str, size_bytes: int, digest: str) -> bool:
+        """Whether the file is there and whole: one that was damaged is written again."""
+        try:
+            return self._folder.size_bytes(name) == size_bytes and checksum(self._folder.read(name)) == digest
+        except OSError:
+            return False
 
-    def names(self, prefix: str = "") -> list[str]:
-        """Names of the blocks whose name begins with `prefix`, sorted; what was left aside unfinished is none."""
-        if not self.root.is_dir():
-            return []
-        found = (path.relative_to(self.root).as_posix() for path in self.root.rglob(f"*{_SUFFIX}"))
-        return sorted(name for name in found if name.startswith(prefix) and "/." not in f"/{name}")
-
-    def _path(self, name: str) -> Path:
-        """The file of a block; refused where it would be hidden, or outside the folder, by its name or by a link."""
+    def _checked(self, name: str) -> str:
+        """The name of a block; refused where it would be hidden, or outside the folder, by itself or by a link."""
         parts = PurePosixPath(name).parts
         inside = parts and "\0" not in name and not name.startswith("/") and not any(p.startswith(".") for p in parts)
-        if inside and len(parts) > 1:
-            folder = os.path.realpath(self.root.joinpath(*parts[:-1]))
-            inside = folder.startswith(os.path.realpath(self.root) + os.sep)
-        path = self.root / name
-        if not inside or path.is_symlink():
+        if inside and self._local is not None:
+            if len(parts) > 1:
+                folder = os.path.realpath(self._local.joinpath(*parts[:-1]))
+                inside = folder.startswith(os.path.realpath(self._local) + os.sep)
+            inside = inside and not (self._local / name).is_symlink()
+        if not inside:
             msg = "a block's name leads out of the folder of blocks"
             raise ArgumentError(
                 msg, name=name[:200], hint="letters, digits and dashes, with single slashes between them"
             )
-        return path
-
-    def _make_folder(self, folder: Path) -> None:
-        # Not mkdir(parents=True, mode=...): the parents it makes have the default mode.
-        self.root.parent.mkdir(parents=True, exist_ok=True)
-        for part in (*reversed([p for p in folder.parents if p.is_relative_to(self.root)]), folder):
-            part.mkdir(mode=_ONLY_OWNER, exist_ok=True)
-
-
-def _write_all(descriptor: int, data: memoryview) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _mapped(path: Path) -> pa.Buffer:
-    if not path.stat().st_size:
-        return pa.py_buffer(b"")  # cannot be mapped; fails its checksum by name
-    with pa.memory_map(str(path)) as file:
-        return file.read_buffer()
-
-
-def _holds(path: Path, size_bytes: int, digest: str) -> bool:
-    """Whether the file is there and whole: one that was damaged is written again."""
-    try:
-        return path.stat().st_size == size_bytes and checksum(_mapped(path)) == digest
-    except OSError:
-        return False
-
-
-def _unlinked(path: Path) -> bool:
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    return True
+        return name

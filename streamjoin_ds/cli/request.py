@@ -69,7 +69,11 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help='For example "abs(e.x - w.x) <= 0.1"; several must all hold.',
         ),
         click.option(
-            "--window", metavar="DURATION", help="15s, or e=6h,w=0s: how long a tuple of that stream waits.  [required]"
+            "--window",
+            metavar="WINDOW",
+            help="15s: how long a tuple waits for others; 'last 1000': the last tuples of each stream; "
+            "'every 10s for 60s': once in each common window, [lag 3] windows apart. Or one for each stream: "
+            "e=6h,w=0s.  [required]",
         ),
         click.option("--select", metavar="COLUMNS", help="e.icao24,w.*  [default: all]"),
         click.option("--delay", metavar="DURATION", help="How late a tuple may be: 30s, or e=30s,w=0s.  [default: 0s]"),
@@ -103,7 +107,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         raise ArgumentError(msg, name="stream", hint="--stream NAME=SOURCE, two or more times")
     if "window" not in facts:
         msg = "no window was given"
-        raise ArgumentError(msg, name="window", hint="--window 15s, or --window e=6h,w=0s")
+        raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
     times, delays = (_per_stream(facts.get(key), key, streams) for key in ("time", "delay"))
     join = StreamJoin(
         [_stream(name, table, times, delays) for name, table in streams.items()],

@@ -6,15 +6,20 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
-from streamjoin_ds.engine.tuples import Rows, as_table, stamped
+from streamjoin_ds.engine.tuples import Rows, as_table, event_times, stamped, time_column
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec.bound import TS, BoundJoin, bind
 from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.order import preceding, running_maximum
 
 __all__ = ["JoinEngine"]
 
@@ -107,7 +112,8 @@ class JoinEngine:
         Parameters
         ----------
         rows : mapping of stream name to table, record batch, pandas frame, list of dicts, or one dict
-            Each stream's rows in its order. Streams may be missing.
+            Each stream's rows in its order. Streams may be missing. To count windows what is pushed later comes later;
+            within a push the streams are merged as a source merges them: by the largest event time so far in each.
 
         Returns
         -------
@@ -142,11 +148,12 @@ class JoinEngine:
     def _pushed(self, rows: Mapping[str, Rows]) -> pa.Table:
         ready, late, rejected, read = {}, {}, {}, list(self._read)
         clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
-        for stream, name in enumerate(self.bound.names):
-            if name not in rows:
-                continue
-            table = as_table(rows[name], self.bound, stream)
-            tuples, without_time = stamped(table, self.bound, stream, read[stream])
+        numbers = [stream for stream, name in enumerate(self.bound.names) if name in rows]
+        tables = {stream: as_table(rows[self.bound.names[stream]], self.bound, stream) for stream in numbers}
+        stamps = self._stamps(tables)
+        for stream, table in tables.items():
+            name = self.bound.names[stream]
+            tuples, without_time = stamped(table, self.bound, stream, read[stream], stamps.get(stream))
             read[stream] += table.num_rows
             mask = clocks[stream].split(tuples.column(TS).to_numpy())
             if mask.any():
@@ -157,7 +164,7 @@ class JoinEngine:
             ready[stream] = tuples
         before, self._clocks = self._clocks, clocks
         try:
-            chunks = list(self._join.push(ready, self.watermark))
+            chunks = list(self._join.push(ready, self.watermark, read))
         except BaseException:
             self._clocks = before
             raise
@@ -166,6 +173,27 @@ class JoinEngine:
             self._late_rows[stream] += late[name].num_rows if name in late else 0
             self._rejected_rows[stream] += rejected[name].num_rows if name in rejected else 0
         return pa.concat_tables(chunks) if chunks else self.result_schema.empty_table()
+
+    def _stamps(self, tables: Mapping[int, pa.Table]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
+        """Of each new row how many rows of each other stream precede it, for windows that ask."""
+        if not any(map(self.bound.stamps, tables)):
+            return {}
+        running = []
+        for stream, source in enumerate(self.bound.join.streams):
+            largest = self._clocks[stream].largest
+            before = INT64_MIN if largest is None else largest
+            if stream not in tables:
+                running.append(np.empty(0, dtype=np.int64))
+                continue
+            times = event_times(time_column(tables[stream], source), source)
+            known = pc.fill_null(times, before).to_numpy()
+            running.append(running_maximum(known, None, before))
+        found = {}
+        for stream in tables:
+            others = [other for other in range(len(running)) if other != stream]
+            names = zip(self.bound.stamps(stream), others, strict=True)
+            found[stream] = {name: preceding(running, stream, other) + self._read[other] for name, other in names}
+        return found
 
     @property
     def counters(self) -> dict[str, Any]:

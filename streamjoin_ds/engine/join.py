@@ -22,6 +22,7 @@ import pyarrow as pa
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.columns import array_of, filtered, one_batch
 from streamjoin_ds.engine.decision import Decision
+from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import joinable_rows
 from streamjoin_ds.engine.picks import Picks
@@ -29,8 +30,10 @@ from streamjoin_ds.engine.probe import MAX_CONDITIONS, ProbeCondition, Probes, o
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
 __all__ = ["WindowJoin"]
 
@@ -51,6 +54,8 @@ class WindowJoin:
         Kernels that work side by side on a large probe; the results and their order are the same for any number.
     index : "auto", "scan" or mapping of stream name to key columns
         How runs are laid out; "auto" decides run by run.
+    order : "auto" or sequence of stream names
+        In which order the others join the tuples of a stream; "auto" decides by estimated selectivity, push by push.
     chunk_rows : int
         Most pairs in the air at each step, and most rows of a result chunk.
 
@@ -69,6 +74,7 @@ class WindowJoin:
         kernel: str = "auto",
         threads: int = 1,
         index: str | Mapping[str, Sequence[str]] = "auto",
+        order: str | Sequence[str] = "auto",
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         if not 1 <= threads <= MAX_THREADS:
@@ -91,13 +97,20 @@ class WindowJoin:
         self._null_keys = [0] * count
         self._candidates = 0
         self._pushes = 0
+        self._partials = 0
+        self._order = JoinOrder(bound, order)
+        window = bound.join.window
+        self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
         self._steps: dict[tuple[frozenset[int], int], _Step] = {}
         self.result_schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
 
     # ------------------------------------------------------------------ pushing
 
     def push(
-        self, batches: Mapping[int, Tuples | Sequence[Tuples]], low_watermark_us: int | None = None
+        self,
+        batches: Mapping[int, Tuples | Sequence[Tuples]],
+        low_watermark_us: int | None = None,
+        next_seqs: Sequence[int | None] | None = None,
     ) -> Iterator[pa.Table]:
         """Join new tuples with each other and with what is kept, then keep them.
 
@@ -108,6 +121,9 @@ class WindowJoin:
         low_watermark_us : int or None
             No later tuple will be older than this. A tuple of stream i is dropped when ``ts + W_i`` is older. None:
             nothing is dropped.
+        next_seqs : sequence of int or None, optional
+            Of each stream a number that no later tuple of it will be below. A count window keeps its last ``k``; None:
+            nothing is dropped from it. Other windows ask for the watermark alone.
 
         Yields
         ------
@@ -131,9 +147,11 @@ class WindowJoin:
             fresh[stream] = self._checked(
                 stream, [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
             )
-        return self._push(fresh, low_watermark_us)
+        window = self.bound.join.window
+        seqs = next_seqs or [None] * len(self.forms)
+        return self._push(fresh, [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)])
 
-    def _push(self, fresh: Mapping[int, pa.RecordBatch], low_watermark_us: int | None) -> Iterator[pa.Table]:
+    def _push(self, fresh: Mapping[int, pa.RecordBatch], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
         pushes, windows, matches = self._pushes, list(self._windows), 0
         arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
         null_keys = [0] * len(self.forms)
@@ -146,7 +164,9 @@ class WindowJoin:
             if not tuples.num_rows:
                 continue
             run = self.forms[stream].sealed(tuples)
-            for chunk in self._extended({stream: Picks((run,))}, windows):
+            picks = Picks((run,))
+            order = self._order.chosen(stream, {number: window.runs for number, window in enumerate(windows)}, picks)
+            for chunk in self._extended({stream: picks}, order, windows):
                 matches += chunk.num_rows
                 yield chunk
             windows[stream] = windows[stream].inserted(run)
@@ -154,11 +174,10 @@ class WindowJoin:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
         before = sum(window.rows for window in windows)
-        if low_watermark_us is not None:
-            windows = [
-                window.expired(low_watermark_us - self.bound.join.window.extent(stream))
-                for stream, window in enumerate(windows)
-            ]
+        windows = [
+            window if lowest is None else window.expired(lowest)
+            for window, lowest in zip(windows, lowest_kept, strict=True)
+        ]
         self._totals["matches"] += matches
         self._totals["expired_rows"] += before - sum(window.rows for window in windows)
         self._stored = [old + new for old, new in zip(self._stored, arrived, strict=True)]
@@ -182,12 +201,14 @@ class WindowJoin:
 
     # ------------------------------------------------------------------ joining
 
-    def _extended(self, block: Mapping[int, Picks], windows: Sequence[Window]) -> Iterator[pa.Table]:
+    def _extended(
+        self, block: Mapping[int, Picks], order: Sequence[int], windows: Sequence[Window]
+    ) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
-        if len(block) == len(self.forms):
-            yield self._result(block)
+        if not order:
+            yield from self._results(block)
             return
-        step = self._step(frozenset(block), windows)
+        step = self._step(frozenset(block), order[0])
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
         probes = Probes(self.kernels, step.tested, columns, count, self._executor, self.threads)
@@ -199,8 +220,11 @@ class WindowJoin:
                 if not standing.all():
                     kept = np.flatnonzero(standing).astype(np.int32)
                     grown = {stream: picks.take(kept) for stream, picks in grown.items()}
+            if self._window_ids is not None:
+                grown = self._window_ids.meeting(grown)
             if len(grown[step.stream]):
-                yield from self._extended(grown, windows)
+                self._partials += len(grown[step.stream]) if len(order) > 1 else 0
+                yield from self._extended(grown, order[1:], windows)
 
     def _found(self, probes: Probes, runs: Sequence[Run]) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
         """Matches of the probes with all runs, exactly a chunk at a time.
@@ -231,24 +255,22 @@ class WindowJoin:
         if used:
             yield probe_rows[:used], Picks.joined(parts)
 
-    def _step(self, joined: frozenset[int], windows: Sequence[Window]) -> _Step:
-        """Which stream joins next: one that a predicate ties to those joined, and of these the smallest window."""
-
-        def rank(stream: int) -> tuple[bool, int, int]:
-            tied = any(
-                c.left_key or c.right_key
-                for c in self.bound.conditions
-                if stream in (c.left_stream, c.right_stream) and (c.left_stream in joined or c.right_stream in joined)
-            )
-            return (not tied, windows[stream].rows, stream)
-
-        stream = min((number for number in range(len(self.forms)) if number not in joined), key=rank)
+    def _step(self, joined: frozenset[int], stream: int) -> _Step:
+        """How a stream joins partial results of others."""
         place = (joined, stream)
         if place not in self._steps:
             self._steps[place] = _Step(self.bound, joined, stream)
         return self._steps[place]
 
-    def _result(self, block: Mapping[int, Picks]) -> pa.Table:
+    def _results(self, block: Mapping[int, Picks]) -> Iterator[pa.Table]:
+        """The results of a block of all streams: one each, or one for each window they were found in."""
+        if self._window_ids is None:
+            yield self._result(block)
+            return
+        for grown, window_ids in self._window_ids.expanded(block, self._chunk_rows):
+            yield self._result(grown, array_of(window_ids, pa.int64()))
+
+    def _result(self, block: Mapping[int, Picks], *window_ids: pa.Array) -> pa.Table:
         times_us = [block[stream].times_us() for stream in sorted(block)]
         columns: list[pa.Array] = []
         for column in self.bound.result:
@@ -257,6 +279,7 @@ class WindowJoin:
             else:
                 columns.append(block[column.stream].column(column.column))
         columns += [block[stream].column("_seq") for stream in sorted(block)]
+        columns += window_ids
         latest_us = times_us[0]
         for other in times_us[1:]:
             latest_us = np.maximum(latest_us, other)
@@ -274,12 +297,14 @@ class WindowJoin:
     def counters(self) -> dict[str, Any]:
         """Totals since the join began: matches, stored_rows and null_keys a stream, expired_rows; and what is kept now.
 
-        ``candidates`` (pairs tested) counts since this object was made.
+        ``candidates`` (pairs tested) and ``partials`` (results of some streams that others were still to join) count
+        since this object was made.
         """
         names = self.bound.names
         return {
             **self._totals,
             "candidates": self._candidates,
+            "partials": self._partials,
             "stored_rows": dict(zip(names, self._stored, strict=True)),
             "null_keys": dict(zip(names, self._null_keys, strict=True)),
             "state_rows": self.state_rows,
@@ -332,17 +357,29 @@ class WindowJoin:
         self._windows = windows
         self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
-        self._pushes, self._candidates = pushes, 0
+        self._pushes, self._candidates, self._partials = pushes, 0, 0
 
     def explain(self) -> list[str]:
-        """How it joins, a line each: the kernel, each stream's window, each run's rows, span and layout."""
-        lines = [f"kernel {self.kernels.implementation}"]
+        """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
+        lines = [f"kernel {self.kernels.implementation}", *self._order_lines()]
         for stream, window in enumerate(self._windows):
             lines.append(f"window of {self.bound.names[stream]}: {window.rows} rows in {len(window.runs)} runs")
             names = [key.column for key in self.bound.keys[stream]]
             for run in window.runs:
                 span_s = (run.newest_us - run.oldest_us) / 1e6
                 lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
+        return lines
+
+    def _order_lines(self) -> list[str]:
+        """For new tuples like those that are kept: in which order the others join, and what that should make."""
+        if len(self.forms) < 3:
+            return []
+        names, lines = self.bound.names, []
+        runs = {number: window.runs for number, window in enumerate(self._windows)}
+        for stream, name in enumerate(names):
+            found = self._order.estimate(stream, runs)
+            steps = zip(found.order, found.partials, strict=True)
+            lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
         return lines
 
 

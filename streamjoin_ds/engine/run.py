@@ -30,6 +30,7 @@ class RunForm:
         self.stream = stream
         self.kernels = kernels
         self.keys = bound.keys[stream]
+        self.position_key = bound.position_keys[stream]
         self.columns = tuple(key_column(bound, stream, key.column) for key in self.keys)
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
         self.chooser = GridChooser(bound, stream, index)
@@ -115,6 +116,11 @@ class Run:
     def size_bytes(self) -> int:
         """Bytes of the tuples' columns."""
         return int(self.tuples.nbytes)
+
+    @property
+    def position(self) -> Range:
+        """Smallest and largest value of the key that the window is measured in: event time, or number."""
+        return self.zone[self.form.position_key]
 
     @property
     def oldest_us(self) -> int:

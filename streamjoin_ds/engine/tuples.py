@@ -7,6 +7,7 @@ from datetime import date
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +15,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["Rows", "as_table", "event_times", "stamped"]
+__all__ = ["Rows", "as_table", "event_times", "stamped", "time_column"]
 
 # A table, a batch, a pandas frame, a list of dicts, or one dict.
 Rows = Any
@@ -77,7 +78,21 @@ def event_times(column: pa.ChunkedArray, stream: Stream) -> pa.ChunkedArray:
     return pc.multiply(pc.if_else(inside, column, pa.scalar(None, pa.int64())), pa.scalar(factor))
 
 
-def stamped(table: pa.Table, bound: BoundJoin, stream: int, first_seq: int) -> tuple[pa.Table, pa.Table]:
+def time_column(table: pa.Table, stream: Stream) -> pa.ChunkedArray:
+    """The column of event times of rows as they were handed over; `SchemaDriftError` where there is none."""
+    if stream.time not in table.schema.names:
+        msg = f"rows of stream {stream.name} lack the column '{stream.time}'"
+        raise SchemaDriftError(msg, name=stream.time, hint="it is the stream's event time")
+    return table.column(stream.time)
+
+
+def stamped(
+    table: pa.Table,
+    bound: BoundJoin,
+    stream: int,
+    first_seq: int,
+    stamps: Mapping[str, npt.NDArray[np.int64]] | None = None,
+) -> tuple[pa.Table, pa.Table]:
     """Tuples in the inside form, and the rows that have no event time.
 
     Parameters
@@ -86,6 +101,8 @@ def stamped(table: pa.Table, bound: BoundJoin, stream: int, first_seq: int) -> t
         In the stream's order.
     first_seq : int
         Number of the first row; rows without an event time have numbers too.
+    stamps : mapping of str to ndarray, shape (rows,), int64, optional
+        The columns that the window asks for (`BoundJoin.stamps`).
 
     Returns
     -------
@@ -105,9 +122,10 @@ def stamped(table: pa.Table, bound: BoundJoin, stream: int, first_seq: int) -> t
         if field.name not in table.schema.names:
             msg = f"rows of stream {source.name} lack the column '{field.name}'"
             raise SchemaDriftError(msg, name=field.name, hint=f"it must be {field.type}")
-    times = event_times(table.column(source.time), source)
+    times = event_times(time_column(table, source), source)
     numbers = pa.chunked_array([pa.array(np.arange(first_seq, first_seq + table.num_rows, dtype=np.int64))])
     columns = {TS: times, SEQ: numbers}
+    columns |= {name: pa.chunked_array([pa.array(values)]) for name, values in (stamps or {}).items()}
     for field in schema:
         if field.name not in columns:
             columns[field.name] = _cast(table.column(field.name), field, source.name)

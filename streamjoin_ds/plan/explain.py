@@ -69,6 +69,9 @@ def _exchange(plan: Plan) -> Iterator[str]:
 def _bounds(bound: BoundJoin, condition: Condition) -> str:
     """``[-6h, 0s]`` for times, ``[-5, 5]`` for numbers."""
     stream, key = condition.left_stream, bound.keys[condition.left_stream][condition.left_key]
+    if key.column not in bound.schemas[stream].names:  # a number, or a stamp of the source
+        low, high = (("any" if abs(end) >= 1 << 62 else str(end)) for end in (condition.lo, condition.hi))
+        return f"{key.column} - {bound.keys[condition.right_stream][condition.right_key].column} in [{low}, {high}]"
     kind = bound.schemas[stream].field(key.column).type
     if pa.types.is_timestamp(kind):
         return f"[{_signed(condition.lo)}, {_signed(condition.hi)}]"

@@ -18,6 +18,7 @@ from pyarrow import compute, dataset, fs, parquet
 from streamjoin_ds.errors import ArgumentError, PunctuationError, TableError
 from streamjoin_ds.sink.log import LogCommit, read_commit
 from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet, filesystem_of
+from streamjoin_ds.spec.periodic_window import WINDOW_ID
 
 __all__ = ["Follower", "between", "complete", "follow", "last_punctuation", "scanned"]
 
@@ -72,8 +73,9 @@ def between(root: str, begin: int | datetime, end: int | datetime) -> pa.Table:
 
 
 def ordered(table: pa.Table) -> pa.Table:
-    """Sort results by ``event_time``, then by every column named ``*_seq``, in the order of the columns."""
+    """Sort results by ``event_time``, every column named ``*_seq``, in the columns' order, and ``window_id``."""
     keys = [EVENT_TIME, *(name for name in table.column_names if name.endswith("_seq"))]
+    keys += [name for name in table.column_names if name == WINDOW_ID]
     return table.sort_by([(name, "ascending") for name in keys])
 
 

@@ -27,6 +27,10 @@ class Frontier(Protocol):
     def rows(self) -> int:
         """Records that can be read now, at most as many as were asked for."""
 
+    @property
+    def running_max(self) -> np.ndarray:
+        """Their running maxima, int64, ascending."""
+
     def rows_until(self, ts: int) -> int:
         """How many of them have a running maximum <= ts (microseconds UTC)."""
 
@@ -86,6 +90,9 @@ class Feed(Protocol[PositionT]):
 
     def freeze(self) -> None:
         """From now on see nothing that is not there now."""
+
+    def running_max(self, start: PositionT, end: PositionT) -> np.ndarray:
+        """Running maxima of the records of ``[start, end)``, int64, as `frontier` saw them; as pure as `read`."""
 
     def split(self, start: PositionT, end: PositionT, parts: int) -> list[tuple[PositionT, PositionT]]:
         """At most `parts` ranges that together are ``[start, end)``, in order, none empty."""

@@ -18,9 +18,13 @@ from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Chunk, inside_form
 from streamjoin_ds.source.text import open_text
+from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.order import running_maximum
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["FileFeed"]
+
+_TIME = pa.field("time", pa.timestamp("us", tz="UTC"))
 
 
 class FileFeed:
@@ -75,6 +79,19 @@ class FileFeed:
     def freeze(self) -> None:
         """See `Feed.freeze`."""
         self._scan.freeze()
+
+    def running_max(self, start: FilePosition, end: FilePosition) -> np.ndarray:
+        """See `Feed.running_max`: the times alone are read, as the planner did, so that it is the same order.
+
+        A record that is broken in another column has its time here, and is not among the tuples.
+        """
+        times = FileFeed(
+            self._stream, pa.schema([_TIME.with_name(self._stream.time)]), ignore_missing=self._ignore_missing
+        )
+        running = np.full(end.seq - start.seq, start.time, np.int64)
+        for chunk in times.read(start, end):
+            running[chunk.tuples.column(SEQ).to_numpy() - start.seq] = chunk.tuples.column(TS).to_numpy()
+        return running_maximum(running, None, start.time)
 
     def split(self, start: FilePosition, end: FilePosition, parts: int) -> list[tuple[FilePosition, FilePosition]]:
         """See `Feed.split`: files are read by one task, from front to back."""

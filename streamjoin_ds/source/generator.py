@@ -176,6 +176,10 @@ class GeneratorFeed:
     def freeze(self) -> None:
         """See `Feed.freeze`: what it will be is known already."""
 
+    def running_max(self, start: RowPosition, end: RowPosition) -> np.ndarray:
+        """See `Feed.running_max`."""
+        return self._rows.frontier(start.seq, end.seq).running_max
+
     def split(self, start: RowPosition, end: RowPosition, parts: int) -> list[tuple[RowPosition, RowPosition]]:
         """See `Feed.split`: parts of equal size, to a row."""
         rows = end.seq - start.seq

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ __all__ = [
     "EXCHANGE_SCHEMA",
     "LARGEST_TS",
     "Outbox",
+    "exchange_folder",
     "heartbeats",
     "is_committed_block",
     "late_schema",
@@ -34,6 +36,7 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("stream", pa.int32(), nullable=False),
         pa.field("part", pa.int32(), nullable=False),
         pa.field("first_seq", pa.int64(), nullable=False),
+        pa.field("end_seq", pa.int64(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
         pa.field("largest_ts", pa.int64(), nullable=False),
         pa.field("read", pa.int64(), nullable=False),
@@ -47,6 +50,7 @@ EXCHANGE_SCHEMA = pa.schema(
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
 EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in EXCHANGE_SCHEMA)
 
+# Of each row: `end_seq` is the number after the part's last record, broken ones counted; 0 of a silent stream.
 # Of a late row: the largest event time before it in its part (of its batch, once a cell has looked at it).
 LARGEST_TS = "_largest_ts"
 
@@ -192,20 +196,37 @@ class Outbox:
     ) -> pa.RecordBatch:
         once = [(totals.read, totals.late, totals.rejected)] + [(0, 0, 0)] * (len(blocks) - 1)
         rows = [
-            (label, kind, self._stream, self._part, first, count, totals.largest_ts, *sums, name, payload)
+            (
+                label,
+                kind,
+                self._stream,
+                self._part,
+                first,
+                self._range[1],
+                count,
+                totals.largest_ts,
+                *sums,
+                name,
+                payload,
+            )
             for (first, count, name, payload), sums in zip(blocks, once, strict=True)
         ]
         return _exchange_batch(rows)
 
 
+def exchange_folder(checkpoint: str | Path) -> str:
+    """Where the blocks of a checkpoint's exchange lie."""
+    return str(Path(checkpoint) / "exchange")
+
+
 def _store(plan: Plan) -> BlockStore:
-    return BlockStore(f"{plan.block_root}/exchange")
+    return BlockStore(exchange_folder(plan.block_root))
 
 
 def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
     """For every cell one row without tuples of each of these streams, which have no part in the batch."""
     rows = [
-        (label, "tuples", stream, 0, 0, 0, NO_TIME, 0, 0, 0, "", b"") for stream in streams for label in plan.labels
+        (label, "tuples", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, "", b"") for stream in streams for label in plan.labels
     ]
     if rows:
         yield _exchange_batch(rows)

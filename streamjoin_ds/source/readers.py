@@ -29,6 +29,7 @@ from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.plain_rows import plain_rows
 from streamjoin_ds.source.position import Position
+from streamjoin_ds.source.stamps import precedents, stamped
 from streamjoin_ds.spec.stream import Generator, Stream
 
 __all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
@@ -62,6 +63,8 @@ class SensorsPartition(InputPartition):
         Positions of ``[start, end)`` as plain JSON values; an end of None: to the end of what is there.
     silent : tuple of int
         Streams without a part in this batch, for which this task sends the heartbeats.
+    batch : tuple of (dict, dict)
+        Positions of the batch's ``[start, end)`` of every stream, where the window needs to know their order.
     """
 
     stream: int
@@ -69,6 +72,7 @@ class SensorsPartition(InputPartition):
     start: dict[str, Any]
     end: dict[str, Any] | None
     silent: tuple[int, ...] = ()
+    batch: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
 
 
 class _Sensors:
@@ -104,6 +108,11 @@ class _Sensors:
             yield from plain_rows(chunks, options, self._schema)
             return
         assert end is not None
+        if partition.batch:
+            pairs = zip(self._feeds, partition.batch, strict=True)
+            batch = [(other.position(first), other.position(last)) for other, (first, last) in pairs]
+            stamps = precedents(plan.bound, partition.stream, (start, end), batch, self._feeds)
+            chunks = stamped(chunks, start.seq, stamps)
         if plan.exchange == "rows":
             yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
             yield from silence(plan, partition.silent)
@@ -173,11 +182,14 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One task a stream and part; a function of the two offsets alone."""
         planned: list[SensorsPartition] = []
         silent = []
-        pairs = zip(self._sensors._feeds, self._positions(start), self._positions(end), strict=True)
-        for stream, (feed, first, last) in enumerate(pairs):
+        stretches = list(zip(self._positions(start), self._positions(end), strict=True))
+        plan = self._options.plan
+        ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
+        batch = tuple((first.to_facts(), last.to_facts()) for first, last in stretches) if ordered else ()
+        for stream, (feed, (first, last)) in enumerate(zip(self._sensors._feeds, stretches, strict=True)):
             parts = feed.split(first, last, self._options.parts)
             for part, (low, high) in enumerate(parts):
-                planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts()))
+                planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch))
             if not parts:
                 silent.append(stream)
         if planned:

@@ -238,6 +238,11 @@ class RegularFrontier:
         """See `Frontier.rows`."""
         return self.last - self.first
 
+    @property
+    def running_max(self) -> np.ndarray:
+        """See `Frontier.running_max`."""
+        return self.schedule.times(self.first, self.last)
+
     def rows_until(self, ts: int) -> int:
         """See `Frontier.rows_until`."""
         return min(max(self.schedule.rows_until(ts) - self.first, 0), self.rows)

@@ -6,15 +6,17 @@
     Stream ─┼─► Join ── fingerprint   │
     Band  ──┤    (what the user wrote)│
     Window ─┘        └──── bind ──────┴─► BoundJoin: typed keys, exact bounds,
-                                          the time rule as one more band, result columns
+                                          the window as more bands, result columns
 
 Nothing here knows Spark, files or kernels. `Join` is what a user wrote; `BoundJoin` is the same join once the
 columns' types are known, with every bound made exact for its type (contract: design, section 1).
 """
 
 from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, Residual, ResultColumn, bind
+from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.duration import duration_text, duration_us
 from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, NotEqual, Predicate, band, equal, not_equal
 from streamjoin_ds.spec.stream import Generator, Stream
 from streamjoin_ds.spec.window import TimeWindow, Window
@@ -24,10 +26,12 @@ __all__ = [
     "BoundJoin",
     "Column",
     "Condition",
+    "CountWindow",
     "Generator",
     "Join",
     "Key",
     "NotEqual",
+    "PeriodicWindow",
     "Predicate",
     "Residual",
     "ResultColumn",

@@ -27,6 +27,7 @@ from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, check_result_name, na
 from streamjoin_ds.spec.exact import check_unequal, exact_bounds
 from streamjoin_ds.spec.fingerprint import fingerprint
 from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, NotEqual, negated
 from streamjoin_ds.spec.stream import Generator, check_time_column, schema_from_text, schema_text
 
@@ -99,7 +100,7 @@ class BoundJoin:
     keys : tuple of tuple of Key
         One list a stream; key 0 is always the event time.
     conditions : tuple of Condition
-        For each pair of streams the time rule, then the bands and equalities in an order of their own: joins that
+        For each pair of streams the window's rules, then the bands and equalities in an order of their own: joins that
         mean the same have the same keys and conditions, whatever the order and the form they were written in.
     residuals : tuple of Residual
         What hashes and bands cannot decide.
@@ -118,6 +119,26 @@ class BoundJoin:
     def names(self) -> tuple[str, ...]:
         """The streams' names, in order."""
         return self.join.names
+
+    @property
+    def has_window_ids(self) -> bool:
+        """Whether a result is found once a window, and says in which."""
+        return isinstance(self.join.window, PeriodicWindow)
+
+    @cached_property
+    def window_conditions(self) -> int:
+        """How many of the conditions, the first ones, are the window's."""
+        return len(self.join.window.rules(self.names))
+
+    @cached_property
+    def position_keys(self) -> tuple[int, ...]:
+        """Of each stream the key that its window is measured in: the event time, or the number of a count window."""
+        position = Key(SEQ, "int")
+        return tuple(keys.index(position) if self.join.window.kind == "count" else 0 for keys in self.keys)
+
+    def stamps(self, stream: int) -> tuple[str, ...]:
+        """Inside columns that the source stamps on a stream's tuples for the window; int64, never null."""
+        return self.join.window.stamps(stream, self.names)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -144,6 +165,8 @@ class BoundJoin:
             "result": [astuple(column) for column in self.result],
             "self_pairs": "included" if self.join.include_self_pairs else self._same_inputs(),
         }
+        if self.has_window_ids:
+            facts["window"] = self.join.window.to_facts()  # the conditions are wider than these windows
         return fingerprint(facts)
 
     def _condition_facts(self, condition: Condition) -> list[object]:
@@ -159,9 +182,9 @@ class BoundJoin:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """Selected columns, ``<stream>_seq`` of each stream, ``event_time``, ``batch_id``.
+        """Selected columns, ``<stream>_seq`` of each stream, ``window_id`` if periodic, ``event_time``, ``batch_id``.
 
-        Those that are compared, and the last three kinds, are never null.
+        Those that are compared, and all that are not selected, are never null.
         """
         compared = {(c.stream, c.name) for p in self.join.predicates for c in (p.left, p.right)}
         fields = []
@@ -171,18 +194,21 @@ class BoundJoin:
             never_null = (stream.name, column.column) in compared or column.column == stream.time
             fields.append(pa.field(column.name, field.type, nullable=field.nullable and not never_null))
         fields += [pa.field(f"{name}_seq", pa.int64(), nullable=False) for name in self.names]
+        if self.has_window_ids:
+            fields.append(pa.field(WINDOW_ID, pa.int64(), nullable=False))
         fields.append(pa.field("event_time", TIMESTAMP, nullable=False))
         fields.append(pa.field("batch_id", pa.int64(), nullable=False))
         return pa.schema(fields)
 
     def tuple_schema(self, stream: int) -> pa.Schema:
-        """Columns of a stream's tuples inside the house: ``_ts`` and ``_seq`` (int64), then what travels.
+        """Columns of a stream's tuples inside the house: ``_ts`` and ``_seq`` (int64), what travels, then the stamps.
 
         The event time column itself is not repeated: it is ``_ts``, seen as a timestamp.
         """
         time = self.join.streams[stream].time
         inner = [pa.field(TS, pa.int64(), nullable=False), pa.field(SEQ, pa.int64(), nullable=False)]
-        return pa.schema([*inner, *(field for field in self.schemas[stream] if field.name != time)])
+        stamps = [pa.field(name, pa.int64(), nullable=False) for name in self.stamps(stream)]
+        return pa.schema([*inner, *(field for field in self.schemas[stream] if field.name != time), *stamps])
 
     def to_facts(self) -> dict[str, object]:
         """The bound join as plain JSON values."""
@@ -226,7 +252,7 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         if kind == "hash":
             residuals.add(("equal", *numbers, left.name, right.name))
     keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]
-    conditions = _time_rules(join)
+    conditions = _window_conditions(join, keys)
     written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
     for entry in sorted(written):
         left_stream, left_name, right_stream, right_name, kind, lo, hi = entry
@@ -254,15 +280,17 @@ def _check_schema(stream: str, schema: pa.Schema | None) -> None:
             raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")
 
 
-def _time_rules(join: Join) -> list[Condition]:
-    """``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i``: one band on the event times of each pair of streams."""
-    rules = []
-    for left in range(len(join.streams)):
-        for right in range(left + 1, len(join.streams)):
-            lo, hi = -join.window.extent(left), join.window.extent(right)
-            text = f"window of {join.names[left]} and {join.names[right]}"
-            rules.append(Condition(left, right, 0, 0, "int", lo, hi, text))
-    return rules
+def _window_conditions(join: Join, keys: list[list[Key]]) -> list[Condition]:
+    """``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i`` for each pair of streams, on the positions of its kind."""
+    conditions = []
+    for rule in join.window.rules(join.names):
+        sides = ((rule.left_stream, rule.left_column), (rule.right_stream, rule.right_column))
+        numbers = [0 if column is None else _key(keys[stream], Key(column, "int")) for stream, column in sides]
+        text = f"window of {join.names[rule.left_stream]} and {join.names[rule.right_stream]}"
+        conditions.append(
+            Condition(rule.left_stream, rule.right_stream, numbers[0], numbers[1], "int", rule.lo, rule.hi, text)
+        )
+    return conditions
 
 
 def _key(keys: list[Key], key: Key) -> int:
@@ -293,7 +321,8 @@ def _result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[Resul
             if entry not in columns:
                 columns.append(entry)
     columns.sort(key=lambda column: column.stream)
-    taken = ("event_time", "batch_id", *(f"{name}_seq" for name in join.names))
+    taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.names)]
+    taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
     folded = {name.lower(): "a column that every result has" for name in taken}
     for result in columns:
         source = f"{join.names[result.stream]}.{result.column}"
@@ -311,7 +340,7 @@ def _travelling(join: Join, schemas: Mapping[str, pa.Schema], result: Sequence[R
     for number, stream in enumerate(join.streams):
         wanted = {stream.time} | {column.column for column in result if column.stream == number}
         wanted |= {c.name for p in join.predicates for c in (p.left, p.right) if c.stream == stream.name}
-        for name in (TS, SEQ):
+        for name in (TS, SEQ, *join.window.stamps(number, join.names)):
             if name in wanted:
                 msg = f"stream {stream.name} has a column '{name}', a name the join uses itself"
                 raise ColumnError(msg, name=name, hint="rename the column, or leave it out with select")

@@ -8,12 +8,12 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from streamjoin_ds.errors import ArgumentError, ColumnError, WindowError
+from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.duration import Duration
 from streamjoin_ds.spec.predicate import Band, Bound, Column, NotEqual, Predicate
 from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spec.window import TimeWindow
+from streamjoin_ds.spec.window import Window
+from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
 
 __all__ = ["MAX_STREAMS", "Join"]
 
@@ -31,8 +31,9 @@ class Join:
     on : str, sequence of str, or sequence of Predicate
         ``"abs(e.x - w.x) <= 0.1 AND e.id <> w.id"``, or ``[band("e.x", "w.x", 0.1), ...]``; all must hold. Empty: a
         cross product inside the window.
-    window : str, timedelta, mapping or TimeWindow
+    window : str, timedelta, mapping, TimeWindow, CountWindow or PeriodicWindow
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
+        ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
     select : sequence of str, optional
         ``"e.icao24"`` or ``"w.*"``; all columns where not given.
     include_self_pairs : bool
@@ -46,7 +47,7 @@ class Join:
 
     streams: tuple[Stream, ...]
     predicates: tuple[Predicate, ...]
-    window: TimeWindow
+    window: Window
     select: tuple[str, ...]
     include_self_pairs: bool
 
@@ -54,7 +55,7 @@ class Join:
         self,
         streams: Sequence[Stream],
         on: str | Iterable[str] | Iterable[Predicate] = (),
-        window: Duration | Mapping[str, Duration] | TimeWindow = "0s",
+        window: WindowLike = "0s",
         select: Sequence[str] | None = None,
         *,
         include_self_pairs: bool = False,
@@ -79,15 +80,10 @@ class Join:
                     msg = f"'{predicate}' names the stream '{column.stream}', which is not in the join"
                     hint = names_hint(column.stream, names, "the streams are")
                     raise ArgumentError(msg, name=column.stream, hint=hint)
-        if not isinstance(window, TimeWindow):
-            window = TimeWindow.of(window, names)
-        if len(window.windows_us) != len(streams):
-            msg = f"the window is for {len(window.windows_us)} streams, the join has {len(streams)}"
-            raise WindowError(msg, name="window", hint="give one duration for all streams, or one for each")
         set_field = object.__setattr__
         set_field(self, "streams", streams)
         set_field(self, "predicates", predicates)
-        set_field(self, "window", window)
+        set_field(self, "window", parse_window(window, names))
         set_field(self, "select", _selected(select, names))
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
@@ -117,7 +113,7 @@ class Join:
         return cls(
             [Stream.from_facts(stream) for stream in facts["streams"]],
             [_predicate_from(predicate) for predicate in facts["predicates"]],
-            TimeWindow(tuple(facts["window"]["windows_us"])),
+            window_from_facts(facts["window"]),
             facts["select"],
             include_self_pairs=facts["include_self_pairs"],
         )

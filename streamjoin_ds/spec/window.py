@@ -1,8 +1,16 @@
-"""Windows: which pairs of tuples are near enough in time to be asked about at all.
+"""Windows: which pairs of tuples are near enough in time, or in the order of arrival, to be asked about at all.
 
 One rule covers every kind (DP-Join, Definition 1): with streams *i* and *j* a pair is eligible iff
 ``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i``, both ends included. A kind of window says what ``pos`` is and
-gives a ``W`` to each stream.
+gives a ``W`` to each stream::
+
+    kind        written                   pos                                 expired by
+    ────────    ──────────────────────    ────────────────────────────────    ──────────────────────────
+    time        15s                       event time                          low watermark
+    count       last 1000                 number in the stream; of the        numbers the streams are at
+                (`count_window`)          others: how many came before
+    periodic    every 10s for 60s         event time, then window ids         low watermark
+                (`periodic_window`)
 """
 
 from __future__ import annotations
@@ -14,7 +22,29 @@ from typing import Protocol
 from streamjoin_ds.errors import WindowError
 from streamjoin_ds.spec.duration import MAX_DURATION_US, Duration, duration_text, duration_us
 
-__all__ = ["TimeWindow", "Window"]
+__all__ = ["TimeWindow", "Window", "WindowRule", "each_stream", "streams_of_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """``lo <= left - right <= hi`` on two streams' positions, integers, both ends included.
+
+    Parameters
+    ----------
+    left_stream, right_stream : int
+        Numbers of the streams, ``left_stream < right_stream``.
+    lo, hi : int
+        Within int64.
+    left_column, right_column : str or None
+        Inside columns that hold the positions; None: the event time.
+    """
+
+    left_stream: int
+    right_stream: int
+    lo: int
+    hi: int
+    left_column: str | None = None
+    right_column: str | None = None
 
 
 class Window(Protocol):
@@ -22,10 +52,43 @@ class Window(Protocol):
 
     @property
     def kind(self) -> str:
-        """Name of the kind: ``"time"``."""
+        """Name of the kind: ``"time"``, ``"count"`` or ``"periodic"``."""
+
+    @property
+    def streams(self) -> int:
+        """How many streams it is for."""
 
     def extent(self, stream: int) -> int:
         """``W`` of the stream with this number, in units of its position (for time: microseconds)."""
+
+    def rules(self, streams: Sequence[str]) -> list[WindowRule]:
+        """The window as interval tests: for a pair of tuples all of its two streams hold iff the window allows it.
+
+        Of a periodic window they find candidates, a superset.
+        """
+
+    def stamps(self, stream: int, streams: Sequence[str]) -> tuple[str, ...]:
+        """Inside columns (int64) that the source must stamp on each tuple of this stream, besides its number."""
+
+    def lowest_kept(self, stream: int, watermark_us: int | None, next_seq: int | None) -> int | None:
+        """Position below which no tuple of this stream can be in a result with a tuple that is yet to come.
+
+        Parameters
+        ----------
+        stream : int
+        watermark_us : int or None
+            No tuple to come is older. None: not known.
+        next_seq : int or None
+            Tuples of this stream to come have at least this number. None: not known.
+
+        Returns
+        -------
+        int or None
+            None: nothing can be said.
+        """
+
+    def describe(self, streams: Sequence[str]) -> str:
+        """The window as a user writes it."""
 
     def to_facts(self) -> dict[str, object]:
         """The window as plain JSON values, for the fingerprint and the plan."""
@@ -54,9 +117,30 @@ class TimeWindow:
         """``"time"``."""
         return "time"
 
+    @property
+    def streams(self) -> int:
+        """How many streams it is for."""
+        return len(self.windows_us)
+
     def extent(self, stream: int) -> int:
         """``W`` of the stream with this number, in microseconds."""
         return self.windows_us[stream]
+
+    def rules(self, streams: Sequence[str]) -> list[WindowRule]:
+        """One band on the event times of each pair of streams."""
+        count = len(streams)
+        pairs = ((left, right) for left in range(count) for right in range(left + 1, count))
+        return [WindowRule(left, right, -self.extent(left), self.extent(right)) for left, right in pairs]
+
+    def stamps(self, stream: int, streams: Sequence[str]) -> tuple[str, ...]:
+        """None: every tuple has its event time."""
+        del stream, streams
+        return ()
+
+    def lowest_kept(self, stream: int, watermark_us: int | None, next_seq: int | None) -> int | None:
+        """``watermark - W``."""
+        del next_seq
+        return None if watermark_us is None else watermark_us - self.extent(stream)
 
     def to_facts(self) -> dict[str, object]:
         """The window as plain JSON values."""
@@ -71,19 +155,10 @@ class TimeWindow:
         WindowError
             A stream without a window, or a window for a stream that is not there.
         """
-        if isinstance(window, str) and "=" in window:
-            window = _split(window)
-        if not isinstance(window, Mapping):
+        windows = each_stream(window, streams)
+        if windows is None:
             return cls((duration_us(window, "window"),) * len(streams))
-        for name in window:
-            if name not in streams:
-                msg = f"window names the stream '{name}', which is not in the join"
-                raise WindowError(msg, name=name, hint=f"the streams are {', '.join(streams)}")
-        for name in streams:
-            if name not in window:
-                msg = f"window says nothing of the stream '{name}'"
-                raise WindowError(msg, name=name, hint="give one duration for all streams, or one for each")
-        return cls(tuple(duration_us(window[name], f"window of {name}") for name in streams))
+        return cls(tuple(duration_us(windows[name], f"window of {name}") for name in streams))
 
     def describe(self, streams: Sequence[str]) -> str:
         """``15s`` or ``e=6h, w=0s``."""
@@ -92,12 +167,36 @@ class TimeWindow:
         return ", ".join(f"{name}={duration_text(us)}" for name, us in zip(streams, self.windows_us, strict=True))
 
 
-def _split(text: str) -> dict[str, str]:
+def each_stream(window: object, streams: Sequence[str]) -> Mapping[str, object] | None:
+    """What a window says stream by stream, or None where it says one thing for all.
+
+    Raises
+    ------
+    WindowError
+        A stream without a window, or a window for a stream that is not there.
+    """
+    if isinstance(window, str) and "=" in window:
+        window = streams_of_text(window)
+    if not isinstance(window, Mapping):
+        return None
+    for name in window:
+        if name not in streams:
+            msg = f"window names the stream '{name}', which is not in the join"
+            raise WindowError(msg, name=name, hint=f"the streams are {', '.join(streams)}")
+    for name in streams:
+        if name not in window:
+            msg = f"window says nothing of the stream '{name}'"
+            raise WindowError(msg, name=name, hint="give one duration for all streams, or one for each")
+    return window
+
+
+def streams_of_text(text: str) -> dict[str, str]:
+    """``"e=6h,w=0s"`` as a mapping."""
     windows: dict[str, str] = {}
     for part in text.split(","):
-        name, equals, duration = (piece.strip() for piece in part.partition("="))
+        name, equals, window = (piece.strip() for piece in part.partition("="))
         if not equals or name in windows:
             msg = "window is not of the form stream=duration,stream=duration"
             raise WindowError(msg, name=name, hint="for example 'e=6h,w=0s', each stream once")
-        windows[name] = duration
+        windows[name] = window
     return windows

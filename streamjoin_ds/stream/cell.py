@@ -71,6 +71,7 @@ class _Part:
     """One read task's tuples of one stream, as far as they are for this cell."""
 
     largest_us: int | None = None
+    end_seq: int = 0
     tables: list[pa.Table] = field(default_factory=list)
     first_seqs: list[int] = field(default_factory=list)
 
@@ -103,6 +104,7 @@ class Cell:
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
         accepted, late = self._judged(parts)
+        next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
         before = dict(self.engine.counters)
         watermark = self._watermark()
@@ -115,7 +117,7 @@ class Cell:
             batch_id=self.task.batch_id,
             label=self.label,
         ) as writer:
-            for chunk in self.engine.push(accepted, watermark):
+            for chunk in self.engine.push(accepted, watermark, next_seqs):
                 matches += chunk.num_rows
                 ids = pa.array(np.full(chunk.num_rows, self.task.batch_id, np.int64))
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
@@ -140,6 +142,7 @@ class Cell:
             part = parts[row.stream][row.part]
             if row.largest_ts != NO_TIME:
                 part.largest_us = max(row.largest_ts, NO_TIME if part.largest_us is None else part.largest_us)
+            part.end_seq = max(part.end_seq, int(row.end_seq))
             if table is not None:
                 part.tables.append(table)
                 part.first_seqs.append(row.first_seq)
@@ -169,7 +172,11 @@ class Cell:
         return accepted, late
 
     def _watermark(self) -> int | None:
-        """The smallest over the streams of largest ts minus delay; none while a stream has had no tuple."""
+        """The smallest over the streams of largest ts minus delay; none while a stream has had no tuple.
+
+        It is the batch's punctuation, under every kind of window: a result of a later batch has a tuple of that batch,
+        which is not late and so not older than this.
+        """
         lows = [clock.watermark for clock in self.clocks]
         if any(low is None for low in lows):
             return self.state.watermark_us
@@ -195,7 +202,8 @@ class Cell:
         """
         moments = pa.timestamp("us", tz="UTC")
         largest = pc.max_element_wise(table[LARGEST_TS], self.largest_before[stream, part])
-        columns = [name for name in table.column_names if name not in (TS, SEQ, LARGEST_TS)]
+        inside = (TS, SEQ, LARGEST_TS, *self.bound.stamps(stream))
+        columns = [name for name in table.column_names if name not in inside]
         texts = [_json_text(row) for row in table.select(columns).to_pylist()]
         return self._fixed(
             LATE_SCHEMA,
@@ -239,6 +247,7 @@ class Cell:
             "expired_rows": counters["expired_rows"] - before["expired_rows"],
             "state_rows": counters["state_rows"],
             "state_bytes": state_bytes,
+            "blocks": self.windows.new_blocks,
         }
 
 

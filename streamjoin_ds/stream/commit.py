@@ -11,16 +11,19 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import LedgerError
+from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
+from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet, is_local
+from streamjoin_ds.stream.identity import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,6 +101,7 @@ class BatchCommit:
             raise LedgerError(
                 msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed"
             )
+        _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
         ledger = _ledger(plan, batch_id, facts)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
         committer, maintenance = committer_for(plan)
@@ -116,6 +120,31 @@ class BatchCommit:
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
+
+
+def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:
+    """What the workers say they wrote is where the driver sees it too: a worker may have another disk there."""
+    tables = TableSet(plan.table_root)
+    if is_local(tables.root):
+        folders = {"matches": tables.matches, "late": tables.late, "rejects": tables.rejects}
+        for file in files:
+            path = local_path(folders[file.table])
+            if path is None or _size(path / file.path) != file.size_bytes:
+                msg = f"a worker wrote {file.path}, and the driver does not see it in the table's folder"
+                hint = "the table must lie on a file system that the driver and all workers share"
+                raise TableError(msg, name=file.path, hint=hint)
+    for name in blocks:
+        if not BlockStore(plan.state_root).size_bytes(name):
+            msg = f"a worker wrote block {name}, and the driver does not see it"
+            hint = "the checkpoint must lie on a file system that the driver and all workers share"
+            raise BlockMissingError(msg, name=name, hint=hint)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _ledger(plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:

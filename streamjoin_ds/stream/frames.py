@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamjoin_ds.engine.join import WindowJoin
-from streamjoin_ds.errors import ArgumentError, WatermarkMissingError
+from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
 from streamjoin_ds.plan import Layout, Plan, choose_layout
+from streamjoin_ds.sink.tables import is_local
 from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
@@ -36,6 +37,9 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    if join.window.kind == "count":
+        msg = "a count window is over the order of tuples, and DataFrames have none"
+        raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
         msg = f"the frames are not those of the join's streams: {odd}"
@@ -58,7 +62,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
         partitions,
         "packed",
         foreign=True,
-        state_root="" if blocks is None else os.path.abspath(blocks),
+        state_root="" if blocks is None else os.path.abspath(blocks) if is_local(blocks) else blocks,
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
     packed = reduce(

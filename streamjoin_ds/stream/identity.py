@@ -185,10 +185,9 @@ def _generator(stream: Stream) -> object:
 
 
 def _predicates(bound: BoundJoin) -> tuple[object, ...]:
-    rules = len(bound.names) * (len(bound.names) - 1) // 2
     conditions = [
         (bound.keys[c.left_stream][c.left_key], bound.keys[c.right_stream][c.right_key], c.lo, c.hi)
-        for c in bound.conditions[rules:]
+        for c in bound.conditions[bound.window_conditions :]
     ]
     return (conditions, bound.residuals)
 

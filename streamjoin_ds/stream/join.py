@@ -108,16 +108,17 @@ class StreamJoin(Join):
         layout : str, optional
             Group counts; by default one cell for each of the session's shuffle partitions.
         blocks : path, optional
-            Folder for the windows of a streaming join, one of its own for each checkpoint, that every worker sees:
-            Spark's state then holds names of blocks. Without it windows pass through Spark's state store in every
-            batch, about 15 ms a MB; a worker warns in its log when they grow large.
+            Folder for the windows of a streaming join, one of its own for each checkpoint, that every worker sees (or a
+            URI of a file system that Arrow knows, ``s3://...``): Spark's state then holds names of blocks. Without it
+            windows pass through Spark's state store in every batch, about 15 ms a MB; a worker warns in its log when
+            they grow large.
 
         Notes
         -----
         Foreign DataFrames have no order inside a batch, so lateness is judged against Spark's watermark at the batch's
         start, the smallest over the streams; late tuples are dropped, and counted in the workers' log. There is no
         ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3 M/s on two
-        cores); `start` is the fast way.
+        cores); `start` is the fast way. Without an order there are no count windows: they are refused.
         """
         from streamjoin_ds.stream.frames import joined
 

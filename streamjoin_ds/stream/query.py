@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +13,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, TableError
 from streamjoin_ds.plan import EXCHANGES, Layout, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet, is_local
+from streamjoin_ds.source.exchange import exchange_folder
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.identity import Identity, local_path
+from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["QueryOptions", "planned", "start"]
+
+_log = logging.getLogger(__name__)
 
 _DEFAULT_CELLS = 2
 
@@ -123,10 +129,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         # Types as they were first seen: a file that would now be inferred otherwise is a drift, found when it is read.
         bound = bind(join, _first_seen(join, identity))
         identity.check(bound, wanted)
-    exchange = options.exchange
-    shared = (spark.conf.get("spark.master", "local") or "local").startswith("local")
-    if exchange == "auto":
-        exchange = "reference" if shared else "packed"
+    exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded one: the same join may find its input in another place now
         identity.layout,
@@ -136,9 +139,37 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         table_root,
         identity.join_id,
         kernel=options.kernel,
-        state_root=blocks_folder(checkpoint) if shared or exchange == "reference" else "",
+        state_root=state_root,
         retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
     )
+
+
+def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str) -> tuple[str, str]:
+    """The way of the exchange, and the folder of the windows' blocks or "": what the workers can see decides.
+
+    Raises
+    ------
+    TableError
+        A worker does not see the table's folder: what it writes there would be lost.
+    ArgumentError
+        The exchange is asked for by reference, and a worker does not see its folder.
+    """
+    blocks = blocks_folder(checkpoint)
+    master = spark.conf.get("spark.master", None) or ""
+    if re.fullmatch(r"local(\[.*\])?", master):  # the workers are this machine's, and this user's
+        return ("reference" if exchange == "auto" else exchange), blocks
+    table = local_path(table_root)
+    folders: list[str | Path] = [blocks, exchange_folder(checkpoint), *([] if table is None else [table])]
+    sees_blocks, sees_exchange, *sees_table = seen_by_workers(spark, folders, cores(spark))
+    if not all(sees_table):
+        msg = "a worker does not see the folder of the table, or may not write there"
+        raise TableError(msg, name="to", hint="give a folder on a file system that the driver and all workers share")
+    if exchange == "reference" and not sees_exchange:
+        msg = "a worker does not see the exchange's folder under the checkpoint"
+        raise ArgumentError(msg, name="exchange", hint="auto or packed; or a checkpoint that all workers see")
+    way = exchange if exchange != "auto" else "reference" if sees_exchange else "packed"
+    _log.info("exchange %s, windows %s", way, "in blocks" if sees_blocks else "inline in Spark's state")
+    return way, blocks if sees_blocks else ""
 
 
 def _first_seen(join: Join, identity: Identity) -> Mapping[str, pa.Schema]:

@@ -158,7 +158,8 @@ def _running_session(request: tuple[Any, ...]) -> SparkSession | None:
 def _settings(app_name: str, master: str | None, driver_memory: str | None, log: Path) -> dict[str, str]:
     cores = usable_core_count()
     master = master or f"local[{cores},{_TASK_FAILURES}]"
-    python = sys.executable if master.startswith("local") else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    local = master.startswith("local")
+    python = sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
     return {
         "spark.app.name": app_name,
         "spark.master": master,
@@ -166,8 +167,8 @@ def _settings(app_name: str, master: str | None, driver_memory: str | None, log:
         "spark.driver.memory": driver_memory or _default_driver_memory(),
         # Stopping a query inside a Python foreachBatch recurses deep in Spark's error classifier.
         "spark.driver.extraJavaOptions": "-Xss64m",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        # On this machine only; a cluster's workers must be able to call back.
+        **({"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"} if local else {}),
         # Python data sources start `python3` from PATH otherwise, which has none of our packages.
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": sys.executable,

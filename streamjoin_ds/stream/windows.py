@@ -48,6 +48,8 @@ class CellWindows:
     state : CellState
         As it was before this batch.
     engine : WindowJoin
+    new_blocks : list of str
+        Blocks that the state row of `saved` names and the one before did not.
 
     Raises
     ------
@@ -69,6 +71,7 @@ class CellWindows:
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
             self.engine = WindowJoin.restored(bound, self.state.windows, self._store, kernel=plan.kernel)
         self._blocks_before = self.engine.blocks
+        self.new_blocks: list[str] = []
 
     def saved(self, batch_id: int, largest_us: list[int | None], watermark_us: int | None) -> bytes:
         """The state row after the batch; writes the blocks that are new, and removes those that have retired.
@@ -79,6 +82,7 @@ class CellWindows:
         run that expiry thinned out until it is what it was before) has not left: its time begins anew when it does.
         """
         windows = self.engine.save(self._store)
+        self.new_blocks = sorted(self.engine.blocks - self._blocks_before)
         left = sorted(self._blocks_before - self.engine.blocks)
         waiting = (entry for entry in self.state.retired if entry[1] not in self.engine.blocks)
         retired = [*waiting, *((batch_id, name) for name in left)]

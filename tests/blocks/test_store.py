@@ -29,15 +29,15 @@ def test_a_block_is_named_by_its_bytes(store: BlockStore) -> None:
     reference = store.write("batch-7/e-0", rows(10), {"stream": "e"})
     data = encode(rows(10), {"stream": "e"})
     assert reference == BlockRef(f"batch-7/e-0-{checksum(data)}.arrow", 10, data.size)
-    assert (store.root / reference.name).read_bytes() == data.to_pybytes()
+    assert (Path(store.root) / reference.name).read_bytes() == data.to_pybytes()
     assert store.read(reference.name).equals(rows(10))
 
 
 def test_the_same_block_is_the_same_file(store: BlockStore) -> None:
     first = store.write("e", rows(10))
-    written = (store.root / first.name).stat().st_mtime_ns
+    written = (Path(store.root) / first.name).stat().st_mtime_ns
     assert store.write("e", rows(10)) == first
-    assert (store.root / first.name).stat().st_mtime_ns == written
+    assert (Path(store.root) / first.name).stat().st_mtime_ns == written
     assert store.names() == [first.name]
     assert store.write("e", rows(10, 1)).name != first.name
 
@@ -51,7 +51,7 @@ def test_no_rows(store: BlockStore) -> None:
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "longer", "other"])
 def test_damage_is_named_and_a_replay_heals_it(store: BlockStore, damage: str) -> None:
     reference = store.write("e", rows(10))
-    path = store.root / reference.name
+    path = Path(store.root) / reference.name
     data = bytearray(path.read_bytes())
     if damage == "flip":
         data[len(data) // 2] ^= 1
@@ -66,7 +66,7 @@ def test_damage_is_named_and_a_replay_heals_it(store: BlockStore, damage: str) -
 
 def test_every_byte_of_a_file(store: BlockStore) -> None:
     reference = store.write("e", rows(2))
-    path = store.root / reference.name
+    path = Path(store.root) / reference.name
     data = bytearray(path.read_bytes())
     for place in range(0, len(data), 5):
         data[place] ^= 0x10
@@ -87,7 +87,7 @@ def test_missing(store: BlockStore) -> None:
 
 
 def test_a_folder_in_a_blocks_place(store: BlockStore) -> None:
-    (store.root / "e-0.arrow").mkdir(parents=True)
+    (Path(store.root) / "e-0.arrow").mkdir(parents=True)
     with pytest.raises(BlockMissingError, match="cannot be opened"):
         store.read("e-0.arrow")
 
@@ -95,16 +95,16 @@ def test_a_folder_in_a_blocks_place(store: BlockStore) -> None:
 @pytest.mark.parametrize("name", ["notes.arrow", "e-0123.arrow", "e.arrow", "e-.arrow"])
 def test_a_foreign_file(store: BlockStore, name: str) -> None:
     reference = store.write("e", rows(3))
-    (store.root / name).write_bytes((store.root / reference.name).read_bytes())
+    (Path(store.root) / name).write_bytes((Path(store.root) / reference.name).read_bytes())
     with pytest.raises(BlockCorruptError) as caught:
         store.read(name)
     assert caught.value.name == name
 
 
 def test_a_foreign_file_with_the_right_checksum(store: BlockStore) -> None:
-    store.root.mkdir(parents=True)
+    Path(store.root).mkdir(parents=True)
     name = f"e-{checksum(b'hello')}.arrow"
-    (store.root / name).write_bytes(b"hello")
+    (Path(store.root) / name).write_bytes(b"hello")
     with pytest.raises(BlockCorruptError, match="not written by this package"):
         store.read(name)
 
@@ -134,10 +134,10 @@ ESCAPES = [
 
 @pytest.mark.parametrize("name", ESCAPES)
 def test_nothing_outside_the_folder(store: BlockStore, name: str) -> None:
-    outside = store.root.parent / "blocks-not"
+    outside = Path(store.root).parent / "blocks-not"
     outside.mkdir(parents=True)
-    store.root.mkdir()
-    (store.root / "link").symlink_to(outside)
+    Path(store.root).mkdir()
+    (Path(store.root) / "link").symlink_to(outside)
     (outside / "e").write_text("precious")
     actions = [lambda: store.read(name), lambda: store.remove([name])]
     if name:  # with a checksum behind it, nothing is a name
@@ -151,11 +151,11 @@ def test_nothing_outside_the_folder(store: BlockStore, name: str) -> None:
 
 
 def test_a_linked_file_is_not_read(store: BlockStore) -> None:
-    store.root.mkdir(parents=True)
-    secret = store.root.parent / "secret"
+    Path(store.root).mkdir(parents=True)
+    secret = Path(store.root).parent / "secret"
     secret.write_bytes(encode(rows(1)).to_pybytes())
     name = f"e-{checksum(secret.read_bytes())}.arrow"
-    (store.root / name).symlink_to(secret)
+    (Path(store.root) / name).symlink_to(secret)
     with pytest.raises(ArgumentError):
         store.read(name)
 
@@ -173,16 +173,16 @@ def test_only_the_owner_may_look_in(store: BlockStore) -> None:
         store.write("batch-1/cell-2/e", rows(1))
     finally:
         os.umask(before)
-    for folder in (store.root, store.root / "batch-1", store.root / "batch-1" / "cell-2"):
+    for folder in (Path(store.root), Path(store.root) / "batch-1", Path(store.root) / "batch-1" / "cell-2"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_what_was_left_aside_is_no_block(store: BlockStore) -> None:
     reference = store.write("batch-1/e", rows(1))
-    (store.root / "batch-1" / f".{Path(reference.name).name}.123-abc").write_bytes(b"half")
-    (store.root / ".hidden").mkdir()
-    (store.root / ".hidden" / "e-1.arrow").write_bytes(b"")
-    (store.root / "notes.txt").write_text("x")
+    (Path(store.root) / "batch-1" / f".{Path(reference.name).name}.123-abc").write_bytes(b"half")
+    (Path(store.root) / ".hidden").mkdir()
+    (Path(store.root) / ".hidden" / "e-1.arrow").write_bytes(b"")
+    (Path(store.root) / "notes.txt").write_text("x")
     assert store.names() == [reference.name]
     assert store.names("batch-1/") == [reference.name]
     assert store.names("batch-2") == []
@@ -201,7 +201,7 @@ def test_a_failed_write_leaves_nothing(store: BlockStore, monkeypatch: pytest.Mo
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space"):
         store.write("e", rows(1))
-    assert list(store.root.iterdir()) == []
+    assert list(Path(store.root).iterdir()) == []
 
 
 def test_remove_counts_what_went(store: BlockStore) -> None:
@@ -237,7 +237,7 @@ def test_threads_write_and_read_the_same_blocks(store: BlockStore) -> None:
         thread.join()
     assert problems == []
     assert len(store.names()) == 12
-    assert sum(1 for path in store.root.rglob("*") if path.is_file()) == 12
+    assert sum(1 for path in Path(store.root).rglob("*") if path.is_file()) == 12
 
 
 def write_all(root: str) -> list[str]:
@@ -247,8 +247,8 @@ def write_all(root: str) -> list[str]:
 
 def test_processes_write_the_same_blocks(store: BlockStore) -> None:
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        found = list(pool.map(write_all, [str(store.root)] * 2))
-    assert found[0] == found[1] == write_all(str(store.root))
+        found = list(pool.map(write_all, [str(Path(store.root))] * 2))
+    assert found[0] == found[1] == write_all(str(Path(store.root)))
     assert store.names() == sorted(found[0])
     for n, name in enumerate(found[0]):
         assert store.read(name).equals(rows(50, n))

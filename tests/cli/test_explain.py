@@ -65,6 +65,36 @@ def test_the_file_of_run_serves(streams: tuple[str, ...], tmp_path: Path) -> Non
     assert "layout      1x1" in explain("--config", str(path), "--layout", "1x1").stdout
 
 
+@pytest.mark.parametrize(
+    ("written", "table", "shown"),
+    [
+        ("l=last 100,r=last 30", '{l = "last 100", r = "last 30"}', "l=last 100, r=last 30"),
+        ("last 7", '"last 7"', "last 7"),
+        ("every 10s for 60s", '"every 10s for 60s"', "every 10s for 1m"),
+        (
+            "l=every 10s for 60s,r=every 10s for 5s lag 3",
+            '{l = "every 10s for 60s", r = "every 10s for 5s lag 3"}',
+            "l=every 10s for 1m, r=every 10s for 5s lag 3",
+        ),
+    ],
+)
+def test_every_kind_of_window_by_flag_and_by_file(
+    streams: tuple[str, ...], written: str, table: str, shown: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "join.toml"
+    path.write_text(f'on = "abs(l.x - r.x) <= 0.5"\nwindow = {table}\n')
+    by_flag = explain(*streams, "--on", "abs(l.x - r.x) <= 0.5", "--window", written).stdout
+    by_file = explain(*streams, "--config", str(path)).stdout
+    assert f"window      {shown}\n" in by_flag
+    assert by_file == by_flag
+
+
+def test_mixed_kinds_of_windows_are_refused(streams: tuple[str, ...]) -> None:
+    done = explain(*streams, "--on", "abs(l.x - r.x) <= 0.5", "--window", "l=last 3,r=15s")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("streamjoin: WINDOW: the window of r is of another kind than that of l")
+
+
 def test_an_unknown_column_is_named(streams: tuple[str, ...]) -> None:
     done = explain(*streams, "--on", "abs(l.y - r.x) <= 1", "--window", "1s")
     assert done.exit_code == 2

@@ -13,8 +13,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.spec import Column, Join, NotEqual, Stream, TimeWindow
+from streamjoin_ds.spec import Column, CountWindow, Join, NotEqual, PeriodicWindow, Stream, TimeWindow, Window
 from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.testing import oracle_join, random_batches, source_order
 
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
@@ -87,6 +88,7 @@ def scenarios(
     domains: tuple[str, ...] = tuple(DOMAINS),
     delays: tuple[int, ...] = (0, 10, 40, 40),
     extreme_times: bool = True,
+    kinds: tuple[str, ...] = ("time", "count", "periodic"),
 ) -> Scenario:
     """Joins of 2 to 4 streams with up to three predicates between random pairs of them."""
     # Tables come of a seed: hypothesis left to itself draws mostly empty and equal ones.
@@ -117,7 +119,7 @@ def scenarios(
                 math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo),
             )
         predicates.append(Band(*columns, lo, hi))
-    window = TimeWindow(tuple(chooser.choice((0, 5, 30, 30, 10**15)) for _ in names))
+    window = _window(chooser, draw(st.sampled_from(kinds)), count)
     tables, listed = {}, []
     for name, stream_fields in zip(names, fields, strict=True):
         schema = pa.schema(
@@ -128,6 +130,18 @@ def scenarios(
             chooser, schema, {column: domain for column, domain, _ in stream_fields}, most, extreme_times
         )
     return Scenario(Join(listed, predicates, window), tables)
+
+
+def _window(chooser: random.Random, kind: str, streams: int) -> Window:
+    if kind == "count":
+        return CountWindow(tuple(chooser.choice((0, 1, 2, 3, 5, 8, 1 << 40)) for _ in range(streams)))
+    if kind == "periodic":
+        every_us = chooser.choice((1, 3, 7, 10, 20))
+        # At most a few windows to a tuple: a result is found in each of them.
+        windows_us = tuple(chooser.choice((1, 2, 5, every_us, 2 * every_us, 3 * every_us + 1)) for _ in range(streams))
+        lags = tuple(chooser.choice((0, 0, 0, 1, -1, 2)) for _ in range(streams - 1))
+        return PeriodicWindow(every_us, windows_us, (0, *lags))
+    return TimeWindow(tuple(chooser.choice((0, 5, 30, 30, 10**15)) for _ in range(streams)))
 
 
 def _table(
@@ -146,6 +160,21 @@ def _table(
             values = [*values, None]
         columns.append(pa.array(chooser.choices(values, k=count), field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def cuts_of(scenario: Scenario, seed: int, most: int = 8) -> dict[str, list[pa.Table]]:
+    """Pieces of each stream, one a push; under a count window the pushes are stretches of the source's order."""
+    if not isinstance(scenario.join.window, CountWindow):
+        tables = enumerate(scenario.tables.items())
+        return {name: list(random_batches(table, seed + n, most)) for n, (name, table) in tables}
+    cuts: dict[str, list[pa.Table]] = {name: [] for name in scenario.tables}
+    done = dict.fromkeys(cuts, 0)
+    for stretch in random_batches(source_order(scenario.join, scenario.tables), seed, most):
+        for name, pieces in cuts.items():
+            count = sum(stream == name for stream, _ in stretch)
+            pieces.append(scenario.tables[name].slice(done[name], count))
+            done[name] += count
+    return cuts
 
 
 def run_engine(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: Any) -> tuple[pa.Table, JoinEngine]:
@@ -180,5 +209,9 @@ def assert_values(scenario: Scenario, result: pa.Table) -> None:
             # repr: NaN equals itself and -0.0 is not 0.0
             assert repr(found.to_pylist()) == repr(rows[column].to_pylist()), (name, column)
     if result.num_rows:
+        if "window_id" in result.schema.names:
+            columns = [*(f"{name}_seq" for name in scenario.join.names), "window_id"]
+            expected = [tuple(row[c] for c in columns) for row in oracle_join(scenario.join, scenario.tables)]
+            assert sorted(zip(*(result[c].to_pylist() for c in columns), strict=True)) == expected
         times = [result[f"{name}_t"].cast(pa.int64()).to_pylist() for name in scenario.join.names]
         assert result["event_time"].cast(pa.int64()).to_pylist() == [max(row) for row in zip(*times, strict=True)]

@@ -1,11 +1,21 @@
 """A driver that kills itself, with its JVM, at a named point of a named batch: run as a process of its own.
 
-    python tests/faults/driver.py TABLE CHECKPOINT [POINT BATCH]
+    python -m tests.faults.driver TABLE CHECKPOINT [POINT BATCH]
 
-Points: ``before_commit`` (all state written, nothing in the table), ``between_tables`` (ledger and metrics in, matches
-not), ``after_commit`` (matches in the table, Spark's commit log without the batch), ``after_batch`` (the batch is done,
-the next one has run up to its commit). ``worker`` is none of them: the driver goes on, but the Python workers of that
-batch are killed while they work.
+The points are those of the reliability notes, section 4, in the order in which a batch passes them:
+
+    C1 planning         the batch before is done, this one's offsets are not logged
+    C2 offset_logged    they are
+    C3 some_state       one state partition is written, maybe not the other
+    C5 before_commit    all state and data files are written (C4 is a moment before), nothing in a table's log
+       between_tables   ledger and metrics are in the table, matches are not
+    C6 after_commit     matches are in the table, Spark's commit log is without the batch
+    C7 batch_logged     it is there, the source has not been told
+    C8 after_batch      the batch is done, the next one has run up to its commit
+
+Others than those: ``worker`` (the driver goes on, the Python workers of that batch are killed while they work),
+``workers`` (those of every batch from that one on), ``pause`` (the whole tree of processes stops between the tables'
+commits, as a machine that went to sleep, until somebody sends SIGCONT).
 """
 
 from __future__ import annotations
@@ -15,6 +25,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -29,7 +41,10 @@ if TYPE_CHECKING:
 
 ROWS = 4_000
 MAX_ROWS_PER_BATCH = 1_700  # five batches
-POINTS = ("before_commit", "between_tables", "after_commit", "after_batch")
+HOOKED = ("before_commit", "between_tables", "after_commit", "after_batch")
+WATCHED = ("planning", "offset_logged", "some_state", "batch_logged")
+POINTS = (*WATCHED[:3], *HOOKED[:3], WATCHED[3], HOOKED[3])
+_POLL_S = 0.0005
 
 
 def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
@@ -77,6 +92,48 @@ def arm(point: str, batch_id: int) -> None:
     Committer.commit, Committer.commit_before = commit, commit_before  # type: ignore[method-assign,assignment]
 
 
+def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int) -> None:
+    """Make the process kill itself when a file of Spark's says that `point` of batch `batch_id` is reached."""
+    commits, offsets = checkpoint / "commits", checkpoint / "offsets"
+    state = checkpoint / "state" / "0"
+
+    def reached() -> bool:
+        if point == "planning":
+            return (commits / str(batch_id - 1)).exists() and not (offsets / str(batch_id)).exists()
+        if point == "some_state":
+            return any((state / part / f"{batch_id + 1}.delta").exists() for part in ("0", "1"))
+        return ((offsets if point == "offset_logged" else commits) / str(batch_id)).exists()
+
+    def hunt() -> None:
+        while not reached():
+            time.sleep(_POLL_S)
+        os.kill(java_pid, signal.SIGKILL)
+        kill_everything()
+
+    threading.Thread(target=hunt, daemon=True).start()
+
+
+def pause_everything(checkpoint: Path) -> None:
+    """Stop this process and all below it; the children's numbers are left where whoever wakes them finds them."""
+    children = psutil.Process().children(recursive=True)
+    Path(f"{checkpoint}.paused").write_text(" ".join(str(child.pid) for child in children))
+    for child in children:
+        child.send_signal(signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def arm_pause(batch_id: int, checkpoint: Path) -> None:
+    original_before = Committer.commit_before
+
+    def commit_before(self: Committer, batch: int, *arguments: object, **options: object) -> object:
+        done = original_before(self, batch, *arguments, **options)  # type: ignore[arg-type]
+        if batch == batch_id:
+            pause_everything(checkpoint)
+        return done
+
+    Committer.commit_before = commit_before  # type: ignore[method-assign,assignment]
+
+
 def workers() -> list[psutil.Process]:
     """Python workers of this driver's Spark: the children of its `pyspark.daemon`, busy or waiting."""
     found = []
@@ -88,12 +145,12 @@ def workers() -> list[psutil.Process]:
     return found
 
 
-def arm_workers(batch_id: int) -> None:
-    """Kill those that wait for the batch's tasks, and one more that has taken up work after them."""
+def arm_workers(batch_id: int, *, further: bool) -> None:
+    """Kill those that wait for the batch's tasks, and one more that takes up work; in the batches after it too."""
     original = BatchCommit.__call__
 
     def call(self: BatchCommit, frame: DataFrame, batch: int) -> None:
-        if batch != batch_id:
+        if batch != batch_id and not (further and batch > batch_id):
             return original(self, frame, batch)
         waiting = workers()
         for worker in waiting:
@@ -122,11 +179,16 @@ def arm_workers(batch_id: int) -> None:
 
 def main() -> None:
     table, checkpoint, *armed = sys.argv[1:]
-    if armed and armed[0] == "worker":
-        arm_workers(int(armed[1]))
-    elif armed:
-        arm(armed[0], int(armed[1]))
+    point, batch_id = (armed[0], int(armed[1])) if armed else ("", 0)
+    if point in ("worker", "workers"):
+        arm_workers(batch_id, further=point == "workers")
+    elif point == "pause":
+        arm_pause(batch_id, Path(checkpoint))
+    elif point in HOOKED:
+        arm(point, batch_id)
     spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log")
+    if point in WATCHED:
+        watch_for(point, batch_id, Path(checkpoint), spark.sparkContext._gateway.proc.pid)
     query = join().start(
         spark, table, checkpoint, available_now=True, max_rows_per_batch=MAX_ROWS_PER_BATCH, layout="1x2"
     )

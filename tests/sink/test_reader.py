@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds.errors import ArgumentError, PunctuationError, TableError
-from streamjoin_ds.sink.reader import Follower, between, complete, follow, last_punctuation, scanned
+from streamjoin_ds.sink.reader import Follower, between, complete, follow, last_punctuation, ordered, scanned
 from streamjoin_ds.sink.tables import TIMESTAMP
 
 from .conftest import MATCH_SCHEMA, ROWS, STEP_US, match_rows
@@ -159,3 +159,9 @@ def test_log_entries_and_files_that_are_gone_are_named(join, committer):
     os.remove(f"{join.tables.matches}/_delta_log/{0:020d}.json")
     with pytest.raises(TableError, match="no log entry of version 0"):
         list(follow(join.root))
+
+
+def test_results_of_several_windows_are_ordered_by_window_last():
+    columns = {"r_seq": [1, 0, 0, 0], "s_seq": [0, 1, 1, 0], "window_id": [5, 9, 7, 8], "event_time": [3, 3, 3, 4]}
+    rows = ordered(pa.table(columns)).select(["event_time", "r_seq", "s_seq", "window_id"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(3, 0, 1, 7), (3, 0, 1, 9), (3, 1, 0, 5), (4, 0, 0, 8)]

@@ -43,6 +43,7 @@ class MicroBatches:
     exchange: str = "reference"
     max_rows_per_batch: int = 1_000_000
     kernel: str = "auto"
+    options: dict[str, str] = field(default_factory=dict)
     blocks: bool = True
     block_bytes: int = 0
     retain_batches: int = 100
@@ -64,7 +65,7 @@ class MicroBatches:
             retain_batches=self.retain_batches,
         )
         committer_for(self.plan)
-        options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch)}
+        options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}
         self.source = SensorsDataSource(options)
         self.reader = self.source.streamReader(self.source.schema())
         self.offset = json.loads(json.dumps(self.reader.initialOffset()))

@@ -1,0 +1,73 @@
+"""Windows as they are written and as they are kept: texts, mappings and plain JSON values of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from streamjoin_ds.errors import WindowError
+from streamjoin_ds.spec.count_window import CountWindow
+from streamjoin_ds.spec.duration import Duration
+from streamjoin_ds.spec.periodic_window import PeriodicWindow
+from streamjoin_ds.spec.window import TimeWindow, Window, each_stream
+
+__all__ = ["WINDOW_FORMS", "WindowLike", "parse_window", "window_from_facts"]
+
+WindowLike = Duration | Mapping[str, Duration] | Window
+
+WINDOW_FORMS = "15s, last 1000, every 10s for 60s, every 10s for 60s lag 3; for each stream its own: e=6h,w=0s"
+
+_KINDS: Mapping[str, type[TimeWindow] | type[CountWindow] | type[PeriodicWindow]] = {
+    "time": TimeWindow,
+    "count": CountWindow,
+    "periodic": PeriodicWindow,
+}
+
+
+def parse_window(window: WindowLike, streams: Sequence[str]) -> Window:
+    """A window of whichever kind was written; one thing for all streams, or one for each.
+
+    Parameters
+    ----------
+    window : str, timedelta, mapping of stream name to either, or Window
+        ``"15s"``, ``"last 1000"``, ``"every 10s for 60s lag 3"``, ``{"e": "6h", "w": "0s"}``, ``"e=6h,w=0s"``.
+    streams : sequence of str
+        Names, in the join's order.
+
+    Raises
+    ------
+    WindowError
+        Another form, kinds that are mixed, or not one for each stream.
+    ArgumentError
+        A duration that cannot be read.
+    """
+    if isinstance(window, (TimeWindow, CountWindow, PeriodicWindow)):
+        if window.streams != len(streams):
+            msg = f"the window is for {window.streams} streams, the join has {len(streams)}"
+            raise WindowError(msg, name="window", hint="give one window for all streams, or one for each")
+        return window
+    windows = each_stream(window, streams)
+    kinds = {name: _kind(text) for name, text in (windows or {"": window}).items()}
+    for name, kind in kinds.items():
+        if kind != next(iter(kinds.values())):
+            msg = f"the window of {name} is of another kind than that of {next(iter(kinds))}"
+            raise WindowError(msg, name=name, hint="all time (15s), all count (last 1000), or all periodic (every ...)")
+    return _KINDS[next(iter(kinds.values()))].of(window, streams)  # type: ignore[arg-type]  # its texts were looked at
+
+
+def window_from_facts(facts: Mapping[str, Any]) -> Window:
+    """The window that ``to_facts`` of any kind described."""
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+    kind: type[Any] = _KINDS[values.pop("kind")]
+    window: Window = kind(**values)
+    return window
+
+
+def _kind(text: object) -> str:
+    if not isinstance(text, (str, timedelta)):
+        msg = f"a window is a text or a timedelta, not {type(text).__name__}"
+        raise WindowError(msg, name="window", hint=WINDOW_FORMS)
+    if CountWindow.is_text(text):
+        return "count"
+    return "periodic" if PeriodicWindow.is_text(text) else "time"

@@ -1,0 +1,97 @@
+"""More than one machine: two workers of a standalone cluster, one of them blind or killed; the rows are the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds.sink.reader import scanned
+from tests.support.cluster import Cluster, cluster, may_mount
+from tests.support.microbatch import MicroBatches
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 240
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path / "cluster") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, int]]:
+    from streamjoin_ds.plan import Layout
+    from streamjoin_ds.source.infer import infer_schema
+    from streamjoin_ds.spec import bind
+    from tests.faults.driver import join
+
+    asked = join()
+    bound = bind(asked, {stream.name: infer_schema(stream) for stream in asked.streams})
+    return pairs(MicroBatches(bound, tmp_path_factory.mktemp("model") / "c", Layout((1, 1))).run())
+
+
+def pairs(table) -> list[tuple[int, int]]:  # type: ignore[no-untyped-def]
+    return sorted(zip(table["r_seq"].to_pylist(), table["s_seq"].to_pylist(), strict=True))
+
+
+def submitted(standalone: Cluster, folder: Path, **options: object) -> dict[str, object]:
+    """The driver as a process of its own: what it says in the end."""
+    command = [sys.executable, "-m", "tests.stream.cluster_driver", standalone.master, str(folder), json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=ROOT)
+    assert done.stdout, done.stderr[-3000:]
+    facts: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+def found(folder: Path) -> list[tuple[int, int]]:
+    return pairs(scanned(DeltaTable(str(folder / "matches"))).to_table())
+
+
+def test_two_workers_and_one_executor_killed_on_the_way(
+    standalone: Cluster, tmp_path: Path, expected: list[tuple[int, int]]
+) -> None:
+    standalone.add_worker()
+    standalone.add_worker()
+    facts = submitted(standalone, tmp_path, kill_in_batch=1)
+    assert facts["error"] is None
+    assert facts["killed"]
+    assert facts["exchange"] == "reference"
+    assert facts["blocks"]
+    assert found(tmp_path) == expected
+
+
+@pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
+def test_a_worker_that_does_not_see_the_checkpoints_files(
+    standalone: Cluster, tmp_path: Path, expected: list[tuple[int, int]]
+) -> None:
+    hidden = [tmp_path / "ckpt" / name for name in ("exchange", "blocks")]
+    for folder in hidden:
+        folder.mkdir(parents=True)
+    standalone.add_worker()
+    standalone.add_worker(*hidden)
+    facts = submitted(standalone, tmp_path)
+    assert facts["error"] is None
+    assert facts["exchange"] == "packed"
+    assert not facts["blocks"]
+    assert found(tmp_path) == expected
+    refused = submitted(standalone, tmp_path / "other", exchange="reference", hide=str(tmp_path / "ckpt"))
+    assert "does not see the exchange's folder" in str(refused["error"])
+
+
+@pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
+def test_a_worker_that_does_not_see_the_table(standalone: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "matches").mkdir()
+    standalone.add_worker()
+    standalone.add_worker(tmp_path / "matches")
+    facts = submitted(standalone, tmp_path)
+    assert "does not see the folder of the table" in str(facts["error"])
+    assert not list((tmp_path / "matches").glob("*.parquet"))
