@@ -87,11 +87,11 @@ BUGS = (
     ),
     _bug(
         "blocks are named without their checksum",
-        (f"{_STORE}.write", 'name = f"{stem}-{digest}{_SUFFIX}"', 'name = f"{stem}{_SUFFIX}"'),
+        (f"{_STORE}.write", 'f"{stem}-{digest}{_SUFFIX}"', 'f"{stem}{_SUFFIX}"'),
         (
             f"{_STORE}.read",
             'expected = name.rsplit("-", 1)[-1].removesuffix(_SUFFIX)',
-            "expected = checksum(data)",
+            "expected = checksum(self._bytes(name))",
         ),
     ),
     _bug(
@@ -137,14 +137,17 @@ BUGS = (
     ),
     _bug(
         "runs expire at the bound",
-        ("engine.window:Window.expired", "run.newest_us < old", "run.newest_us <= old"),
-        ("engine.window:Window.expired", "if all(run.oldest_us >= old", "if all(run.oldest_us > old"),
+        ("engine.window:Window.expired", "newest < lowest", "newest <= lowest"),
+        ("engine.window:Window.expired", "run.position[0] >= lowest", "run.position[0] > lowest"),
     ),
-    _bug("tuples expire at the bound", ("engine.window:Window.expired", "run.key(0) >= old", "run.key(0) > old")),
+    _bug(
+        "tuples expire at the bound",
+        ("engine.window:Window.expired", "position_key) >= lowest", "position_key) > lowest"),
+    ),
     _bug("the largest watermark expires", ("stream.cell:Cell._watermark", "return min(", "return max(")),
     _bug(
         "the window without its end",
-        ("spec.bound:_time_rules", "join.window.extent(right)", "join.window.extent(right) - 1"),
+        ("spec.window:TimeWindow.rules", "self.extent(right)", "self.extent(right) - 1"),
     ),
     _bug("the band without its end", ("spec.exact:_integers", "return low, high", "return low, max(low, high - 1)")),
     _bug(
