@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, pack_rows
-from streamjoin_ds.source.sensors import SensorsDataSource
+from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, pack_rows, rows_schema
+from streamjoin_ds.source.options import SourceOptions
+from streamjoin_ds.source.readers import SensorsStreamReader
 from streamjoin_ds.stream import cell as cell_room
 from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model.process import Killed, Process
@@ -51,9 +52,9 @@ class Driver:
         self.dice = random.Random(f"driver {process.name} {world.schedule.seed}")
         options = {"plan": world.plan.to_json(), "max_rows_per_batch": str(batch_rows)}
         options |= {"parts": str(1 + world.schedule.seed % 3), "max_block_rows": str(2 + world.schedule.seed % 5)}
-        source = SensorsDataSource(options)
-        schema = source.schema()
-        self.reader, self.tasks = source.streamReader(schema), source.streamReader(schema)
+        parsed = SourceOptions.parse(options)
+        schema = rows_schema(world.plan) if world.plan.exchange == "rows" else EXCHANGE_SCHEMA
+        self.reader, self.tasks = SensorsStreamReader(parsed, schema), SensorsStreamReader(parsed, schema)
         self.limit = ReadMaxRows(batch_rows)
         self.reports: list[Any] = []
 
