@@ -22,11 +22,13 @@ SOURCES = [
     "grid_probe_avx2.c",
     "grid_probe_avx512.c",
     "grid_probe_scalar.c",
+    "runs_probe.c",
     "scan_avx2.c",
     "scan_avx512.c",
     "scan_scalar.c",
 ]
 HEADERS = [
+    "runs_probe.pxi",
     "band.h",
     "dispatch.h",
     "grid.h",
@@ -35,6 +37,7 @@ HEADERS = [
     "lanes_avx512.h",
     "lanes_scalar.h",
     "rows.h",
+    "runs_probe.h",
     "scan_template.h",
 ]
 

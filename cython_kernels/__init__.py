@@ -6,6 +6,7 @@
     checks, GIL      CPU asked   ├─x scan_avx2.c          grid_probe_avx2.c        four rows (x86-64)
        │             once        └─x scan_avx512.c        grid_probe_avx512.c      eight rows (x86-64)
        │                              scan_template.h      grid_probe_template.h    the loops, over lanes_*.h
+       ├──────────► runs_probe.c                         a few probes against all runs: both of these, in turn
        └──────────► grid_buckets.c, grid_order.c, gather.c                          laying runs out
 
     A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
@@ -24,6 +25,9 @@ from . import native
 
 __all__ = [
     "GridProbe",
+    "RunColumns",
+    "RunIndex",
+    "RunsProbe",
     "Scan",
     "bucket_directory",
     "cpu_features",
@@ -42,6 +46,9 @@ if _requested != "reference":
         native.set_default_implementation(_requested)
     from .native import (
         GridProbe,
+        RunColumns,
+        RunIndex,
+        RunsProbe,
         Scan,
         bucket_directory,
         cpu_features,

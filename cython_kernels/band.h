@@ -21,6 +21,12 @@
 #define SJ_SCAN_TILE_PROBES 32
 #define SJ_SCAN_TILE_ROWS 1024
 
+/* A fence is the sorted value of every 32nd row of a run: a search among them stays in cache, and ends within 32 rows. */
+#define SJ_FENCE_ROWS 32
+
+/* Stretches of the run that are looked up together: while one comes from memory the others are asked for. */
+#define SJ_GRID_SPANS 48
+
 /* Buckets of one group of probes that remember how far they have been read. A probe normally spans 2 to 4. */
 #define SJ_GRID_POINTERS 64
 
@@ -62,14 +68,24 @@ typedef struct {
     int64_t probe;      /* probe in work */
     int64_t row;        /* next run row to be tested */
     int64_t candidates;
+    int is_rolled; /* one register at a time instead of four: to see what the unrolling gives */
 } sj_scan;
 
 /* What the run is sorted by inside a bucket; the condition is then number 0 of its group. */
 enum sj_sorted { SJ_SORTED_NONE = 0, SJ_SORTED_FLOAT = 1, SJ_SORTED_INT = 2 };
 
+/* Rows row:end of the run that a probe may match: a bucket, or what is left of it. */
+typedef struct {
+    int64_t probe;
+    int64_t row; /* next row to be tested */
+    int64_t end;
+} sj_span;
+
 typedef struct {
     sj_band band;
     int sorted;
+    const double *float_fences; /* of the sorted column: every 32nd row; NULL: none */
+    const int64_t *int_fences;
     const int32_t *probe_order;
     const int64_t *bucket_from; /* per probe: first and last bucket that can hold a match */
     const int64_t *bucket_to;
@@ -82,22 +98,29 @@ typedef struct {
     int64_t group_bucket; /* the directory's entry for it, or for the next that exists */
     int64_t pointer[SJ_GRID_POINTERS];
     int64_t pointers_set;
-    int64_t row; /* next run row to be tested */
-    int64_t end; /* end of the bucket in work */
+    sj_span span[SJ_GRID_SPANS];
+    int span_count;
+    int span_at; /* span in work */
     int in_group;
     int in_probe;
-    int in_bucket;
     int64_t candidates;
 } sj_grid;
+
+/* The roof of the nested loop: its compares of one condition over rows that stay in L1, and nothing else. Tests `rounds`
+ * times SJ_SCAN_TILE_ROWS pairs; the answer only keeps the compiler from leaving the work out. */
+typedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds);
 
 typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 typedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 
+unsigned sj_scan_roof_scalar(int is_float, int64_t rounds);
 int64_t sj_scan_fill_scalar(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 int64_t sj_grid_fill_scalar(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 #if defined(__x86_64__)
+unsigned sj_scan_roof_avx2(int is_float, int64_t rounds);
 int64_t sj_scan_fill_avx2(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 int64_t sj_grid_fill_avx2(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+unsigned sj_scan_roof_avx512(int is_float, int64_t rounds);
 int64_t sj_scan_fill_avx512(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 int64_t sj_grid_fill_avx512(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 #endif

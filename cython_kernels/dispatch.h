@@ -8,6 +8,7 @@ typedef struct {
     const char *name;
     sj_scan_fill scan_fill;
     sj_grid_fill grid_fill;
+    sj_scan_roof scan_roof;
 } sj_implementation;
 
 typedef struct {

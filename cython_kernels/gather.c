@@ -32,3 +32,35 @@ int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const i
     }
     return 0;
 }
+
+#define GATHER_RUNS(item_bytes)                                                                                     \
+    for (int64_t row = from; row < to; row++) {                                                                     \
+        memcpy(out + row * (item_bytes), columns[places[row]] + (int64_t)rows[row] * (item_bytes), (item_bytes));   \
+    }
+
+int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int64_t run_count, int item_bytes,
+                   const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
+{
+    for (int64_t from = 0; from < count; from += BLOCK) {
+        const int64_t to = count - from < BLOCK ? count : from + BLOCK;
+        int outside = 0;
+        for (int64_t row = from; row < to; row++) {
+            const uint64_t place = (uint64_t)(int64_t)places[row];
+            if (place >= (uint64_t)run_count) {
+                return -1;
+            }
+            outside |= (uint64_t)(int64_t)rows[row] >= (uint64_t)run_rows[place];
+        }
+        if (outside) {
+            return -1;
+        }
+        switch (item_bytes) {
+        case 1: GATHER_RUNS(1) break;
+        case 2: GATHER_RUNS(2) break;
+        case 4: GATHER_RUNS(4) break;
+        case 8: GATHER_RUNS(8) break;
+        default: GATHER_RUNS(16) break;
+        }
+    }
+    return 0;
+}

@@ -34,4 +34,8 @@ int sj_grid_order(const int64_t *buckets, const double *float_second, const int6
 int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
               unsigned char *out);
 
+/* out[i] = columns[places[i]][rows[i]]: the same over the runs of a window. -1: outside of them. */
+int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int64_t run_count, int item_bytes,
+                   const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out);
+
 #endif

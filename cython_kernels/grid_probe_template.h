@@ -6,32 +6,42 @@
  *
  * fl(left - right) never grows as right grows, so rows are skipped while it is above hi and read until it is below lo;
  * every row between is decided by the exact test. NaN compares false both ways: it is neither skipped nor a stop.
+ *
+ * A probe of a large run waits for memory at every step of a search. So the probes go in groups of spans, in three
+ * passes: search the fences (in cache) and ask for the rows; skip to the band and ask for the other columns; test.
  */
 #include "rows.h"
 
 /* Steps of one register before the skip starts to gallop. */
 #define SKIP_STEPS 12
 
-/* Is the row before the probe's band of the sort attribute? */
-SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted, int64_t row)
+/* A column sorted within each bucket; only the one that `sorted` names is there. */
+typedef struct {
+    const double *floats;
+    const int64_t *ints;
+} sorted_column;
+
+/* Is the value before the probe's band of the sort attribute? */
+SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
 {
     if (sorted == SJ_SORTED_FLOAT) {
-        return probe->left[0] - band->float_right[0][row] > band->float_hi[0];
+        return probe->left[0] - column.floats[row] > band->float_hi[0];
     }
-    return band->int_right[0][row] < probe->smallest[0];
+    return column.ints[row] < probe->smallest[0];
 }
 
 /* First row of row:end that is not before the probe's band. */
-SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end)
+SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
+                            int64_t end)
 {
     const unsigned all = (1u << LANES) - 1;
     for (int step = 0; step < SKIP_STEPS && end - row >= LANES; step++) {
         unsigned over;
         if (sorted == SJ_SORTED_FLOAT) {
-            const lane_float difference = float_minus(float_all(probe->left[0]), float_load(band->float_right[0] + row));
+            const lane_float difference = float_minus(float_all(probe->left[0]), float_load(column.floats + row));
             over = float_over(difference, float_all(band->float_hi[0]));
         } else {
-            over = int_less(int_load(band->int_right[0] + row), int_all(probe->smallest[0]));
+            over = int_less(int_load(column.ints + row), int_all(probe->smallest[0]));
         }
         if (over != all) {
             return row + __builtin_ctz(~over);
@@ -39,20 +49,36 @@ SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sort
         row += LANES;
     }
     int64_t stride = 4 * LANES;
-    while (end - row > stride && row_is_over(band, probe, sorted, row + stride)) {
+    while (end - row > stride && row_is_over(band, probe, sorted, column, row + stride)) {
         row += stride + 1;
         stride *= 2;
     }
     int64_t high = end - row > stride ? row + stride : end;
     while (row < high) {
         const int64_t middle = row + (high - row) / 2;
-        if (row_is_over(band, probe, sorted, middle)) {
+        if (row_is_over(band, probe, sorted, column, middle)) {
             row = middle + 1;
         } else {
             high = middle;
         }
     }
     return row;
+}
+
+SJ_INLINE sorted_column column_of(const sj_grid *grid)
+{
+    const sorted_column column = {grid->band.float_right[0], grid->band.int_right[0]};
+    return column;
+}
+
+/* A row of row:end before which all are before the probe's band, and at most 32 after it: found among the fences. */
+SJ_INLINE int64_t skip_fences(const sj_grid *grid, const sj_probe *probe, int sorted, int64_t row, int64_t end)
+{
+    const sorted_column fences = {grid->float_fences, grid->int_fences};
+    const int64_t first = (row + SJ_FENCE_ROWS - 1) / SJ_FENCE_ROWS;
+    const int64_t last = (end + SJ_FENCE_ROWS - 1) / SJ_FENCE_ROWS;
+    const int64_t fence = skip_rows(&grid->band, probe, sorted, fences, first, last);
+    return fence > first ? (fence - 1) * SJ_FENCE_ROWS + 1 : row;
 }
 
 /* Tests `count` rows at `row`; the number of them that are not past the band goes to `tested`. */
@@ -163,35 +189,59 @@ SJ_INLINE void enter_group(sj_grid *grid)
     }
 }
 
-/* Sets row and end to the part of the bucket that is not before the probe's band. */
-SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int64_t entry)
+/* The part of a bucket that is not before the probe's band; with fences it may begin up to 32 rows too early. */
+SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int sorted, int64_t entry)
 {
     const int64_t run_count = grid->band.run_count;
     int64_t begin = grid->bucket_starts[entry], end = grid->bucket_starts[entry + 1];
     /* A directory that lies must not make us read outside the columns. */
     begin = begin < 0 ? 0 : begin > run_count ? run_count : begin;
     end = end < begin ? begin : end > run_count ? run_count : end;
-    if (grid->sorted != SJ_SORTED_NONE) {
+    if (sorted != SJ_SORTED_NONE) {
         const int64_t slot = grid->slot;
         if (slot < grid->pointers_set) {
             begin = grid->pointer[slot];
         }
-        begin = grid->sorted == SJ_SORTED_FLOAT ? skip_rows(&grid->band, probe, SJ_SORTED_FLOAT, begin, end)
-                                                : skip_rows(&grid->band, probe, SJ_SORTED_INT, begin, end);
+        begin = grid->float_fences || grid->int_fences
+                    ? skip_fences(grid, probe, sorted, begin, end)
+                    : skip_rows(&grid->band, probe, sorted, column_of(grid), begin, end);
         if (slot < SJ_GRID_POINTERS) {
             grid->pointer[slot] = begin;
             grid->pointers_set = slot < grid->pointers_set ? grid->pointers_set : slot + 1;
         }
     }
-    grid->row = begin;
-    grid->end = end;
+    if (begin < end) {
+        const sj_span span = {grid->probe, begin, end};
+        grid->span[grid->span_count++] = span;
+    }
 }
 
-int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity)
+/* Asks for the rows at `row` of all columns but the sorted one. */
+SJ_INLINE void prefetch_rows(const sj_band *band, int sorted, int64_t row)
 {
-    row_output output = {out_probe, out_run, 0, capacity};
+    for (int c = sorted == SJ_SORTED_FLOAT; c < band->float_count; c++) {
+        __builtin_prefetch(band->float_right[c] + row);
+    }
+    for (int c = sorted == SJ_SORTED_INT; c < band->int_count; c++) {
+        __builtin_prefetch(band->int_right[c] + row);
+    }
+}
+
+SJ_INLINE void prefetch_sorted(const sj_grid *grid, int sorted, int64_t row)
+{
+    const char *from = sorted == SJ_SORTED_FLOAT ? (const char *)(grid->band.float_right[0] + row)
+                                                 : (const char *)(grid->band.int_right[0] + row);
+    for (int line = 0; line < SJ_FENCE_ROWS * 8 / 64; line++) {
+        __builtin_prefetch(from + 64 * line);
+    }
+}
+
+/* Looks up the next probes' buckets: the spans are found, and then their rows asked for, all at once. */
+SJ_INLINE void find_spans(sj_grid *grid, int sorted)
+{
+    sj_probe probe;
+    grid->span_at = grid->span_count = 0;
     for (; grid->probe < grid->band.probe_count; grid->probe++) {
-        sj_probe probe;
         if (!sj_prepare(&grid->band, grid->probe, &probe)) {
             continue;
         }
@@ -200,25 +250,87 @@ int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, 
             grid->slot = 0;
             grid->in_probe = 1;
         }
-        const int32_t probe_id = grid->probe_order[grid->probe];
         const int64_t last_bucket = grid->bucket_to[grid->probe];
         for (;; grid->slot++) {
             const int64_t entry = grid->group_bucket + grid->slot;
-            if (!grid->in_bucket) {
-                if (entry >= grid->bucket_count || grid->bucket_ids[entry] > last_bucket) {
-                    break;
-                }
-                enter_bucket(grid, &probe, entry);
-                grid->in_bucket = 1;
+            if (entry >= grid->bucket_count || grid->bucket_ids[entry] > last_bucket) {
+                break;
             }
-            grid->row = NAME(sj_grid_rows)(&grid->band, &probe, grid->sorted, grid->row, grid->end, probe_id, &output,
-                                           &grid->candidates);
-            if (grid->row < grid->end) {
-                return output.written;
+            if (grid->span_count == SJ_GRID_SPANS) {
+                return;
             }
-            grid->in_bucket = 0;
+            const int before = grid->span_count;
+            enter_bucket(grid, &probe, sorted, entry);
+            if (grid->span_count > before && sorted != SJ_SORTED_NONE) {
+                prefetch_sorted(grid, sorted, grid->span[before].row);
+            }
         }
         grid->in_probe = 0;
     }
-    return output.written;
+}
+
+/* Moves each span to its first row within the band of the sort attribute, and asks for the other columns there. */
+SJ_INLINE void settle_spans(sj_grid *grid, int sorted)
+{
+    const int exact = !(grid->float_fences || grid->int_fences);
+    sj_probe probe;
+    for (int at = 0; at < grid->span_count; at++) {
+        sj_span *span = &grid->span[at];
+        if (sorted != SJ_SORTED_NONE && !exact) {
+            if (sorted == SJ_SORTED_FLOAT) {
+                probe.left[0] = grid->band.float_left[0][span->probe];
+            } else {
+                sj_prepare(&grid->band, span->probe, &probe);
+            }
+            span->row = skip_rows(&grid->band, &probe, sorted, column_of(grid), span->row, span->end);
+        }
+        if (span->row < span->end) {
+            prefetch_rows(&grid->band, sorted, span->row);
+        }
+    }
+}
+
+SJ_INLINE void next_spans(sj_grid *grid)
+{
+    switch (grid->sorted) {
+    case SJ_SORTED_FLOAT:
+        find_spans(grid, SJ_SORTED_FLOAT);
+        settle_spans(grid, SJ_SORTED_FLOAT);
+        break;
+    case SJ_SORTED_INT:
+        find_spans(grid, SJ_SORTED_INT);
+        settle_spans(grid, SJ_SORTED_INT);
+        break;
+    default:
+        find_spans(grid, SJ_SORTED_NONE);
+        settle_spans(grid, SJ_SORTED_NONE);
+    }
+}
+
+int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity)
+{
+    row_output output = {out_probe, out_run, 0, capacity};
+    for (;;) {
+        sj_probe probe;
+        int64_t prepared = -1;
+        for (; grid->span_at < grid->span_count; grid->span_at++) {
+            sj_span *span = &grid->span[grid->span_at];
+            if (span->row >= span->end) {
+                continue;
+            }
+            if (span->probe != prepared) {
+                sj_prepare(&grid->band, span->probe, &probe);
+                prepared = span->probe;
+            }
+            span->row = NAME(sj_grid_rows)(&grid->band, &probe, grid->sorted, span->row, span->end,
+                                           grid->probe_order[span->probe], &output, &grid->candidates);
+            if (span->row < span->end) {
+                return output.written;
+            }
+        }
+        next_spans(grid);
+        if (!grid->span_count) {
+            return output.written;
+        }
+    }
 }

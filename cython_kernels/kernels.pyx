@@ -5,6 +5,7 @@ Semantics, order of output and error rules are documented with the readable twin
 this file checks, takes addresses and lets go of the GIL.
 """
 import operator
+import time
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from libc.string cimport memset
 cdef extern from "band.h" nogil:
     enum: SJ_MAX_CONDITIONS
     enum: SJ_MIN_CAPACITY
+    enum: SJ_FENCE_ROWS
+    enum: SJ_SCAN_TILE_ROWS
     enum: SJ_SORTED_NONE
     enum: SJ_SORTED_FLOAT
     enum: SJ_SORTED_INT
@@ -43,10 +46,13 @@ cdef extern from "band.h" nogil:
     ctypedef struct sj_scan:
         sj_band band
         int64_t candidates
+        int is_rolled
 
     ctypedef struct sj_grid:
         sj_band band
         int sorted
+        const double *float_fences
+        const int64_t *int_fences
         const int32_t *probe_order
         const int64_t *bucket_from
         const int64_t *bucket_to
@@ -55,6 +61,7 @@ cdef extern from "band.h" nogil:
         int64_t bucket_count
         int64_t candidates
 
+    ctypedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds) noexcept
     ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
     ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
 
@@ -64,6 +71,7 @@ cdef extern from "dispatch.h" nogil:
         const char *name
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
+        sj_scan_roof scan_roof
 
     ctypedef struct sj_cpu_feature:
         const char *name
@@ -90,6 +98,8 @@ cdef extern from "grid.h" nogil:
                       int32_t *order)
     int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                   unsigned char *out)
+    int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int64_t run_count, int item_bytes,
+                       const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
 
 
 sj_dispatch_init()
@@ -345,6 +355,15 @@ def gather(column, order, out=None):
 
 # ---- joins
 
+cdef const sj_implementation *_implementation(name) except NULL:
+    if name is None:
+        name = default_implementation()
+    index = _numbers.get(name)
+    if index is None:
+        raise _error("this implementation is not available here", "implementation", ", ".join(_numbers))
+    return sj_implementation_at(index)
+
+
 cdef class _Join:
     """What both joins share: the conditions, the chosen implementation, the check of the output."""
 
@@ -353,14 +372,7 @@ cdef class _Join:
     cdef bint _busy
 
     cdef int _choose(self, implementation) except -1:
-        cdef int index
-        names = implementations()
-        if implementation is None:
-            implementation = default_implementation()
-        if implementation not in names:
-            raise _error("this implementation is not available here", "implementation", ", ".join(names))
-        index = names.index(implementation)
-        self._chosen = sj_implementation_at(index)
+        self._chosen = _implementation(implementation)
         return 0
 
     cdef int _fill_band(self, sj_band *band, list left, list right, list lo, list hi, int leading, left_count,
@@ -430,12 +442,14 @@ cdef class Scan(_Join):
 
     cdef sj_scan _scan
 
-    def __init__(self, left, right, lo, hi, implementation=None, *, left_count=None, right_count=None):
+    def __init__(self, left, right, lo, hi, implementation=None, *, unrolled=True, left_count=None,
+                 right_count=None):
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
         memset(&self._scan, 0, sizeof(self._scan))
         self._choose(implementation)
         self._fill_band(&self._scan.band, list(left), list(right), list(lo), list(hi), -1, left_count, right_count)
+        self._scan.is_rolled = not unrolled
 
     @property
     def candidates(self):
@@ -461,13 +475,27 @@ cdef class Scan(_Join):
         return written
 
 
+def scan_roof(is_float=False, implementation=None):
+    """Measure the roof of `Scan` on this core: pairs a second of its first condition's compares alone, rows in L1."""
+    cdef const sj_implementation *chosen = _implementation(implementation)
+    cdef int floats = bool(is_float)
+    cdef int64_t rounds = 1 << 16
+    cdef unsigned found
+    began = time.perf_counter()
+    with nogil:
+        found = chosen.scan_roof(floats, rounds)
+    elapsed = time.perf_counter() - began
+    assert not found
+    return rounds * SJ_SCAN_TILE_ROWS / elapsed
+
+
 cdef class GridProbe(_Join):
     """Sorted probes against a run in grid order, SIMD; see streamjoin_ds.engine.reference.GridProbe."""
 
     cdef sj_grid _grid
 
     def __init__(self, left, right, lo, hi, *, first, second, width, bucket_ids, bucket_starts, probe_order,
-                 implementation=None, left_count=None, right_count=None):
+                 fences=None, implementation=None, left_count=None, right_count=None):
         cdef bint float_second = False
         cdef const double *second_floats = NULL
         cdef const int64_t *second_ints = NULL
@@ -518,12 +546,24 @@ cdef class GridProbe(_Join):
                 second_floats = self._grid.band.float_left[0]
             else:
                 second_ints = self._grid.band.int_left[0]
+            self._set_fences(fences, right[second])
         starts = self._grid.bucket_from
         with nogil:
             sorted_probes = sj_probes_sorted(starts, second_floats, second_ints, self._grid.band.probe_count)
         if not sorted_probes:
             raise _error("the probes are not sorted by start bucket and second attribute", "left",
                          "permute left by grid_order(probe_buckets(...), left[second])")
+
+    cdef int _set_fences(self, fences, column) except -1:
+        if fences is None:
+            return 0
+        _check_fences(fences, column)
+        self._kept.append(fences)
+        if column.dtype == _FLOAT:
+            self._grid.float_fences = _float_address(fences)
+        else:
+            self._grid.int_fences = _int_address(fences)
+        return 0
 
     @property
     def candidates(self):
@@ -549,6 +589,12 @@ cdef class GridProbe(_Join):
         return written
 
 
+include "runs_probe.pxi"
+
+
+FENCE_ROWS = SJ_FENCE_ROWS
+
+_numbers = {name: number for number, name in enumerate(implementations())}
 _default = implementations()[len(implementations()) - 1]  # the widest
 
 

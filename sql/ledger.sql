@@ -4,11 +4,12 @@
 -- |---------------------|---------------------------------------------------------------------------------------|
 -- | stream              | the stream's name                                                                     |
 -- | batches             | batches so far                                                                        |
--- | read                | rows read; = stored + late + rejected                                                 |
+-- | read                | rows read; = stored + late + rejected + filtered                                      |
 -- | stored              | rows that took part in the join                                                       |
 -- | late, rejected      | rows set aside, to be found in <root>_late and <root>_rejects                         |
+-- | filtered            | rows that a condition on their stream alone (where, --where) left out                 |
 -- | null_keys           | stored rows whose join attribute is null or NaN, which match nothing                  |
--- | unaccounted         | read - stored - late - rejected: 0, or something was lost                             |
+-- | unaccounted         | read - stored - late - rejected - filtered: 0, or something was lost                  |
 -- | late_kept           | rows in <root>_late: equal to late                                                    |
 -- | rejected_kept       | rows in <root>_rejects: equal to rejected                                             |
 -- | largest_ts          | the stream's newest event time                                                        |
@@ -27,8 +28,9 @@ FROM (
     sum(stored) AS stored,
     sum(late) AS late,
     sum(rejected) AS rejected,
+    sum(filtered) AS filtered,
     sum(null_keys) AS null_keys,
-    sum(read - stored - late - rejected) AS unaccounted,
+    sum(read - stored - late - rejected - filtered) AS unaccounted,
     max(largest_ts) AS largest_ts
   FROM delta.`${streamjoin.root}_ledger`
   GROUP BY stream

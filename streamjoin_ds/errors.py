@@ -255,7 +255,7 @@ class SessionError(StreamJoinError):
 
 
 class LedgerError(StreamJoinError):
-    """A batch's rows do not balance: read is not stored plus late plus rejected."""
+    """A batch's rows do not balance: read is not stored plus late, rejected and filtered."""
 
     code = "LEDGER"
 

@@ -7,24 +7,30 @@ used.
 
 from __future__ import annotations
 
+import math
+import operator
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from streamjoin_ds.spec.count_window import CountWindow
+from streamjoin_ds.spec.expression import Expression, Literal, conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
-from streamjoin_ds.spec.predicate import Band, Predicate
+from streamjoin_ds.spec.predicate import Band, Column
 
 __all__ = [
     "event_time_us",
+    "filtered_rows",
     "late_rows",
     "oracle_join",
     "oracle_numbers",
+    "oracle_value",
     "random_batches",
     "shuffled_within",
     "source_order",
@@ -34,6 +40,7 @@ Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MOST_DIGITS = 76
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -87,7 +94,8 @@ def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = 
     for stream in join.streams:
         late = set(late_rows(join, stream.name, rows[stream.name])) if lateness else set()
         times = [_time(join, stream.name, row) for row in rows[stream.name]]
-        usable[stream.name] = [n for n, time in enumerate(times) if time is not None and n not in late]
+        gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
+        usable[stream.name] = [n for n, time in enumerate(times) if time is not None and n not in gone]
     partial: list[tuple[int, ...]] = [()]
     for place, name in enumerate(join.names):
         partial = [
@@ -101,15 +109,39 @@ def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = 
     return sorted(partial)
 
 
+def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
+    """Numbers of the tuples of a stream that a condition on it alone leaves out."""
+    stream = join.streams[join.names.index(name)]
+    conditions = [
+        part
+        for predicate in join.predicates
+        if not isinstance(predicate, Band)
+        for part in conjuncts(normalised(predicate))
+        if streams_of(part) == (name,)
+    ]
+    if stream.where is not None and not isinstance(stream.where, str):
+        conditions.append(stream.where)
+    return [
+        number
+        for number, row in enumerate(_listed(rows))
+        if _time(join, name, row) is not None
+        and any(oracle_value(join, condition, {name: row}) is not True for condition in conditions)
+    ]
+
+
 def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
-    """Numbers of the late tuples of a stream: older than the largest event time before them minus the delay."""
+    """Numbers of the late tuples of a stream: older than the largest event time before them minus the delay.
+
+    Tuples that are filtered out tell the time, and are not late.
+    """
+    gone = set(filtered_rows(join, name, rows))
     delay_us = join.streams[join.names.index(name)].delay_us
     late, largest = [], None
     for number, row in enumerate(_listed(rows)):
         time = _time(join, name, row)
         if time is None:
             continue
-        if largest is not None and time < largest - delay_us:
+        if largest is not None and time < largest - delay_us and number not in gone:
             late.append(number)
         largest = time if largest is None else max(largest, time)
     return late
@@ -128,6 +160,37 @@ def source_order(join: Join, streams: Mapping[str, Rows]) -> list[tuple[str, int
             largest = largest if time is None else max(largest, time)
             keys.append((largest, stream, number))
     return [(join.names[stream], number) for _, stream, number in sorted(keys)]
+
+
+def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Row]) -> Any:
+    """Value of an expression over one row of each stream; None where it is null or unknown.
+
+    Whole numbers and decimals are fractions, so are times and durations, in microseconds.
+    """
+    if isinstance(expression, Literal):
+        return _plain(expression.value)
+    if isinstance(expression, Column):
+        stream = join.streams[join.names.index(expression.stream)]
+        value = rows[stream.name][expression.name]
+        return _plain(event_time_us(value, stream.time_unit) if expression.name == stream.time else value)
+    values = [oracle_value(join, argument, rows) for argument in expression.args]
+    op, first = expression.op, values[0]
+    if op in ("and", "or"):
+        decisive = op == "or"
+        return decisive if decisive in values else None if None in values else not decisive
+    if op == "is_null":
+        return first is None
+    if op == "in":
+        found = [_compared("=", first, item) for item in values[1:]]
+        return True if True in found else None if None in found else False
+    if op == "between":
+        ends = [_compared("<=", values[1], first), _compared("<=", first, values[2])]
+        return False if False in ends else None if None in ends else True
+    if None in values:
+        return None
+    if len(values) == 1:
+        return not first if op == "not" else abs(first) if op == "abs" else -first
+    return _compared(op, *values) if op in _COMPARED else _computed(op, *values)
 
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
@@ -229,20 +292,22 @@ def _joins(
         if same and not join.include_self_pairs and numbers[n] == number:
             return False
     chosen[name] = row
-    return all(
-        _holds(predicate, chosen[predicate.left.stream], chosen[predicate.right.stream])
-        for predicate in join.predicates
-        if name in (predicate.left.stream, predicate.right.stream)
-        and {predicate.left.stream, predicate.right.stream} <= chosen.keys()
-    )
+    for predicate in join.predicates:
+        if isinstance(predicate, Band):
+            streams = {predicate.left.stream, predicate.right.stream}
+            stands = not streams <= chosen.keys() or _holds(predicate, chosen)
+        else:
+            streams = set(streams_of(predicate))
+            stands = not streams <= chosen.keys() or oracle_value(join, predicate, chosen) is True
+        if name in streams and not stands:
+            return False
+    return True
 
 
-def _holds(predicate: Predicate, left_row: Row, right_row: Row) -> bool:
-    left, right = left_row[predicate.left.name], right_row[predicate.right.name]
+def _holds(predicate: Band, rows: Mapping[str, Row]) -> bool:
+    left, right = (rows[column.stream][column.name] for column in (predicate.left, predicate.right))
     if left is None or right is None:
         return False
-    if not isinstance(predicate, Band):
-        return not _equal(left, right)
     if isinstance(left, (str, bytes, bool)):
         return bool(left == right)
     lo, hi = predicate.lo, predicate.hi
@@ -258,11 +323,49 @@ def _holds(predicate: Predicate, left_row: Row, right_row: Row) -> bool:
     return least <= exact <= most
 
 
-def _equal(left: Any, right: Any) -> bool:
+_COMPARED = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _compared(op: str, left: Any, right: Any) -> bool | None:
+    if left is None or right is None:
+        return None
     if isinstance(left, float) or isinstance(right, float):
         left, right = float(left), float(right)
-        return bool(left == right or (left != left and right != right))
-    return bool(left == right)
+        if math.isnan(left) or math.isnan(right):
+            return None
+    return bool(_COMPARED[op](left, right))
+
+
+def _computed(op: str, left: Any, right: Any) -> Any:
+    if op == "/" or isinstance(left, float) or isinstance(right, float):
+        left, right = float(left), float(right)
+    if op in "/%":
+        if right == 0:
+            return None
+        if op == "/":
+            return left / right
+        if isinstance(left, float):
+            return math.nan if math.isinf(left) or math.isnan(left + right) else math.fmod(left, right)
+        rest = abs(left) % abs(right)
+        return -rest if left < 0 else rest
+    return left + right if op == "+" else left - right if op == "-" else left * right
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return Fraction(value // timedelta(microseconds=1))
+    if isinstance(value, date):  # and moments, which are dates to Python
+        return Fraction(event_time_us(value) or 0)
+    if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]
+        return float(value)  # no exact number has so many digits
+    return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value
 
 
 def _time(join: Join, name: str, row: Row) -> int | None:

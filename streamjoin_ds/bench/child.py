@@ -20,12 +20,12 @@ from typing import TextIO
 
 from streamjoin_ds.bench.sides import Side, Task, make_side
 
-__all__ = ["main"]
+__all__ = ["main", "own_output"]
 
 
 def main(side_name: str) -> None:
     """Serve until standard input ends."""
-    answers = _own_output()
+    answers = own_output()
     try:
         side = make_side(side_name)
     except Exception as error:
@@ -44,7 +44,7 @@ def _done(side: Side, task: Task) -> dict[str, object]:
         return {"error": _told(error)}
 
 
-def _own_output() -> TextIO:
+def own_output() -> TextIO:
     """Keep standard output for answers; what libraries print goes where errors go."""
     kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -20,7 +20,7 @@ from streamjoin_ds.spec import BoundJoin, Generator
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.stream.query import bound_join
 
-__all__ = ["SlicedInput", "slice_input"]
+__all__ = ["SlicedInput", "first_tuples", "slice_input"]
 
 _OLD_S = 1_700_000_000
 
@@ -74,7 +74,7 @@ class SlicedInput:
 def slice_input(workload: Workload, folder: Path) -> SlicedInput:
     """Write a workload's tuples to `folder`: the columns that its join needs, in the types that it gives them."""
     bound = bound_join(workload.join)
-    tables = [_tuples(bound, number, workload.peer_rows) for number in range(len(bound.names))]
+    tables = [first_tuples(bound, number, workload.peer_rows) for number in range(len(bound.names))]
     times = [_times(table, stream.time) for table, stream in zip(tables, workload.join.streams, strict=True)]
     first, last = min(int(ts[0]) for ts in times), max(int(ts[-1]) for ts in times)
     # Whole microseconds; the last slice ends just after the last tuple.
@@ -91,7 +91,8 @@ def slice_input(workload: Workload, folder: Path) -> SlicedInput:
     return written
 
 
-def _tuples(bound: BoundJoin, number: int, most: int | None) -> pa.Table:
+def first_tuples(bound: BoundJoin, number: int, most: int | None) -> pa.Table:
+    """Columns of one stream that its join needs, in its order; of a generated stream the first `most` tuples."""
     stream, schema = bound.join.streams[number], bound.schemas[number]
     if isinstance(stream.source, Generator):
         feed = GeneratorFeed(stream, schema)

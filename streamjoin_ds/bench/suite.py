@@ -22,7 +22,7 @@ from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingErr
 from streamjoin_ds.spec import Generator
 from streamjoin_ds.stream.session import usable_core_count
 
-__all__ = ["Settings", "WorkloadResult", "measure"]
+__all__ = ["CountCheck", "Settings", "WorkloadResult", "measure", "run_side"]
 
 _HANG_S = 900.0
 
@@ -147,7 +147,7 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamjoin-bench-")))
         say(f"{workload.name}: {workload.summary}")
         given = slice_input(workload, folder / "input")
-        check = _Check(workload, given)
+        check = CountCheck(workload, given)
         log = _log_file()
         processes = {side: stack.enter_context(SideProcess(side, log)) for side in sides}
         runs: dict[str, list[Run]] = {side: [] for side in sides}
@@ -155,7 +155,7 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
             for side, process in processes.items():
                 # The first run is not measured: compilers warm up, workers start.
                 slices = 1 if number == 0 and side != OURS else workload.slices
-                run = _one_run(process, workload, settings, given, slices)
+                run = run_side(process, workload, settings, given, slices)
                 check(side, run.outcome)
                 say(f"  {'warm-up' if number == 0 else f'run {number} of {settings.runs}'}: {side} {_told(run)}")
                 if number:
@@ -164,14 +164,15 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
     return WorkloadResult(workload, given.window_rows, usable_core_count(), runs)
 
 
-def _one_run(process: SideProcess, workload: Workload, settings: Settings, given: SlicedInput, slices: int) -> Run:
+def run_side(process: SideProcess, workload: Workload, settings: Settings, given: SlicedInput, slices: int) -> Run:
+    """One run of one side, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="streamjoin-bench-run-") as folder:
         data = None if settings.data is None else str(settings.data)
         task = Task(workload.name, data, settings.generated_rows, given.folder, folder, slices, settings.limit_s)
         return process.run(task, settings.limit_s + _HANG_S)
 
 
-class _Check:
+class CountCheck:
     """Compares each run's number of matches with an independent count of the same input."""
 
     def __init__(self, workload: Workload, given: SlicedInput) -> None:
@@ -186,6 +187,7 @@ class _Check:
             raise BenchError(msg, name=workload.name, hint="use the recorded data as they are described")
 
     def __call__(self, side: str, outcome: Outcome) -> None:
+        """Check one outcome; `BenchError` where it differs."""
         if outcome.until_us is None and not self._given.whole:
             rows, matches = self._known()
         else:

@@ -11,7 +11,7 @@ from streamjoin_ds.source.options import DEFAULT_MAX_ROWS
 from streamjoin_ds.spec import Generator, Stream, band
 from streamjoin_ds.stream.join import StreamJoin
 
-__all__ = ["WORKLOADS", "Target", "Workload", "make_workload"]
+__all__ = ["WORKLOADS", "Target", "Workload", "band2d", "make_workload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,28 @@ def _slices(rows: int) -> int:
     return max(rows // _SLICE_ROWS, _LEAST_SLICES)
 
 
-def _band2d(rows: int, rate: int, window: str, select: tuple[str, ...] | None) -> StreamJoin:
+def band2d(
+    rate: int, window: str, *, rows: int = 0, select: tuple[str, ...] | None = None, eps: int = 10
+) -> StreamJoin:
+    """The papers' join of two generated streams, ``abs(x - a) <= eps AND abs(y - b) <= eps``.
+
+    Parameters
+    ----------
+    rate : int
+        Tuples a second of event time, each stream.
+    window : str
+        Of both streams.
+    rows : int
+        Tuples a stream; 0 for endless streams.
+    select : tuple of str, optional
+        Columns of the result; all where not given.
+    eps : int
+        Half of the bands' width; values are uniform from 1 to 10 000.
+    """
     common = {"rate": rate, "rows": rows, "seed": 1}
     streams = [Stream(side, Generator("band2d", {**common, "side": side})) for side in ("r", "s")]
-    return StreamJoin(streams, on="abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10", window=window, select=select)
+    on = f"abs(r.x - s.a) <= {eps} AND abs(r.y - s.b) <= {eps}"
+    return StreamJoin(streams, on=on, window=window, select=select)
 
 
 def _band2d_small(data: Path | None, rows: int | None) -> Workload:
@@ -99,7 +117,7 @@ def _band2d_small(data: Path | None, rows: int | None) -> Workload:
     return Workload(
         "band2d-small",
         f"{count:,} tuples a side, two bands, window = half the input",
-        _band2d(count, rate, f"{window_us}us", None),
+        band2d(rate, f"{window_us}us", rows=count),
         max_rows_per_batch=DEFAULT_MAX_ROWS,
         slices=_slices(2 * count),
         cell_widths=8,
@@ -118,7 +136,7 @@ def _input_bound(data: Path | None, rows: int | None) -> Workload:
     return Workload(
         "input-bound",
         f"{count:,} tuples a side, two bands, 1 s window, 1 match in 1 000 rows",
-        _band2d(count, rate, "1s", ("r.x", "r.y", "s.a", "s.b")),
+        band2d(rate, "1s", rows=count, select=("r.x", "r.y", "s.a", "s.b")),
         max_rows_per_batch=4_000_000,
         slices=_slices(2 * (peer_rows or count)),
         cell_widths=8,
@@ -126,6 +144,22 @@ def _input_bound(data: Path | None, rows: int | None) -> Workload:
         matches=None if rows else _INPUT_BOUND_MATCHES,
         peer_rows=peer_rows,
         target=None if rows else Target("rows_per_second", 3e6),
+    )
+
+
+def _llhj(data: Path | None, rows: int | None) -> Workload:
+    rate = 5_117
+    count = rows or 1_000 * rate
+    return Workload(
+        "band2d-llhj",
+        f"{rate:,} tuples/s a stream, 15 min windows; peers: at most {count:,} tuples a side, from empty windows on",
+        band2d(rate, "15m", rows=count, select=("r.x", "r.y", "s.a", "s.b")),
+        max_rows_per_batch=DEFAULT_MAX_ROWS,
+        slices=_slices(2 * count),
+        cell_widths=8,
+        micro_batch_us=5_000_000,
+        # Peers never have all of it: what they have taken in is counted, not the whole.
+        peer_rows=count,
     )
 
 
@@ -167,6 +201,8 @@ WORKLOADS: Mapping[str, Callable[[Path | None, int | None], Workload | None]] = 
     "air": _air,
     "input-bound": _input_bound,
 }
+# For the peers of the suite of streams, which ours takes in without an end.
+_STREAMED: Mapping[str, Callable[[Path | None, int | None], Workload | None]] = {"band2d-llhj": _llhj}
 
 
 def make_workload(name: str, data: Path | None, rows: int | None = None) -> Workload | None:
@@ -186,7 +222,8 @@ def make_workload(name: str, data: Path | None, rows: int | None = None) -> Work
     ArgumentError
         There is no workload of this name.
     """
-    if name not in WORKLOADS:
+    make = WORKLOADS.get(name) or _STREAMED.get(name)
+    if make is None:
         msg = f"there is no workload '{name}'"
         raise ArgumentError(msg, name=name, hint=f"one of {', '.join(WORKLOADS)}")
-    return WORKLOADS[name](data, rows)
+    return make(data, rows)

@@ -14,7 +14,7 @@ parses it (reliability notes, M22).
 from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack
 from streamjoin_ds.blocks.cache import Cache
 from streamjoin_ds.blocks.folder import RemoteFolder
-from streamjoin_ds.blocks.memory import reuse_freed_memory
+from streamjoin_ds.blocks.memory import freeze_imports, reuse_freed_memory
 from streamjoin_ds.blocks.store import BlockRef, BlockStore
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "checksum",
     "decode",
     "encode",
+    "freeze_imports",
     "pack",
     "reuse_freed_memory",
     "unpack",

@@ -12,8 +12,12 @@ from typing import Any
 import click
 from rich.console import Console
 
+from streamjoin_ds.bench.engine import report as engine_report
+from streamjoin_ds.bench.engine import suite as engine_suite
 from streamjoin_ds.bench.report import facts, table
 from streamjoin_ds.bench.sides import SIDES
+from streamjoin_ds.bench.stream_report import stream_facts, stream_table
+from streamjoin_ds.bench.stream_suite import LONG, MEASURES, StreamSettings, measure_streams
 from streamjoin_ds.bench.suite import Settings, measure
 from streamjoin_ds.bench.workloads import WORKLOADS
 
@@ -98,3 +102,66 @@ def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **g
         click.echo(json.dumps(facts(results), indent=1))
     else:
         Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(table(results))
+
+
+@command.command("engine", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("workloads", nargs=-1, metavar="[WORKLOADS]...")
+@click.option("--json", "as_json", is_flag=True, help="The measures as a list of JSON objects on standard output.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each contestant.")
+@click.option("--quick", is_flag=True, help="One run, windows 64 times smaller: a look, not a measurement.")
+def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) -> None:
+    """Measure the engine alone, without Spark (default: all workloads): speed, latency, scaling, memory.
+
+    Each contestant is a process of its own, pinned to its cores, in turns with its peer or beside a roof measured in
+    the same run. Medians over the runs.
+    """
+    progress = Console(stderr=True)
+
+    def say(line: str) -> None:
+        progress.print(line, style="dim", highlight=False, soft_wrap=True)
+
+    results = engine_suite.measure(workloads, 1 if quick else runs, quick, say)
+    if as_json:
+        click.echo(json.dumps(engine_report.facts(results), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(engine_report.table(results))
+
+
+@command.command("stream", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("measures", nargs=-1, metavar=f"[{'|'.join(MEASURES)}]...")
+@click.option("--json", "as_json", is_flag=True, help="The findings as a list of JSON objects on standard output.")
+@click.option("--quick", is_flag=True, help="Windows of seconds, a few batches: a look, not a measurement.")
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    type=click.Choice([*SIDES[1:], "none"]),
+    help="Measure beside this one only.  [default: spark-tuned, duckdb]",
+)
+@click.option(
+    "--rate",
+    type=click.IntRange(min=100),
+    default=30_000,
+    show_default=True,
+    help="Tuples a second and stream, of the measure `rate`.",
+)
+def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[str, ...], rate: int) -> None:
+    """Measure joins whose windows are full (default: all MEASURES but `rate`, which takes many minutes).
+
+    Each is a live query in a process of its own, from source to committed table; the matches of its first batches are
+    checked against an independent count. `rate` fills 15-minute windows at --rate and deletes matches as it goes; it
+    needs 15 GB of disk in the folder for temporary files.
+    """
+    chosen = tuple(peer for peer in SIDES[1:] if peer in peers) if peers else StreamSettings().peers
+    settings = StreamSettings(chosen, quick, rate)
+    progress = Console(stderr=True)
+
+    def say(line: str) -> None:
+        progress.print(line, style="dim", highlight=False, soft_wrap=True)
+
+    names = measures or tuple(name for name in MEASURES if name not in LONG)
+    findings = measure_streams(names, settings, say)
+    if as_json:
+        click.echo(json.dumps(stream_facts(findings), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH).print(stream_table(findings))

@@ -97,8 +97,8 @@ class Display:
 
 
 def ledger_table(totals: Totals) -> Table:
-    """The ledger: per stream, read = stored + late + rejected."""
-    table = Table(title="Ledger (read = stored + late + rejected)", title_justify="left")
+    """The ledger: per stream, read = stored + late + rejected + filtered."""
+    table = Table(title="Ledger (read = stored + late + rejected + filtered)", title_justify="left")
     table.add_column("stream")
     for name in LEDGER:
         table.add_column("null keys" if name == "null_keys" else name, justify="right")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ import click
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES
 from streamjoin_ds.source.generator import parse_generator
-from streamjoin_ds.spec import Stream
+from streamjoin_ds.spec import Call, Expression, Stream
+from streamjoin_ds.spec.expression import streams_of
+from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.stream.join import StreamJoin
 
 if sys.version_info >= (3, 11):
@@ -27,10 +29,10 @@ __all__ = ["Request", "join_options", "request_of"]
 _GENERATOR_PREFIX = "gen:"
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
-    "on", "window", "select", "time", "delay", "to", "checkpoint", "available_now", "trigger",
+    "on", "where", "window", "select", "time", "delay", "to", "checkpoint", "available_now", "trigger",
     "max_rows_per_batch", "layout", "exchange", "kernel",
 )  # fmt: skip
-_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit")
+_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "where")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,14 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "on",
             multiple=True,
             metavar="PREDICATE",
-            help='For example "abs(e.x - w.x) <= 0.1"; several must all hold.',
+            help='For example "abs(e.x - w.x) <= 0.1 AND e.y > w.y"; several must all hold.',
+        ),
+        click.option(
+            "--where",
+            "where",
+            multiple=True,
+            metavar="CONDITION",
+            help='Which tuples of a stream to take: "e.altitude > 1000", or "e: altitude > 1000".',
         ),
         click.option(
             "--window",
@@ -109,8 +118,9 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         msg = "no window was given"
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
     times, delays = (_per_stream(facts.get(key), key, streams) for key in ("time", "delay"))
+    wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
-        [_stream(name, table, times, delays) for name, table in streams.items()],
+        [_stream(name, table, times, delays, wheres[name]) for name, table in streams.items()],
         on=facts.get("on", ()),
         window=facts["window"],
         select=facts.get("select"),
@@ -119,7 +129,13 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     return Request(join, facts.get("to"), facts.get("checkpoint"), {key: facts[key] for key in keys if key in facts})
 
 
-def _stream(name: str, table: Mapping[str, Any], times: Mapping[str, str], delays: Mapping[str, str]) -> Stream:
+def _stream(
+    name: str,
+    table: Mapping[str, Any],
+    times: Mapping[str, str],
+    delays: Mapping[str, str],
+    wheres: Sequence[Expression],
+) -> Stream:
     for key in table:
         if key not in _STREAM_KEYS:
             msg = f"stream {name} has the key '{key}', which is not known"
@@ -128,6 +144,8 @@ def _stream(name: str, table: Mapping[str, Any], times: Mapping[str, str], delay
     source = facts.get("source")
     if isinstance(source, str) and source.startswith(_GENERATOR_PREFIX):
         facts["source"] = parse_generator(source)
+    if wheres:
+        facts["where"] = wheres[0] if len(wheres) == 1 else Call("and", tuple(wheres))
     return Stream(name, **{key: value for key, value in facts.items() if value is not None})
 
 
@@ -145,6 +163,36 @@ def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mappi
             msg = f"{what} names the stream '{name}', which is not in the join"
             raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(streams)}")
     return dict(value)
+
+
+def _wheres(given: object, streams: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Expression]]:
+    """The conditions on each stream: those of its own table, and those given for all, which name theirs."""
+    wheres = {name: _conditions(table.get("where", ()), name) for name, table in streams.items()}
+    for text in _texts(given):
+        name, colon, condition = text.partition(":")
+        if colon and name.strip() in streams:
+            wheres[name.strip()].append(parse_condition(condition, name.strip()))
+            continue
+        expression = parse_condition(text)
+        named = streams_of(expression)
+        if len(named) != 1 or named[0] not in streams:
+            msg = "a condition of where is not about one of the streams"
+            hint = f"name one of {', '.join(streams)}: 'e.altitude > 1000'; conditions on several belong in on"
+            raise ArgumentError(msg, name="where", hint=hint)
+        wheres[named[0]].append(expression)
+    return wheres
+
+
+def _conditions(given: object, name: str) -> list[Expression]:
+    return [parse_condition(text, name) for text in _texts(given)]
+
+
+def _texts(given: object) -> list[str]:
+    texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not all(isinstance(text, str) for text in texts):
+        msg = "where is neither a text nor a list of texts"
+        raise ArgumentError(msg, name="where", hint="for example 'e.altitude > 1000'")
+    return texts
 
 
 def _assigned(text: str, what: str, hint: str) -> tuple[str, str]:

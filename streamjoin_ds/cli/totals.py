@@ -10,7 +10,7 @@ from streamjoin_ds.stream.commit import BatchSummary
 
 __all__ = ["LEDGER", "Totals", "moment"]
 
-LEDGER = ("read", "stored", "late", "rejected", "null_keys")
+LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 

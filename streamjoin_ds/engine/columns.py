@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.engine.kernels import Kernels
 
-__all__ = ["array_of", "concatenated", "gathered", "item_values", "one_batch"]
+__all__ = ["array_of", "concatenated", "filtered", "fixed_width", "gathered", "item_dtype", "item_values", "one_batch"]
 
 # A 16-byte item for NumPy: only ever copied, never computed with.
+_DTYPES: dict[pa.DataType, np.dtype[Any]] = {}
 _ITEMS = {8: np.uint8, 16: np.uint16, 32: np.int32, 64: np.int64, 128: np.complex128}
 
 
@@ -28,11 +29,19 @@ def item_values(array: pa.Array) -> npt.NDArray[Any]:
         opaque 16-byte items.
     """
     kind = array.type
-    dtype = np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
+    dtype = item_dtype(kind)
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty(0, dtype=dtype)
     return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def item_dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """The NumPy items of a type of fixed width; see `item_values`."""
+    found = _DTYPES.get(kind)
+    if found is None:
+        found = _DTYPES[kind] = np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
+    return found
 
 
 def array_of(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -42,7 +51,7 @@ def array_of(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
 
 def gathered(array: pa.Array, rows: npt.NDArray[np.int32], kernels: Kernels) -> pa.Array:
     """Copy ``array[rows]``; any type, nulls kept."""
-    if array.null_count == 0 and _fixed(array.type):
+    if array.null_count == 0 and fixed_width(array.type):
         return array_of(kernels.module.gather(item_values(array), rows), array.type)
     return array.take(pa.array(rows))
 
@@ -54,6 +63,8 @@ def concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def one_batch(tables: Sequence[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """One record batch of exactly `schema` from tables of its types, in order."""
+    if len(tables) == 1 and isinstance(tables[0], pa.RecordBatch) and tables[0].schema.equals(schema):
+        return tables[0]
     columns = []
     for field in schema:
         chunks: list[pa.Array] = []
@@ -75,7 +86,8 @@ def not_null(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False))
 
 
-def _fixed(kind: pa.DataType) -> bool:
+def fixed_width(kind: pa.DataType) -> bool:
+    """Whether a type's values are items of whole bytes."""
     types = pa.types
     if types.is_boolean(kind) or types.is_null(kind):
         return False

@@ -1,4 +1,4 @@
-"""What the kernels leave to be decided on pairs that were found: residuals, self-pairs, conditions beyond the 16th."""
+"""What the kernels leave to be decided on pairs that were found: terms, self-pairs, conditions beyond the 16th."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN, key_column
 from streamjoin_ds.engine.picks import Picks, sequence_numbers
-from streamjoin_ds.engine.probe import ProbeCondition
-from streamjoin_ds.spec.bound import BoundJoin, Residual
+from streamjoin_ds.spec.bound import BoundJoin, Term
+from streamjoin_ds.spec.evaluation import holds
+from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["Decision", "same_inputs"]
 
@@ -48,19 +49,19 @@ class Decision:
     def __init__(
         self, bound: BoundJoin, earlier: frozenset[int], newcomer: int, conditions: tuple[ProbeCondition, ...] = ()
     ) -> None:
-        def joins(left: int, right: int) -> bool:
-            return {left, right} <= earlier | {newcomer} and newcomer in (left, right)
+        def joins(*streams: int) -> bool:
+            return set(streams) <= earlier | {newcomer} and newcomer in streams
 
         self._bound = bound
         self._newcomer = newcomer
         self._conditions = conditions
-        self._residuals = tuple(r for r in bound.residuals if joins(r.left_stream, r.right_stream))
+        self._terms = tuple(term for term in bound.terms if joins(*term.streams))
         self._self_pairs = tuple(pair for pair in same_inputs(bound) if joins(*pair))
 
     @property
     def is_empty(self) -> bool:
         """Whether every partial result stands."""
-        return not (self._conditions or self._residuals or self._self_pairs)
+        return not (self._conditions or self._terms or self._self_pairs)
 
     def mask(self, picks: Mapping[int, Picks]) -> Mask:
         """Which partial results stand."""
@@ -71,30 +72,18 @@ class Decision:
             mask &= _within(left, picks[self._newcomer].key(condition.run_key), condition.lo, condition.hi)
         for left_stream, right_stream in self._self_pairs:
             mask &= sequence_numbers(picks[left_stream]) != sequence_numbers(picks[right_stream])
-        for residual in self._residuals:
-            mask &= self._stands(residual, picks)
+        for term in self._terms:
+            mask &= self._stands(term, picks)
         return mask
 
-    def _stands(self, residual: Residual, picks: Mapping[int, Picks]) -> Mask:
-        left, right = (
-            picks[stream].column(key_column(self._bound, stream, column))
-            for stream, column in (
-                (residual.left_stream, residual.left_column),
-                (residual.right_stream, residual.right_column),
-            )
-        )
-        equal = _equal(left, right)
-        return equal if residual.kind == "equal" else ~equal
+    def _stands(self, term: Term, picks: Mapping[int, Picks]) -> Mask:
+        numbers = {self._bound.names[stream]: stream for stream in term.streams}
 
+        def column(wanted: Column) -> pa.Array:
+            stream = numbers[wanted.stream]
+            return picks[stream].column(key_column(self._bound, stream, wanted.name))
 
-def _equal(left: pa.Array, right: pa.Array) -> Mask:
-    """Equality as SQL has it where neither side is null: NaN equals NaN, a number its widened self."""
-    if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-        l_values, r_values = (
-            np.asarray(side.to_numpy(zero_copy_only=False), dtype=np.float64) for side in (left, right)
-        )
-        return np.asarray((l_values == r_values) | (np.isnan(l_values) & np.isnan(r_values)))
-    return np.asarray(pc.equal(left, right).to_numpy(zero_copy_only=False), dtype=np.bool_)
+        return holds(term.condition, len(picks[self._newcomer]), column)
 
 
 def _within(left: npt.NDArray[Any], right: npt.NDArray[Any], lo: int | float, hi: int | float) -> Mask:

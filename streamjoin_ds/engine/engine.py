@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
-from streamjoin_ds.engine.tuples import Rows, as_table, event_times, stamped, time_column
+from streamjoin_ds.engine.progress import Progress
+from streamjoin_ds.engine.tuples import Rows, as_table, event_times, filtered, stamped, time_column
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec.bound import TS, BoundJoin, bind
 from streamjoin_ds.spec.join import Join
@@ -70,7 +71,7 @@ class JoinEngine:
             self._bind()
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
         self._clocks = [StreamClock(stream.delay_us) for stream in streams]
-        self._read, self._late_rows, self._rejected_rows = ([0] * len(streams) for _ in range(3))
+        self._read, self._late_rows, self._rejected_rows, self._filtered_rows = ([0] * len(streams) for _ in range(4))
         self._busy = threading.Lock()
         self.late: dict[str, pa.Table] = {}
         self.rejected: dict[str, pa.Table] = {}
@@ -126,6 +127,42 @@ class JoinEngine:
             An unknown stream, rows of no known form, or a push from another thread while one is running.
         SchemaDriftError
             A column is missing or does not fit its type. After an error nothing has changed.
+
+        See Also
+        --------
+        push_chunks : the same, for results that may be too many to be held at once.
+        """
+        chunks = list(self.push_chunks(rows))
+        return pa.concat_tables(chunks) if chunks else self.result_schema.empty_table()
+
+    def push_chunks(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
+        """As `push`, a chunk of results at a time, each found when it is asked for.
+
+        Parameters
+        ----------
+        rows : mapping of stream name to rows
+            As of `push`.
+
+        Yields
+        ------
+        pyarrow.Table
+            At most `CHUNK_ROWS` rows of `result_schema`. Memory is bounded by the input and a chunk, however many
+            results there are; `progress` says how far it is.
+
+        Notes
+        -----
+        The rows are in, and `late`, `rejected` and `counters` tell of them, when the iterator is read to its end. One
+        that is given up (closed, or no longer referred to) leaves the engine as it was. Until then it is being pushed:
+        another push is refused.
+
+        Examples
+        --------
+        >>> from streamjoin_ds import Join, JoinEngine, Stream
+        >>> schema = {"ts": "int64", "x": "int64"}
+        >>> engine = JoinEngine(Join([Stream("e", schema=schema), Stream("w", schema=schema)], "e.x <> w.x", "10s"))
+        >>> rows = [{"ts": 0, "x": x} for x in range(1000)]
+        >>> [(chunk.num_rows, engine.progress.fraction) for chunk in engine.push_chunks({"e": rows, "w": rows})][-1]
+        (213184, 1.0)
         """
         if self._bound is None and not isinstance(self._asked, BoundJoin):
             found = {name: _schema_of(given) for name, given in rows.items() if name in self._asked.names}
@@ -137,15 +174,19 @@ class JoinEngine:
             if name not in self.bound.names:
                 msg = f"the join has no stream '{name}'"
                 raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self.bound.names)}")
+        return self._alone(rows)
+
+    def _alone(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
         if not self._busy.acquire(blocking=False):
-            msg = "a push is running in another thread"
-            raise ArgumentError(msg, name="push", hint="one push at a time; put a queue in front")
+            msg = "a push is running"
+            raise ArgumentError(msg, name="push", hint="one push at a time, read to its end; put a queue in front")
         try:
-            return self._pushed(rows)
+            yield from self._pushed(rows)
         finally:
             self._busy.release()
 
-    def _pushed(self, rows: Mapping[str, Rows]) -> pa.Table:
+    def _pushed(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
+        left_out = [0] * len(self._read)
         ready, late, rejected, read = {}, {}, {}, list(self._read)
         clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
         numbers = [stream for stream, name in enumerate(self.bound.names) if name in rows]
@@ -156,6 +197,8 @@ class JoinEngine:
             tuples, without_time = stamped(table, self.bound, stream, read[stream], stamps.get(stream))
             read[stream] += table.num_rows
             mask = clocks[stream].split(tuples.column(TS).to_numpy())
+            tuples, mask = filtered(tuples, mask, self.bound, stream)
+            left_out[stream] = table.num_rows - without_time.num_rows - tuples.num_rows
             if mask.any():
                 late[name] = tuples.filter(pa.array(mask))
                 tuples = tuples.filter(pa.array(~mask))
@@ -164,7 +207,7 @@ class JoinEngine:
             ready[stream] = tuples
         before, self._clocks = self._clocks, clocks
         try:
-            chunks = list(self._join.push(ready, self.watermark, read))
+            yield from self._join.push(ready, self.watermark, read)
         except BaseException:
             self._clocks = before
             raise
@@ -172,7 +215,12 @@ class JoinEngine:
         for stream, name in enumerate(self.bound.names):
             self._late_rows[stream] += late[name].num_rows if name in late else 0
             self._rejected_rows[stream] += rejected[name].num_rows if name in rejected else 0
-        return pa.concat_tables(chunks) if chunks else self.result_schema.empty_table()
+            self._filtered_rows[stream] += left_out[stream]
+
+    @property
+    def progress(self) -> Progress:
+        """How far the push is that is being read, or was last: `fraction` (0 to 1) and `matches` so far."""
+        return self._windows.progress
 
     def _stamps(self, tables: Mapping[int, pa.Table]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
         """Of each new row how many rows of each other stream precede it, for windows that ask."""
@@ -197,13 +245,14 @@ class JoinEngine:
 
     @property
     def counters(self) -> dict[str, Any]:
-        """The ledger and what is kept: read = stored + late + rejected, stream by stream."""
+        """The ledger and what is kept: read = stored + late + rejected + filtered, stream by stream."""
         names = self.bound.names
         return {
             **self._join.counters,
             "read_rows": dict(zip(names, self._read, strict=True)),
             "late_rows": dict(zip(names, self._late_rows, strict=True)),
             "rejected_rows": dict(zip(names, self._rejected_rows, strict=True)),
+            "filtered_rows": dict(zip(names, self._filtered_rows, strict=True)),
         }
 
     def explain(self) -> list[str]:
@@ -216,6 +265,7 @@ class JoinEngine:
             "read": self._read,
             "late": self._late_rows,
             "rejected": self._rejected_rows,
+            "filtered": self._filtered_rows,
             "known": [int(clock.largest is not None) for clock in self._clocks],
             "largest_us": [clock.largest or 0 for clock in self._clocks],
         }
@@ -234,12 +284,13 @@ class JoinEngine:
         if "largest_us" not in facts:
             msg = "this is the state of a WindowJoin, not of a JoinEngine"
             raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
-        read, late, rejected = (snapshot.numbers(facts, name, count) for name in ("read", "late", "rejected"))
+        names = ("read", "late", "rejected", "filtered")
+        read, late, rejected, left_out = (snapshot.numbers(facts, name, count) for name in names)
         known = snapshot.numbers(facts, "known", count)
         largest = snapshot.numbers(facts, "largest_us", count)
         (size,) = snapshot.numbers(facts, "sizes", 1)
         self._join.restore(memoryview(body)[:size])
-        self._read, self._late_rows, self._rejected_rows = read, late, rejected
+        self._read, self._late_rows, self._rejected_rows, self._filtered_rows = read, late, rejected, left_out
         for clock, value, has in zip(self._clocks, largest, known, strict=True):
             clock.largest = value if has else None
         self.late, self.rejected = {}, {}

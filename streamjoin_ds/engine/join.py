@@ -11,25 +11,30 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.columns import array_of, filtered, one_batch
+from streamjoin_ds.engine.columns import filtered, one_batch
+from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.keys import joinable_rows
+from streamjoin_ds.engine.keys import Joinable
+from streamjoin_ds.engine.pairs import MIN_FREE, PairBuffer
 from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.probe import MAX_CONDITIONS, ProbeCondition, Probes, oriented
+from streamjoin_ds.engine.probe import FEW_PROBES, Probes
+from streamjoin_ds.engine.progress import Progress
+from streamjoin_ds.engine.results import Results
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.tail import TAIL_ROWS
+from streamjoin_ds.engine.window import MERGE_RUNS, Window
 from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
@@ -38,8 +43,12 @@ from streamjoin_ds.spec.periodic_window import PeriodicWindow
 __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
-_MIN_FREE = 64
 MAX_THREADS = 256
+# Less is done sooner than a thread is woken.
+_MIN_SIDE_BY_SIDE = 2
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 
 class WindowJoin:
@@ -80,17 +89,20 @@ class WindowJoin:
         if not 1 <= threads <= MAX_THREADS:
             msg = "the number of threads is out of range"
             raise ArgumentError(msg, name="threads", hint=f"1 to {MAX_THREADS}")
-        if not _MIN_FREE <= chunk_rows <= CHUNK_ROWS:
+        if not MIN_FREE <= chunk_rows <= CHUNK_ROWS:
             msg = "chunk_rows is out of range"
-            raise ArgumentError(msg, name="chunk_rows", hint=f"{_MIN_FREE} to {CHUNK_ROWS}")
+            raise ArgumentError(msg, name="chunk_rows", hint=f"{MIN_FREE} to {CHUNK_ROWS}")
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads
         self._executor = ThreadPoolExecutor(threads, "streamjoin-kernel") if threads > 1 else None
-        self._chunk_rows = chunk_rows
+        self.chunk_rows = chunk_rows
         count = len(bound.names)
         forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
         self.forms = tuple(RunForm(bound, stream, self.kernels, forced[stream]) for stream in range(count))
+        schemas = [form.tuple_schema for form in self.forms]
+        self._required = [[n for n, field in enumerate(schema) if not field.nullable] for schema in schemas]
+        self._joinable = [Joinable(bound, stream) for stream in range(count)]
         self._windows = [Window(form) for form in self.forms]
         self._totals = {"matches": 0, "expired_rows": 0}
         self._stored = [0] * count
@@ -98,11 +110,14 @@ class WindowJoin:
         self._candidates = 0
         self._pushes = 0
         self._partials = 0
+        self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
         window = bound.join.window
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
         self._steps: dict[tuple[frozenset[int], int], _Step] = {}
-        self.result_schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
+        self._pairs: list[PairBuffer] = []
+        self._results = Results(bound)
+        self.result_schema = self._results.schema
 
     # ------------------------------------------------------------------ pushing
 
@@ -155,38 +170,55 @@ class WindowJoin:
         pushes, windows, matches = self._pushes, list(self._windows), 0
         arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
         null_keys = [0] * len(self.forms)
+        progress = self.progress = Progress(_pairs_ahead(arrived, [window.rows for window in windows]))
+        ready = {}
         for stream in sorted(fresh):
             tuples = fresh[stream]
-            mask = joinable_rows(tuples, self.bound, stream)
+            mask = self._joinable[stream].mask(tuples)
             if mask is not None:
                 tuples = filtered(tuples, mask)
             null_keys[stream] = arrived[stream] - tuples.num_rows
-            if not tuples.num_rows:
-                continue
-            run = self.forms[stream].sealed(tuples)
-            picks = Picks((run,))
-            order = self._order.chosen(stream, {number: window.runs for number, window in enumerate(windows)}, picks)
+            if tuples.num_rows:
+                ready[stream] = tuples
+        taken = self._side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
+        for stream, (window, picks) in zip(ready, taken, strict=True):
+            progress.reached(stream)
+            order = self._order.chosen(stream, {number: kept.runs for number, kept in enumerate(windows)}, picks)
             for chunk in self._extended({stream: picks}, order, windows):
                 matches += chunk.num_rows
+                progress.matches = matches
                 yield chunk
-            windows[stream] = windows[stream].inserted(run)
+            windows[stream] = window
+        progress.finish()
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
-        before = sum(window.rows for window in windows)
+        before = [window.rows for window in windows]
         windows = [
             window if lowest is None else window.expired(lowest)
             for window, lowest in zip(windows, lowest_kept, strict=True)
         ]
         self._totals["matches"] += matches
-        self._totals["expired_rows"] += before - sum(window.rows for window in windows)
+        self._totals["expired_rows"] += sum(before) - sum(window.rows for window in windows)
         self._stored = [old + new for old, new in zip(self._stored, arrived, strict=True)]
         self._null_keys = [old + new for old, new in zip(self._null_keys, null_keys, strict=True)]
-        self._windows = [window.merged() for window in windows]
+        is_due = any(not window.is_merged for window in windows)
+        self._windows = self._side_by_side(Window.merged, windows) if is_due else windows
         self._pushes += 1
+
+    def _side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
+        """One piece of work a stream, on as many threads as there are; kernels let the others run."""
+        if self._executor is None or len(given) < _MIN_SIDE_BY_SIDE:
+            return [work(one) for one in given]
+        return list(self._executor.map(work, given))
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> pa.RecordBatch:
         schema = self.forms[stream].tuple_schema
+        only = tables[0] if len(tables) == 1 else None
+        if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
+            required = [only.column(place) for place in self._required[stream]]
+            if not any([column.null_count for column in required]):
+                return only
         name = self.bound.names[stream]
         for table in tables:
             for field in schema:
@@ -206,13 +238,15 @@ class WindowJoin:
     ) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         if not order:
-            yield from self._results(block)
+            yield from self._tables(block)
             return
         step = self._step(frozenset(block), order[0])
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
-        probes = Probes(self.kernels, step.tested, columns, count, self._executor, self.threads)
-        for positions, found in self._found(probes, windows[step.stream].runs):
+        progress = self.progress if len(block) == 1 else None
+        if progress is not None:
+            progress.begin(count * windows[step.stream].rows)
+        for positions, found in self._found(step.tested, columns, count, windows[step.stream], progress):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
             if not step.decision.is_empty:
@@ -226,34 +260,46 @@ class WindowJoin:
                 self._partials += len(grown[step.stream]) if len(order) > 1 else 0
                 yield from self._extended(grown, order[1:], windows)
 
-    def _found(self, probes: Probes, runs: Sequence[Run]) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
+    def _found(
+        self,
+        conditions: tuple[ProbeCondition, ...],
+        columns: list[npt.NDArray[Any]],
+        count: int,
+        window: Window,
+        progress: Progress | None,
+    ) -> Iterator[tuple[npt.NDArray[np.int32], Picks]]:
         """Matches of the probes with all runs, exactly a chunk at a time.
 
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
         three streams and more come.
         """
-        probe_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
-        run_rows = np.empty(self._chunk_rows + _MIN_FREE, dtype=np.int32)
-        used, parts = 0, []
-        for run in runs:
-            kernel = probes.against(run)
-            if kernel is None:
-                continue
-            begin = used
-            while count := kernel.fill(probe_rows[used:], run_rows[used:]):
-                used += count
-                if used >= self._chunk_rows:
-                    full = self._chunk_rows
-                    parts.append((run, run_rows[begin:full]))
-                    yield probe_rows[:full], Picks.joined(parts)
-                    probe_rows[: used - full] = probe_rows[full:used]
-                    run_rows[: used - full] = run_rows[full:used]
-                    used, begin, parts = used - full, 0, []
-            if used > begin:
-                parts.append((run, run_rows[begin:used]))
-            self._candidates += kernel.candidates
+        stack = window.stack
+        if not stack.runs:
+            return
+        if count <= FEW_PROBES:
+            probing: Any = self.kernels.module.RunsProbe(
+                columns,
+                stack.indexes(conditions),
+                implementation=self.kernels.implementation,
+                last_rows=window.tail.rows or -1,
+                left_count=count,
+            )
+        else:
+            probing = Probes(self.kernels, conditions, columns, count, self._executor, self.threads).over(window.runs)
+        pairs, full = self._pairs.pop() if self._pairs else PairBuffer(), self.chunk_rows
+        used = 0
+        while written := probing.fill(*pairs.room(used, full)):
+            used += written
+            if used >= full:
+                if progress is not None:
+                    progress.tested(probing.tested_pairs if count > FEW_PROBES else probing.candidates)
+                yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
+                pairs.rows[:, : used - full] = pairs.rows[:, full:used]
+                used -= full
+        self._candidates += probing.candidates
         if used:
-            yield probe_rows[:used], Picks.joined(parts)
+            yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
+        self._pairs.append(pairs)
 
     def _step(self, joined: frozenset[int], stream: int) -> _Step:
         """How a stream joins partial results of others."""
@@ -262,29 +308,13 @@ class WindowJoin:
             self._steps[place] = _Step(self.bound, joined, stream)
         return self._steps[place]
 
-    def _results(self, block: Mapping[int, Picks]) -> Iterator[pa.Table]:
+    def _tables(self, block: Mapping[int, Picks]) -> Iterator[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
-            yield self._result(block)
+            yield self._results.table(block, self._side_by_side)
             return
-        for grown, window_ids in self._window_ids.expanded(block, self._chunk_rows):
-            yield self._result(grown, array_of(window_ids, pa.int64()))
-
-    def _result(self, block: Mapping[int, Picks], *window_ids: pa.Array) -> pa.Table:
-        times_us = [block[stream].times_us() for stream in sorted(block)]
-        columns: list[pa.Array] = []
-        for column in self.bound.result:
-            if column.column == self.bound.join.streams[column.stream].time:
-                columns.append(array_of(times_us[column.stream], pa.timestamp("us", tz="UTC")))
-            else:
-                columns.append(block[column.stream].column(column.column))
-        columns += [block[stream].column("_seq") for stream in sorted(block)]
-        columns += window_ids
-        latest_us = times_us[0]
-        for other in times_us[1:]:
-            latest_us = np.maximum(latest_us, other)
-        columns.append(array_of(latest_us, pa.timestamp("us", tz="UTC")))
-        return pa.Table.from_arrays(columns, schema=self.result_schema)
+        for grown, window_ids in self._window_ids.expanded(block, self.chunk_rows):
+            yield self._results.table(grown, self._side_by_side, window_ids)
 
     # ------------------------------------------------------------------ what is kept
 
@@ -327,7 +357,8 @@ class WindowJoin:
         With a `store`, large runs are written there as blocks, and the bytes have their names.
         """
         totals = [self._totals["matches"], self._totals["expired_rows"], self._pushes]
-        facts = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys}
+        tails = [window.tail.rows for window in self._windows]
+        facts = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys, "tails": tails}
         return snapshot.encoded(self.bound.fingerprint, facts, self._windows, store)
 
     @classmethod
@@ -352,16 +383,18 @@ class WindowJoin:
         """Replace everything kept and counted by what `save` wrote; errors as `restored`, and then nothing changes."""
         facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms, store)
         count = len(self.forms)
-        stored, null_keys = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys"))
+        stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
         matches, expired_rows, pushes = snapshot.numbers(facts, "totals", 3)
-        self._windows = windows
+        self._windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
         self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
         self._pushes, self._candidates, self._partials = pushes, 0, 0
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
-        lines = [f"kernel {self.kernels.implementation}", *self._order_lines()]
+        lines = [f"kernel {self.kernels.implementation}, {self.threads} threads"]
+        lines.append(f"merge ratio {MERGE_RUNS}, the newest tuples unsorted up to {TAIL_ROWS} rows")
+        lines += self._order_lines()
         for stream, window in enumerate(self._windows):
             lines.append(f"window of {self.bound.names[stream]}: {window.rows} rows in {len(window.runs)} runs")
             names = [key.column for key in self.bound.keys[stream]]
@@ -381,6 +414,12 @@ class WindowJoin:
             steps = zip(found.order, found.partials, strict=True)
             lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
         return lines
+
+
+def _pairs_ahead(arrived: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Of each stream, how many pairs its new tuples could form with what is in the windows when it is their turn."""
+    others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
+    return [new * other for new, other in zip(arrived, others, strict=True)]
 
 
 class _Step:

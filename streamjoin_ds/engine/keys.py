@@ -25,7 +25,7 @@ import xxhash
 from streamjoin_ds.engine.columns import item_values, not_null
 from streamjoin_ds.spec.bound import TS, BoundJoin
 
-__all__ = ["INT64_MAX", "INT64_MIN", "compared_columns", "joinable_rows", "key_column", "key_values"]
+__all__ = ["INT64_MAX", "INT64_MIN", "Joinable", "compared_columns", "key_column", "key_values"]
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -36,34 +36,45 @@ def key_column(bound: BoundJoin, stream: int, name: str) -> str:
 
 
 def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
-    """Inside columns of a stream whose null keeps a tuple out of every result: keys, and what residuals compare."""
+    """Inside columns of a stream whose null keeps a tuple out of every result: keys, and what terms reject."""
     names = [key.column for key in bound.keys[stream]]
-    for residual in bound.residuals:
-        names += [residual.left_column] if residual.left_stream == stream else []
-        names += [residual.right_column] if residual.right_stream == stream else []
+    names += [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.names[stream]]
     return tuple(dict.fromkeys(key_column(bound, stream, name) for name in names))
 
 
-def joinable_rows(batch: pa.RecordBatch, bound: BoundJoin, stream: int) -> npt.NDArray[np.bool_] | None:
-    """Tell which rows have a value in every compared column and no NaN in a float key.
+class Joinable:
+    """Tells which tuples of one stream have a value in every compared column and no NaN in a float key."""
 
-    Returns
-    -------
-    ndarray of bool, shape (rows,), or None
-        None: all of them.
-    """
-    mask: npt.NDArray[np.bool_] | None = None
-    for name in compared_columns(bound, stream):
-        array = batch.column(name)
-        if array.null_count:
-            mask = not_null(array) if mask is None else mask & not_null(array)
-    for key in bound.keys[stream]:
-        array = batch.column(key_column(bound, stream, key.column))
-        if key.kind == "float" and pa.types.is_floating(array.type):
-            missing = np.isnan(array.to_numpy(zero_copy_only=False))
+    def __init__(self, bound: BoundJoin, stream: int) -> None:
+        names = bound.tuple_schema(stream).names
+        self._compared = [names.index(name) for name in compared_columns(bound, stream)]
+        floats = [key_column(bound, stream, key.column) for key in bound.keys[stream] if key.kind == "float"]
+        kinds = bound.tuple_schema(stream)
+        self._floats = [names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type)]
+
+    def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+        """Which rows do; None: all of them.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Of the stream's tuple schema.
+        """
+        mask: npt.NDArray[np.bool_] | None = None
+        for place in self._compared:
+            array = batch.column(place)
+            if array.null_count:
+                mask = not_null(array) if mask is None else mask & not_null(array)
+        for place in self._floats:
+            array = batch.column(place)
+            if len(array) == 1:
+                value = array[0].as_py()
+                missing = np.array([value is None or value != value])
+            else:
+                missing = np.isnan(array.to_numpy(zero_copy_only=False))
             if missing.any():
                 mask = ~missing if mask is None else mask & ~missing
-    return mask
+        return mask
 
 
 def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:

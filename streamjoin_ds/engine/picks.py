@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, concatenated, gathered
+from streamjoin_ds.engine.columns import array_of, concatenated, gathered, item_dtype
 from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.stack import Stack
 
 __all__ = ["Picks"]
 
@@ -20,65 +21,84 @@ Int32 = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Picks:
-    """``count`` tuples of one stream.
+    """Some tuples of one stream.
 
     Attributes
     ----------
-    runs : tuple of Run
+    stack : Stack
+        The runs they are in.
     rows : ndarray, shape (count,), int32, or None
-        Row within its run; None: all rows of the one run, in order.
-    places : ndarray, shape (count,), int32, or None
-        Number of its run; None: all are of ``runs[0]``.
+        Row within its run; None: `count` rows of one run from `begin` on.
+    places : ndarray, shape (count,), int32, or int
+        Number of its run; a number: all are of that run.
+    begin, count : int
+        Only where there are no `rows`.
     """
 
-    runs: tuple[Run, ...]
+    stack: Stack
     rows: Int32 | None = None
-    places: Int32 | None = None
+    places: Int32 | int = 0
+    begin: int = 0
+    count: int = 0
 
     def __len__(self) -> int:
-        return self.runs[0].rows if self.rows is None else len(self.rows)
+        return self.count if self.rows is None else len(self.rows)
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[Run, Int32]]) -> Picks:
-        """Rows of several runs, one after the other."""
-        if len(parts) == 1:
-            return cls((parts[0][0],), parts[0][1])
-        rows = np.concatenate([rows for _, rows in parts])
-        counts = [len(rows) for _, rows in parts]
-        return cls(tuple(run for run, _ in parts), rows, np.repeat(np.arange(len(parts), dtype=np.int32), counts))
+    def whole(cls, run: Run) -> Picks:
+        """All tuples of a run, in order."""
+        return cls(Stack((run,)), count=run.rows)
 
     def take(self, positions: Int32) -> Picks:
         """Those picks that stand at these positions."""
         if self.rows is None:
-            return Picks(self.runs, positions)
-        gather = self.runs[0].form.kernels.module.gather
-        places = None if self.places is None else gather(self.places, positions)
-        return Picks(self.runs, gather(self.rows, positions), places)
+            rows = positions + np.int32(self.begin) if self.begin else positions
+            return Picks(self.stack, rows, self.places)
+        gather = self.stack.module.gather
+        places = self.places if isinstance(self.places, int) else gather(self.places, positions)
+        return Picks(self.stack, gather(self.rows, positions), places)
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """A key of each pick."""
         if self.rows is None:
-            return self.runs[0].key(number)
-        gather = self.runs[0].form.kernels.module.gather
-        if self.places is None:
-            values: npt.NDArray[Any] = gather(self.runs[0].key(number), self.rows)
-            return values
-        values = np.empty(len(self.rows), dtype=self.runs[0].key(number).dtype)
-        for place, positions, rows in self._by_run():
-            values[positions] = gather(self.runs[place].key(number), rows)
+            assert isinstance(self.places, int)
+            return self.stack.key(self.places, number)[self.begin : self.begin + self.count]
+        values = np.empty(len(self.rows), dtype=self.stack.key_dtype(number))
+        self.stack.keys(number).gather(self.places, self.rows, [values])
         return values
 
     def column(self, name: str) -> pa.Array:
         """A column of the inside form for each pick."""
-        kernels = self.runs[0].form.kernels
+        return self.columns((name,))[0]
+
+    def columns(self, names: tuple[str, ...]) -> list[pa.Array]:
+        """Several columns at once."""
         if self.rows is None:
-            return self.runs[0].tuples.column(name)
-        if self.places is None:
-            return gathered(self.runs[0].tuples.column(name), self.rows, kernels)
-        pieces, positions = [], []
-        for place, where, rows in self._by_run():
-            pieces.append(gathered(self.runs[place].tuples.column(name), rows, kernels))
-            positions.append(where)
+            assert isinstance(self.places, int)
+            arrays = [self.stack.column(self.places, name) for name in names]
+            return [array.slice(self.begin, self.count) for array in arrays]
+        plain = self.stack.plain(names)
+        kinds = self.stack.kinds
+        outs = [np.empty(len(self.rows), dtype=item_dtype(kinds[name])) for name in plain]
+        if plain:
+            self.stack.columns(plain).gather(self.places, self.rows, outs)
+        if len(plain) == len(names):
+            return [array_of(values, kinds[name]) for name, values in zip(names, outs, strict=True)]
+        made = dict(zip(plain, outs, strict=True))
+        return [array_of(made[name], kinds[name]) if name in made else self._pieced(name) for name in names]
+
+    def _pieced(self, name: str) -> pa.Array:
+        """A column that Arrow must take: of no fixed width, or with nulls."""
+        assert self.rows is not None
+        kernels = self.stack.runs[0].form.kernels
+        if isinstance(self.places, int):
+            return gathered(self.stack.column(self.places, name), self.rows, kernels)
+        places = np.unique(self.places)
+        positions = [np.flatnonzero(self.places == place) for place in places]
+        pieces: Sequence[pa.Array] = [
+            gathered(self.stack.column(int(place), name), self.rows[where], kernels)
+            for place, where in zip(places, positions, strict=True)
+        ]
         together = concatenated(pieces)
         if np.all(self.places[1:] >= self.places[:-1]):
             return together
@@ -89,20 +109,6 @@ class Picks:
     def times_us(self) -> npt.NDArray[np.int64]:
         """Event time of each pick."""
         return self.key(0)
-
-    def timestamps(self) -> pa.Array:
-        """Event time of each pick as timestamps."""
-        return array_of(self.times_us(), pa.timestamp("us", tz="UTC"))
-
-    def _by_run(self) -> list[tuple[int, npt.NDArray[np.intp], Int32]]:
-        assert self.rows is not None
-        assert self.places is not None
-        found = []
-        for place in range(len(self.runs)):
-            positions = np.flatnonzero(self.places == place)
-            if len(positions):
-                found.append((place, positions, self.rows[positions]))
-        return found
 
 
 def sequence_numbers(picks: Picks) -> npt.NDArray[np.int64]:

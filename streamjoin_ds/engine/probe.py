@@ -9,66 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.parallel import ParallelFill, slice_edges
 from streamjoin_ds.engine.run import Range, Run
-from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["MAX_CONDITIONS", "ProbeCondition", "Probes", "oriented"]
+__all__ = ["FEW_PROBES", "Probes"]
 
-MAX_CONDITIONS = 16
+# So few probes meet all runs in one call; more have work enough for a call a run.
+FEW_PROBES = 1024
 _SCAN_PAIRS = 4096
 _TRIM_SHARE = 0.7
 
 Column = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeCondition:
-    """``lo <= probe key - run key <= hi``: a condition seen from the probe.
-
-    Attributes
-    ----------
-    stream, probe_key : int
-        The probe's side.
-    run_key : int
-        The run's side.
-    lo, hi : int or float
-        May lie one outside int64 where an extreme bound was turned round.
-    """
-
-    stream: int
-    probe_key: int
-    run_key: int
-    lo: int | float
-    hi: int | float
-
-    @property
-    def extent(self) -> int | float:
-        """How far apart the band's ends are."""
-        return self.hi - self.lo
-
-
-def oriented(bound: BoundJoin, probes: Sequence[int], target: int) -> tuple[ProbeCondition, ...]:
-    """All conditions between streams already joined and the one whose runs are probed."""
-    conditions = []
-    for condition in bound.conditions:
-        left, right = condition.left_stream, condition.right_stream
-        if right == target and left in probes:
-            conditions.append(ProbeCondition(left, condition.left_key, condition.right_key, condition.lo, condition.hi))
-        elif left == target and right in probes:
-            conditions.append(
-                ProbeCondition(right, condition.right_key, condition.left_key, -condition.hi, -condition.lo)
-            )
-    return tuple(conditions)
 
 
 class Probes:
@@ -99,7 +59,7 @@ class Probes:
         self._threads = threads if executor is not None else 1
         self._conditions = conditions
         self._columns = columns
-        self._count = count
+        self.count = count
         self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
@@ -113,12 +73,12 @@ class Probes:
         zones = [run.zone[condition.run_key] for condition in self._conditions]
         bounds = [(condition.lo, condition.hi) for condition in self._conditions]
         checks = list(zip(self._ranges, zones, bounds, strict=True))
-        if not self._count or not run.rows or any(not _may_match(*check) for check in checks):
+        if not self.count or not run.rows or any(not _may_match(*check) for check in checks):
             return None
         open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
-        first, second = self._index(run)
-        if self._count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0):
-            return self._sliced(self._count, lambda part: self._scan(run, open_conditions, part))
+        first, second = serving(run.grid, self._conditions)
+        if self.count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0):
+            return self._sliced(self.count, lambda part: self._scan(run, open_conditions, part))
         order, columns = self._trimmed(*self._ordered(run, first, second), run)
         if not len(order):
             return None
@@ -137,11 +97,16 @@ class Probes:
                 bucket_ids=ids,
                 bucket_starts=starts,
                 probe_order=order[part],
+                fences=run.fences if second >= 0 else None,
                 implementation=self._kernels.implementation,
             )
             return kernel, 0
 
         return self._sliced(len(order), walk)
+
+    def over(self, runs: Sequence[Run]) -> OverRuns:
+        """The kernels of all runs, one after the other, as `RunsProbe` is."""
+        return OverRuns(self, runs)
 
     def _sliced(self, count: int, kernel: Callable[[slice], tuple[Any, int]]) -> Any:
         """One kernel over all probes, or several side by side."""
@@ -163,18 +128,6 @@ class Probes:
         )
         return kernel, part.start
 
-    def _index(self, run: Run) -> tuple[int, int]:
-        """The conditions that the run's order serves: numbers of the bucket's and the sorted one, -1 for none."""
-        first = self._tightest(run.grid.first)
-        second = self._tightest(run.grid.second)
-        if run.grid.first >= 0 and first < 0:
-            return -1, -1
-        return first, second
-
-    def _tightest(self, key: int) -> int:
-        serving = [n for n, condition in enumerate(self._conditions) if condition.run_key == key]
-        return min(serving, key=lambda n: (self._conditions[n].extent, n)) if key >= 0 and serving else -1
-
     def _ordered(self, run: Run, first: int, second: int) -> tuple[Int32, list[Column]]:
         """The probes in the order in which they walk through the run; kept for the next run of the same layout."""
         place = (first, second, run.grid.width if first >= 0 else 0)
@@ -184,7 +137,7 @@ class Probes:
             if first >= 0:
                 condition = self._conditions[first]
                 buckets = module.probe_buckets(self._columns[first], condition.lo, condition.hi, run.grid.width)
-            within = self._columns[second] if second >= 0 else np.zeros(self._count, dtype=np.int64)
+            within = self._columns[second] if second >= 0 else np.zeros(self.count, dtype=np.int64)
             order = module.grid_order(buckets, within)
             self._orders[place] = (order, [module.gather(column, order) for column in self._columns])
         return self._orders[place]
@@ -205,6 +158,36 @@ class Probes:
         if mask is None:
             return order, columns
         return order[mask], [column[mask] for column in columns]
+
+
+class OverRuns:
+    """The kernels of several runs, seen as one; each pair carries the number of its run."""
+
+    def __init__(self, probes: Probes, runs: Sequence[Run]) -> None:
+        self._probes, self._runs, self._place = probes, runs, -1
+        self._kernel: Any = None
+        self.candidates = 0
+
+    def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
+        """Write the next pairs; 0 means there are no more."""
+        while True:
+            if self._kernel is not None:
+                count = int(self._kernel.fill(out_probe, out_run))
+                if count:
+                    out_place[:count] = self._place
+                    return count
+                self.candidates += int(self._kernel.candidates)
+                self._kernel = None
+            if self._place + 1 >= len(self._runs):
+                return 0
+            self._place += 1
+            self._kernel = self._probes.against(self._runs[self._place])
+
+    @property
+    def tested_pairs(self) -> int:
+        """Pairs that are done with: those of the runs before, left out by an index or not, and tested ones."""
+        before = sum(run.rows for run in self._runs[: max(self._place, 0)])
+        return self._probes.count * before + (0 if self._kernel is None else int(self._kernel.candidates))
 
 
 def _may_match(probe: Range, run: Range, bounds: Range) -> bool:

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, filtered, gathered, one_batch
+from streamjoin_ds.engine.columns import array_of, filtered, fixed_width, item_dtype, item_values, one_batch
+from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.grid import Grid, GridChooser
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.keys import is_stored, key_column, key_values
+from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["Range", "Run", "RunForm"]
@@ -45,28 +47,59 @@ class RunForm:
         tuples : pyarrow.RecordBatch
             Of `tuple_schema` (or `run_schema`); rows in any order, no null and no NaN in a key.
         """
-        if len(tuples.schema) < len(self.run_schema):
-            tuples = self._with_hashes(tuples)
-        keys = [self._values(tuples, number) for number in range(len(self.keys))]
+        tuples = self.with_hashes(tuples)
+        keys = [self.key_of(tuples, number) for number in range(len(self.keys))]
         grid = self.chooser.choose(keys)
         zone = tuple(_range(values) for values in keys)
-        if grid.is_sorted:
-            order = self._order(keys, grid)
-            columns = [gathered(column, order, self.kernels) for column in tuples.columns]
-            tuples = pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
-        return Run(self, tuples, grid, zone)
+        if not grid.is_sorted:
+            return Run(self, tuples, grid, zone)
+        return self._laid_out(tuples, keys, grid, zone)
+
+    def _laid_out(
+        self, tuples: pa.RecordBatch, keys: Sequence[npt.NDArray[Any]], grid: Grid, zone: tuple[Range, ...]
+    ) -> Run:
+        order = self._order(keys, grid)
+        items = [
+            item_values(column) if fixed_width(column.type) and not column.null_count else None
+            for column in tuples.columns
+        ]
+        # Keys that are no column of their own (widened, hashed) are laid out too: none is made of the run again.
+        places = [self._place_of_key(tuples, number, values) for number, values in enumerate(keys)]
+        widened = [number for number, place in enumerate(places) if place is None]
+        sources = [values for values in items if values is not None] + [keys[number] for number in widened]
+        memory = ColumnMemory(len(order) * sum(values.itemsize for values in sources), len(sources))
+        outs = [memory.column(len(order), values.dtype) for values in sources]
+        self.kernels.module.RunColumns([sources]).gather(None, order, outs)
+        made = iter(outs)
+        columns = [
+            column.take(pa.array(order)) if values is None else array_of(next(made), column.type)
+            for column, values in zip(tuples.columns, items, strict=True)
+        ]
+        run = Run(self, pa.RecordBatch.from_arrays(columns, schema=self.run_schema), grid, zone)
+        run._keys = dict(zip(widened, made, strict=True))
+        return run
+
+    def _place_of_key(self, tuples: pa.RecordBatch, number: int, values: npt.NDArray[Any]) -> str | None:
+        """The column whose items are a key's values; None where it has values of its own."""
+        name = f"_key_{number}" if is_stored(self.keys[number].kind) else self.columns[number]
+        kind = self.run_schema.field(name).type
+        return name if fixed_width(kind) and item_dtype(kind) == values.dtype else None
 
     def merged(self, runs: Sequence[Run]) -> Run:
         """One run of the tuples of several."""
         return self.sealed(one_batch([run.tuples for run in runs], self.run_schema))
 
-    def _values(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
+    def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
+        """Values of a key of tuples of `run_schema`, float64 or int64; none is null."""
         kind = self.keys[number].kind
         if is_stored(kind):
             return key_values(tuples.column(f"_key_{number}"), "int")
         return key_values(tuples.column(self.columns[number]), kind)
 
-    def _with_hashes(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
+    def with_hashes(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
+        """Tuples of `run_schema`, from tuples of that or of `tuple_schema`."""
+        if len(tuples.schema) == len(self.run_schema):
+            return tuples
         columns = list(tuples.columns)
         for number, key in enumerate(self.keys):
             if is_stored(key.kind):
@@ -103,6 +136,7 @@ class Run:
         self.grid = grid
         self.zone = zone
         self._keys: dict[int, npt.NDArray[Any]] = {}
+        self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
         self.block: str | None = None
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
@@ -135,8 +169,34 @@ class Run:
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, float64 or int64, in the run's order."""
         if number not in self._keys:
-            self._keys[number] = self.form._values(self.tuples, number)
+            self._keys[number] = self.form.key_of(self.tuples, number)
         return self._keys[number]
+
+    def values(self, name: str) -> npt.NDArray[Any] | None:
+        """Items of a column (`item_values`); None where it has nulls or no fixed width."""
+        column = self.tuples.column(name)
+        return item_values(column) if fixed_width(column.type) and not column.null_count else None
+
+    def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
+        """The run as `RunsProbe` wants it for these conditions; kept."""
+        found = self._indexes.get(conditions)
+        if found is None:
+            first, second = serving(self.grid, conditions)
+            ids, starts = self.directory if first >= 0 else (None, None)
+            found = self._indexes[conditions] = self.form.kernels.module.RunIndex(
+                [self.key(condition.run_key) for condition in conditions],
+                [condition.lo for condition in conditions],
+                [condition.hi for condition in conditions],
+                first=first,
+                second=second,
+                width=self.grid.width,
+                bucket_ids=ids,
+                bucket_starts=starts,
+                fences=self.fences if second >= 0 else None,
+                zone=[self.zone[condition.run_key] for condition in conditions],
+                right_count=self.rows,
+            )
+        return found
 
     @cached_property
     def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -151,6 +211,13 @@ class Run:
         starts = np.append(self._first_rows(first, ids), self.rows)
         occurs = starts[1:] > starts[:-1]
         return ids[occurs], np.append(starts[:-1][occurs], self.rows)
+
+    @cached_property
+    def fences(self) -> npt.NDArray[Any] | None:
+        """Every 32nd value of the second key: a probe searches these first; None of a run without such a key."""
+        if self.grid.second < 0:
+            return None
+        return np.ascontiguousarray(self.key(self.grid.second)[:: self.form.kernels.module.FENCE_ROWS])
 
     def _buckets(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         zero = 0.0 if values.dtype.kind == "f" else 0
@@ -171,7 +238,7 @@ class Run:
     def kept(self, mask: npt.NDArray[np.bool_]) -> Run:
         """The run without the rows where the mask is false; it stays in grid order."""
         tuples = filtered(self.tuples, mask)
-        zone = tuple(_range(self.form._values(tuples, number)) for number in range(len(self.zone)))
+        zone = tuple(_range(self.form.key_of(tuples, number)) for number in range(len(self.zone)))
         return Run(self.form, tuples, self.grid, zone)
 
 

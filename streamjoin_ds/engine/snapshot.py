@@ -24,6 +24,7 @@ import xxhash
 
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore, restored_run, run_facts
+from streamjoin_ds.engine.tail import Tail
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
@@ -60,7 +61,8 @@ def encoded(
         runs = []
         for run in window.runs:
             entry = run_facts(run)
-            name = None if store is None else store.keep(stream, run)
+            # A tail is another one with the next push: never a block.
+            name = None if store is None or isinstance(run, Tail) else store.keep(stream, run)
             if name is not None:
                 entry["block"] = name
             else:
@@ -165,7 +167,10 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
 
 
 def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> Run:
-    tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
+    try:
+        tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
+    except OSError as error:  # what Arrow says of a message that is cut off
+        raise pa.ArrowInvalid(str(error)) from error
     tuples.validate()
     run = restored_run(form, tuples, entry)
     run.encoded = piece

@@ -15,7 +15,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["Rows", "as_table", "event_times", "stamped", "time_column"]
+__all__ = ["Rows", "as_table", "event_times", "filtered", "stamped", "time_column"]
 
 # A table, a batch, a pandas frame, a list of dicts, or one dict.
 Rows = Any
@@ -107,7 +107,7 @@ def stamped(
     Returns
     -------
     tuples : pyarrow.Table
-        Of ``bound.tuple_schema(stream)``.
+        Of ``bound.read_schema(stream)``: not filtered yet.
     rejected : pyarrow.Table
         Rows as they were handed over.
 
@@ -117,8 +117,8 @@ def stamped(
         A travelling column is missing or cannot be had with its type.
     """
     source = bound.join.streams[stream]
-    schema = bound.tuple_schema(stream)
-    for field in bound.schemas[stream]:
+    schema = bound.read_schema(stream)
+    for field in bound.read_schemas[stream]:
         if field.name not in table.schema.names:
             msg = f"rows of stream {source.name} lack the column '{field.name}'"
             raise SchemaDriftError(msg, name=field.name, hint=f"it must be {field.type}")
@@ -137,6 +137,17 @@ def stamped(
     return pa.Table.from_arrays(tuples.columns, schema=schema), rejected
 
 
+def filtered(
+    tuples: pa.Table, late: npt.NDArray[np.bool_], bound: BoundJoin, stream: int
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """The tuples that the stream's filters let through, in the inside form, and which of them are late."""
+    if not bound.filters[stream]:
+        return tuples, late
+    batch = tuples.combine_chunks().to_batches()
+    kept = bound.let_through(stream, batch[0]) if batch else np.zeros(0, dtype=np.bool_)
+    return tuples.filter(pa.array(kept)).select(bound.tuple_schema(stream).names), late[kept]
+
+
 def _cast(column: pa.ChunkedArray, field: pa.Field, stream: str) -> pa.ChunkedArray:
     if column.type == field.type:
         return column
@@ -151,7 +162,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, stream: str) -> pa.ChunkedAr
 def _of_dicts(rows: Sequence[Mapping[str, Any]], bound: BoundJoin, stream: int) -> pa.Table:
     source = bound.join.streams[stream]
     columns, names = [], []
-    for field in bound.schemas[stream]:
+    for field in bound.read_schemas[stream]:
         values = [row.get(field.name) for row in rows]
         kind = field.type
         if field.name == source.time and any(type(value) is int for value in values):

@@ -1,65 +1,139 @@
 """The window of one stream: the runs that a tuple of another stream may still meet.
 
-New tuples come as a run of their own. Runs of like size are merged four at a time, so a tuple is copied a logarithmic
-number of times and a probe meets a logarithmic number of runs (PIM-Tree's merge ratio). A run is merged only while it
-spans a small part of the window's positions (event times, or numbers of a count window): then whole runs expire, and
-the exact test does the rest (LLHJ's coarse-grained disposal).
+New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged four at a
+time, so a tuple is copied a logarithmic number of times and a probe meets a logarithmic number of runs (PIM-Tree's
+merge ratio). A run is merged only while it spans a small part of the window's positions (event times, or numbers of a
+count window): then whole runs expire, and the exact test does the rest (LLHJ's coarse-grained disposal).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
+from streamjoin_ds.engine.grid import NO_GRID
+from streamjoin_ds.engine.keys import INT64_MAX
+from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.stack import Stack
+from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
+from streamjoin_ds.errors import StateCorruptError
 
-__all__ = ["Window"]
+__all__ = ["MERGE_RUNS", "Window"]
 
-_MERGE_RUNS = 4
+MERGE_RUNS = 4
 _MAX_RUN_ROWS = 1 << 23
 _MAX_RUN_BYTES = 1 << 29
 _SPAN_PARTS = 4
 _SPAN_GROWTH = 1.5
 _MIN_LIVE_SHARE = 0.5
+_THINNING_POINTS = 16
+_MAX_TAILED_ROWS = TAIL_ROWS // 4
 
 
 class Window:
-    """Immutable list of runs, oldest insertion first; every change answers a new window.
+    """Immutable list of runs, oldest insertion first, and the tail; every change answers a new window.
 
     Parameters
     ----------
     form : RunForm
-    runs : sequence of Run
+    sealed : sequence of Run
+    tail : Tail, optional
+    stack : Stack, optional
+        Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("form", "runs")
+    __slots__ = ("_quiet_until", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
 
-    def __init__(self, form: RunForm, runs: Sequence[Run] = ()) -> None:
+    def __init__(
+        self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
+    ) -> None:
         self.form = form
-        self.runs = tuple(runs)
+        self.sealed = tuple(sealed)
+        self.tail = tail if tail is not None else Tail.empty(form)
+        self._stack = stack
+        self._sealed_rows = sum([run.rows for run in self.sealed])
+        self.is_merged = False
+        self._quiet_until: int | None = None
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs; the tail, where it holds anything, is the last."""
+        return (*self.sealed, self.tail) if self.tail.rows else self.sealed
+
+    @property
+    def stack(self) -> Stack:
+        """The runs as they are probed and gathered from."""
+        runs = self.runs
+        if self._stack is None or not self._stack.fits(runs):
+            self._stack = Stack(runs)
+        return self._stack
 
     @property
     def rows(self) -> int:
         """How many tuples, all runs together."""
-        return sum(run.rows for run in self.runs)
+        return self._sealed_rows + self.tail.rows
 
     def inserted(self, run: Run) -> Window:
         """The window with one more run, before any merging."""
-        return Window(self.form, (*self.runs, run)) if run.rows else self
+        return Window(self.form, (*self.sealed, run), self.tail) if run.rows else self
+
+    def reopened(self, tail_rows: int) -> Window:
+        """The window with its last run, of so many rows, as its tail again; 0: there was none.
+
+        Raises
+        ------
+        StateCorruptError
+            The last run is no such run.
+        """
+        if not tail_rows:
+            return self
+        last = self.sealed[-1] if self.sealed else None
+        if last is None or last.rows != tail_rows or tail_rows > TAIL_ROWS or last.grid != NO_GRID:
+            msg = "a state blob does not hold what its header says"
+            raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+        return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
+
+    def taking(self, tuples: pa.RecordBatch) -> tuple[Window, Picks]:
+        """The window with new tuples, before any merging, and these tuples as probes.
+
+        A large batch becomes a run; a small one goes to the tail, which is sealed first where there is no room.
+
+        Parameters
+        ----------
+        tuples : pyarrow.RecordBatch
+            As for `RunForm.sealed`; one at least.
+        """
+        count = tuples.num_rows
+        if count > _MAX_TAILED_ROWS:
+            run = self.form.sealed(tuples)
+            return self.inserted(run), Picks.whole(run)
+        sealed, tail = self.sealed, self.tail
+        if tail.rows + count > TAIL_ROWS:
+            sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
+        tail, fresh = tail.appended(self.form.with_hashes(tuples))
+        window = Window(self.form, sealed, tail, self._stack)
+        if sealed is self.sealed:
+            window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
+        return window, Picks(window.stack, None, len(sealed), fresh.begin, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
-        runs = list(self.runs)
-        if len(runs) < _MERGE_RUNS:
+        if self.is_merged:
             return self
-        span = int(max(run.position[1] for run in runs) - min(run.position[0] for run in runs))
-        while True:
+        runs, every = list(self.sealed), self.runs
+        span = int(max(run.position[1] for run in every) - min(run.position[0] for run in every)) if every else 0
+        while len(runs) >= MERGE_RUNS:
             group = _due(runs, span // _SPAN_PARTS)
             if group is None:
                 break
             runs[group] = [self.form.merged(runs[group])]
-        return Window(self.form, runs) if len(runs) < len(self.runs) else self
+        window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
+        window.is_merged = True
+        return window
 
     def expired(self, lowest_kept: int) -> Window:
         """The window without positions below `lowest_kept`: event times, or numbers of a count window.
@@ -67,26 +141,57 @@ class Window:
         Whole runs go when their newest tuple is below; a run that is mostly below is thinned out. What is left of older
         tuples the window's rule refuses.
         """
-        if all(run.position[0] >= lowest_kept for run in self.runs):
+        tail = self.tail
+        is_quiet = self._quiet_until is not None and lowest_kept <= self._quiet_until
+        if is_quiet and not (tail.rows and lowest_kept > _quiet_until(tail)):
             return self
-        runs = []
-        for run in self.runs:
-            oldest, newest = run.position
-            if newest < lowest_kept:
-                continue
-            if oldest < lowest_kept and _live_share(run, lowest_kept) < _MIN_LIVE_SHARE:
-                mask = run.key(self.form.position_key) >= lowest_kept
-                kept = int(np.count_nonzero(mask))
-                runs.append(run.kept(mask) if kept < _MIN_LIVE_SHARE * run.rows else run)
-            else:
-                runs.append(run)
-        return Window(self.form, runs)
+        runs = [run for run in (_thinned(run, lowest_kept) for run in self.sealed) if run is not None]
+        if tail.rows:
+            left = _thinned(tail, lowest_kept)
+            tail = left if isinstance(left, Tail) else Tail.empty(self.form)
+        window = self
+        if len(runs) < len(self.sealed) or tail is not self.tail or any(map(operator.is_not, runs, self.sealed)):
+            window = Window(self.form, runs, tail, self._stack)
+            window.is_merged = self.is_merged
+        window._quiet_until = min((_quiet_until(run, lowest_kept) for run in runs), default=INT64_MAX)
+        return window
 
 
-def _live_share(run: Run, lowest_kept: int) -> float:
-    """Share of a run's span that is not below; a guess that spares counting its rows."""
-    oldest, newest = run.position
-    return (newest - lowest_kept + 1) / (newest - oldest + 1)
+def _thinned(run: Run, lowest_kept: int) -> Run | None:
+    """A run without what is older, where that is most of it; None where it is all.
+
+    Whether it is most is asked at fixed points of the run's span, so that the answer is a function of the run and the
+    time alone, and is worked out a few times only.
+    """
+    if run.position[1] < lowest_kept:
+        return None
+    point = _last_point(run, lowest_kept)
+    if point is None or np.count_nonzero(run.key(run.form.position_key) >= point) >= _MIN_LIVE_SHARE * run.rows:
+        return run
+    return run.kept(run.key(run.form.position_key) >= lowest_kept)
+
+
+def _last_point(run: Run, lowest_kept: int) -> int | None:
+    """The latest point, up to `lowest_kept`, at which a run may be thinned out; all lie in its second half."""
+    (lowest, highest), points = _ends(run), _THINNING_POINTS
+    step = max((highest - lowest) // points, 1)
+    number = (lowest_kept - lowest) // step
+    return lowest + number * step if 2 * number >= _THINNING_POINTS else None
+
+
+def _quiet_until(run: Run, seen: int | None = None) -> int:
+    """Nothing becomes of a run up to this position; None: it was never looked at, else last with `seen`."""
+    lowest, highest = _ends(run)
+    step = max((highest - lowest) // _THINNING_POINTS, 1)
+    number = _THINNING_POINTS // 2
+    if seen is not None:
+        number = max((seen - lowest) // step + 1, number)
+    return min(highest, lowest + number * step - 1)
+
+
+def _ends(run: Run) -> tuple[int, int]:
+    lowest, highest = run.position
+    return int(lowest), int(highest)
 
 
 def _due(runs: Sequence[Run], max_span: int) -> slice | None:
@@ -95,7 +200,7 @@ def _due(runs: Sequence[Run], max_span: int) -> slice | None:
     So a tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged
     grow geometrically towards the old end, whatever the sizes of the batches.
     """
-    for start in range(len(runs) - _MERGE_RUNS, -1, -1):
+    for start in range(len(runs) - MERGE_RUNS, -1, -1):
         rows = largest = size_bytes = 0
         longest: int | float = 0
         oldest, newest = runs[start].position
@@ -107,6 +212,6 @@ def _due(runs: Sequence[Run], max_span: int) -> slice | None:
             largest, longest = max(largest, run.rows), max(longest, last - first)
             oldest, newest = min(oldest, first), max(newest, last)
             narrow = newest - oldest <= max(max_span, _SPAN_GROWTH * longest)
-            if stop - start >= _MERGE_RUNS and 2 * largest <= rows and narrow:
+            if stop - start >= MERGE_RUNS and 2 * largest <= rows and narrow:
                 return slice(start, stop)
     return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.spec import BoundJoin, Condition, NotEqual, duration_text
+from streamjoin_ds.spec import BoundJoin, Condition, duration_text
 
 __all__ = ["explain"]
 
@@ -40,9 +40,13 @@ def _join(bound: BoundJoin) -> Iterator[str]:
         yield f"  stream      {stream.name}: time {stream.time}{delay}, {columns}"
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
-    for predicate in join.predicates:
-        if isinstance(predicate, NotEqual):
-            yield f"  decide      {predicate}"
+    for name, filters in zip(join.names, bound.filters, strict=True):
+        for term in filters:
+            yield f"  filter      {term.text}   at the source of {name}"
+    for term in bound.terms:
+        yield f"  decide      {term.text}"
+    if not any(condition.left_key or condition.right_key for condition in bound.conditions):
+        yield "  find        no band and no equality: every combination inside the window is tested"
     yield f"  result      {', '.join(bound.result_schema.names)}"
     yield f"  fingerprint {bound.fingerprint}"
 

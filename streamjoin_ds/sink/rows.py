@@ -53,7 +53,7 @@ def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -
 
 
 def check_ledger(ledger: pa.Table) -> None:
-    """Refuse a ledger in which a row was lost: per stream, ``read = stored + late + rejected``.
+    """Refuse a ledger in which a row was lost: per stream, ``read = stored + late + rejected + filtered``.
 
     Raises
     ------
@@ -61,10 +61,11 @@ def check_ledger(ledger: pa.Table) -> None:
         The sum does not come out for a stream; the error names it.
     """
     for row in ledger.to_pylist():
-        if row["read"] != row["stored"] + row["late"] + row["rejected"]:
+        if row["read"] != row["stored"] + row["late"] + row["rejected"] + row["filtered"]:
             message = (
                 f"the ledger of stream {row['stream']} does not balance in batch {row['batch_id']}: "
-                f"read {row['read']}, stored {row['stored']}, late {row['late']}, rejected {row['rejected']}"
+                f"read {row['read']}, stored {row['stored']}, late {row['late']}, rejected {row['rejected']}, "
+                f"filtered {row['filtered']}"
             )
             raise LedgerError(message, name=row["stream"], hint="nothing was committed; please report this as a defect")
 

@@ -73,11 +73,12 @@ LEDGER_SCHEMA = pa.schema(
         _required("stored", pa.int64()),
         _required("late", pa.int64()),
         _required("rejected", pa.int64()),
+        _required("filtered", pa.int64()),
         _required("null_keys", pa.int64()),
         pa.field("largest_ts", TIMESTAMP),
     ]
 )
-"""One row per batch and stream; ``read = stored + late + rejected``. ``null_keys`` counts within ``stored``."""
+"""One row per batch and stream; read = stored + late + rejected + filtered. ``null_keys`` counts within ``stored``."""
 
 METRICS_SCHEMA = pa.schema(
     [

@@ -89,7 +89,7 @@ class SourceOptions:
         parts = _whole(given, "parts", 0, 4096)
         plan = _plan(given["plan"]) if joined else None
         streams = plan.bound.join.streams if plan is not None else (_stream(given),)
-        schemas = plan.bound.schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
+        schemas = plan.bound.read_schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
         if not parts:
             parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
         ignore = missing == "ignore"

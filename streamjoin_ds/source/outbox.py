@@ -42,6 +42,7 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("read", pa.int64(), nullable=False),
         pa.field("late", pa.int64(), nullable=False),
         pa.field("rejected", pa.int64(), nullable=False),
+        pa.field("filtered", pa.int64(), nullable=False),
         pa.field("block", pa.string(), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
     ]
@@ -70,6 +71,7 @@ class _Totals:
     read: int
     late: int
     rejected: int
+    filtered: int
 
 
 class Outbox:
@@ -109,9 +111,13 @@ class Outbox:
         self._late: list[pa.RecordBatch] = []
         self._rejects: list[pa.Table] = []
         self.rejected = 0  # records that are no tuples, those included that are only counted
+        self.filtered = 0  # tuples that the stream's filters do not let through
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next chunk of the part."""
+        """Take the next chunk of the part: tuples of the stream's `read_schema`.
+
+        A tuple that is filtered out tells the time like any other, and is never late.
+        """
         if chunk.rejects:
             self.add_rejects(rejects_table(chunk.rejects))
         tuples = chunk.tuples
@@ -126,6 +132,11 @@ class Outbox:
         self.largest_ts = int(before[-1])
         # A tuple is late iff it is older than the largest before it minus the delay: not if there is none before it.
         late = (before[:-1] > ts + self._delay_us) if self._judge else np.zeros(len(ts), bool)
+        kept = self._plan.bound.let_through(self._stream, tuples)
+        if kept is not None:
+            self.filtered += int(np.count_nonzero(~kept))
+            late, before = late[kept], before[:-1][kept]
+            tuples = tuples.take(pa.array(np.flatnonzero(kept))).select(self._schema.names)
         if late.any():
             where = np.flatnonzero(late)
             aside = tuples.take(pa.array(where))
@@ -148,20 +159,20 @@ class Outbox:
         """
         self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
-        totals = _Totals(self.largest_ts, last - first, late, self.rejected)
+        totals = _Totals(self.largest_ts, last - first, late, self.rejected, self.filtered)
         layout, labels = self._plan.layout, self._plan.labels
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         for group, of_group in enumerate(self._groups(table)):
             blocks = list(self._blocks("tuples", group, of_group))
             for cell in layout.cells_of(self._stream, group):
-                once = totals if cell == 0 else _Totals(self.largest_ts, 0, 0, 0)
+                once = totals if cell == 0 else _Totals(self.largest_ts, 0, 0, 0, 0)
                 yield self._for_cell(labels[cell], "tuples", blocks, once)
         aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))]
         aside.append(("rejects", pa.concat_tables([REJECT_SCHEMA.empty_table(), *self._rejects])))
         for kind, rows in aside:
             if rows.num_rows:
                 blocks = list(self._blocks(kind, 0, rows))
-                yield self._for_cell(labels[0], kind, blocks, _Totals(self.largest_ts, 0, 0, 0))
+                yield self._for_cell(labels[0], kind, blocks, _Totals(self.largest_ts, 0, 0, 0, 0))
 
     def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
         count = self._plan.layout.counts[self._stream]
@@ -194,7 +205,7 @@ class Outbox:
     def _for_cell(
         self, label: int, kind: str, blocks: Sequence[tuple[int, int, str, bytes]], totals: _Totals
     ) -> pa.RecordBatch:
-        once = [(totals.read, totals.late, totals.rejected)] + [(0, 0, 0)] * (len(blocks) - 1)
+        once = [(totals.read, totals.late, totals.rejected, totals.filtered)] + [(0, 0, 0, 0)] * (len(blocks) - 1)
         rows = [
             (
                 label,
@@ -226,7 +237,9 @@ def _store(plan: Plan) -> BlockStore:
 def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
     """For every cell one row without tuples of each of these streams, which have no part in the batch."""
     rows = [
-        (label, "tuples", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, "", b"") for stream in streams for label in plan.labels
+        (label, "tuples", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")
+        for stream in streams
+        for label in plan.labels
     ]
     if rows:
         yield _exchange_batch(rows)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from streamjoin_ds.blocks import reuse_freed_memory
+from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, silence, tuple_rows
 from streamjoin_ds.source.feed import Feed
@@ -99,6 +99,7 @@ class _Sensors:
 
     def _read(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
         reuse_freed_memory()
+        freeze_imports()
         options, plan = self._options, self._options.plan
         feed = self._feeds[partition.stream]
         start = feed.position(partition.start)

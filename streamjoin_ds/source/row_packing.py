@@ -112,7 +112,7 @@ def pack_rows(plan: Plan) -> Packer:
 def pack_foreign(plan: Plan, stream: int) -> Packer:
     """A function for ``mapInArrow`` over a DataFrame's travelling columns: rows of the exchange and ``moment``.
 
-    The columns are taken by place, in the order of ``plan.bound.schemas[stream]``.
+    The columns are taken by place, in the order of ``plan.bound.read_schemas[stream]``.
 
     Such rows have no order: nothing is late here; ``_seq`` is a hash of a row's values (rows that are equal share it),
     which also deals them to groups. Rows without an event time are counted in `rejected`, logged, and go no further.
@@ -147,8 +147,8 @@ def pack_foreign(plan: Plan, stream: int) -> Packer:
 
 
 def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chunk, int]:
-    schema = plan.bound.tuple_schema(stream)
-    batch = batch.rename_columns(plan.bound.schemas[stream].names)
+    schema = plan.bound.read_schema(stream)
+    batch = batch.rename_columns(plan.bound.read_schemas[stream].names)
     time = plan.bound.join.streams[stream]
     ts, valid = event_times(batch.column(time.time), time.time_unit)
     if not valid.all():
@@ -165,11 +165,11 @@ def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
     fields = enumerate(_own(plan, stream))
     own = [batch.column(_name(stream, place)).cast(field.type) for place, field in fields]
     arrays = [batch.column("ts"), batch.column("seq"), *own]
-    return Chunk(0, batch.num_rows, pa.RecordBatch.from_arrays(arrays, schema=plan.bound.tuple_schema(stream)))
+    return Chunk(0, batch.num_rows, pa.RecordBatch.from_arrays(arrays, schema=plan.bound.read_schema(stream)))
 
 
 def _own(plan: Plan, stream: int) -> Sequence[pa.Field]:
-    return [field for field in plan.bound.tuple_schema(stream) if field.name not in (TS, SEQ)]
+    return [field for field in plan.bound.read_schema(stream) if field.name not in (TS, SEQ)]
 
 
 def _name(stream: int, place: int) -> str:

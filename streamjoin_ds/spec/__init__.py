@@ -5,37 +5,41 @@
     Stream ─┐                      schemas
     Stream ─┼─► Join ── fingerprint   │
     Band  ──┤    (what the user wrote)│
-    Window ─┘        └──── bind ──────┴─► BoundJoin: typed keys, exact bounds,
-                                          the window as more bands, result columns
+    Call  ──┤        │                │
+    Window ─┘        └──── bind ──────┴─► BoundJoin: typed keys, exact bounds, the window as more bands,
+                                          typed conditions on several streams (they decide) and on one (they filter)
 
 Nothing here knows Spark, files or kernels. `Join` is what a user wrote; `BoundJoin` is the same join once the
 columns' types are known, with every bound made exact for its type (contract: design, section 1).
 """
 
-from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, Residual, ResultColumn, bind
+from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, ResultColumn, Term, bind
 from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.duration import duration_text, duration_us
+from streamjoin_ds.spec.expression import Call, Expression, Literal, Predicate, not_equal
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
-from streamjoin_ds.spec.predicate import Band, Column, NotEqual, Predicate, band, equal, not_equal
+from streamjoin_ds.spec.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.stream import Generator, Stream
 from streamjoin_ds.spec.window import TimeWindow, Window
 
 __all__ = [
     "Band",
     "BoundJoin",
+    "Call",
     "Column",
     "Condition",
     "CountWindow",
+    "Expression",
     "Generator",
     "Join",
     "Key",
-    "NotEqual",
+    "Literal",
     "PeriodicWindow",
     "Predicate",
-    "Residual",
     "ResultColumn",
     "Stream",
+    "Term",
     "TimeWindow",
     "Window",
     "band",

@@ -9,29 +9,43 @@
     decimal, one scale              int          scaled int64
     boolean, =                      int          0 or 1
     string or binary, =             hash         64-bit hash finds, the values themselves decide
-    anything, <>                    residual     decided on the pairs that were found
+    conditions on several streams   terms        decided on the combinations that were found (`evaluation`)
+    conditions on one stream        filters      decided at the source
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.errors import ColumnError, PredicateError
 from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, check_result_name, names_hint, result_type, schema_facts
-from streamjoin_ds.spec.exact import check_unequal, exact_bounds
+from streamjoin_ds.spec.evaluation import Mask, holds
+from streamjoin_ds.spec.exact import exact_bounds
+from streamjoin_ds.spec.expression import (
+    Call,
+    Expression,
+    columns_of,
+    conjuncts,
+    expression_facts,
+    normalised,
+    rejecting_columns,
+)
 from streamjoin_ds.spec.fingerprint import fingerprint
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
-from streamjoin_ds.spec.predicate import Band, Column, NotEqual, negated
+from streamjoin_ds.spec.predicate import Band, Column, negated
 from streamjoin_ds.spec.stream import Generator, check_time_column, schema_from_text, schema_text
+from streamjoin_ds.spec.typed import Typed, typed_condition
 
-__all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "Residual", "ResultColumn", "bind", "result_type"]
+__all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "bind", "result_type"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +83,29 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
-    """Decides on pairs that were found: "equal" (strings, after their hashes met) or "not_equal"."""
+class Term:
+    """A condition that must be TRUE, on one stream (a filter) or on several (it decides on what was found).
 
-    kind: str
-    left_stream: int
-    right_stream: int
-    left_column: str
-    right_column: str
+    Attributes
+    ----------
+    streams : tuple of int
+        Numbers of the streams it is about, ascending.
+    condition : Typed
+    facts : str
+        The normalised expression and its columns' types, as JSON.
+    text : str
+        The same for people.
+    rejecting : tuple of Column
+        Columns whose null keeps it from being TRUE.
+    columns : tuple of Column
+    """
+
+    streams: tuple[int, ...]
+    condition: Typed
+    facts: str
+    text: str
+    rejecting: tuple[Column, ...]
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +131,13 @@ class BoundJoin:
     conditions : tuple of Condition
         For each pair of streams the window's rules, then the bands and equalities in an order of their own: joins that
         mean the same have the same keys and conditions, whatever the order and the form they were written in.
-    residuals : tuple of Residual
-        What hashes and bands cannot decide.
+    terms : tuple of Term
+        What hashes and bands cannot decide, in an order of their own; each on two streams or more.
+    filters : tuple of tuple of Term
+        One list a stream: what its tuples must be before they travel, whether the stream's `where` says so or a
+        predicate does.
+    read_schemas : tuple of pyarrow.Schema
+        `schemas`, and the columns that only filters need: what is read from the source.
     result : tuple of ResultColumn
         Selected columns in the order of the streams; `result_schema` adds seq, event_time and batch_id.
     """
@@ -112,7 +146,9 @@ class BoundJoin:
     schemas: tuple[pa.Schema, ...]
     keys: tuple[tuple[Key, ...], ...]
     conditions: tuple[Condition, ...]
-    residuals: tuple[Residual, ...]
+    terms: tuple[Term, ...]
+    filters: tuple[tuple[Term, ...], ...]
+    read_schemas: tuple[pa.Schema, ...]
     result: tuple[ResultColumn, ...]
 
     @property
@@ -161,12 +197,14 @@ class BoundJoin:
         facts = {
             "streams": streams,
             "conditions": [self._condition_facts(condition) for condition in self.conditions],
-            "residuals": [astuple(residual) for residual in self.residuals],
+            "residuals": [term.facts for term in self.terms],
             "result": [astuple(column) for column in self.result],
             "self_pairs": "included" if self.join.include_self_pairs else self._same_inputs(),
         }
         if self.has_window_ids:
             facts["window"] = self.join.window.to_facts()  # the conditions are wider than these windows
+        if any(self.filters):  # left out where there are none: such joins were known before filters were
+            facts["filters"] = [[term.facts for term in terms] for terms in self.filters]
         return fingerprint(facts)
 
     def _condition_facts(self, condition: Condition) -> list[object]:
@@ -186,12 +224,14 @@ class BoundJoin:
 
         Those that are compared, and all that are not selected, are never null.
         """
-        compared = {(c.stream, c.name) for p in self.join.predicates for c in (p.left, p.right)}
+        compared = {(number, key.column) for number, keys in enumerate(self.keys) for key in keys}
+        terms = [*self.terms, *(term for filters in self.filters for term in filters)]
+        compared |= {(self.names.index(c.stream), c.name) for term in terms for c in term.rejecting}
         fields = []
         for column in self.result:
-            stream = self.join.streams[column.stream]
             field = self.schemas[column.stream].field(column.column)
-            never_null = (stream.name, column.column) in compared or column.column == stream.time
+            is_time = column.column == self.join.streams[column.stream].time
+            never_null = is_time or (column.stream, column.column) in compared
             fields.append(pa.field(column.name, field.type, nullable=field.nullable and not never_null))
         fields += [pa.field(f"{name}_seq", pa.int64(), nullable=False) for name in self.names]
         if self.has_window_ids:
@@ -205,14 +245,35 @@ class BoundJoin:
 
         The event time column itself is not repeated: it is ``_ts``, seen as a timestamp.
         """
+        return self._inside(stream, self.schemas[stream])
+
+    def read_schema(self, stream: int) -> pa.Schema:
+        """As `tuple_schema`, with what only filters need: tuples as they are before they are filtered."""
+        return self._inside(stream, self.read_schemas[stream])
+
+    def _inside(self, stream: int, schema: pa.Schema) -> pa.Schema:
         time = self.join.streams[stream].time
         inner = [pa.field(TS, pa.int64(), nullable=False), pa.field(SEQ, pa.int64(), nullable=False)]
         stamps = [pa.field(name, pa.int64(), nullable=False) for name in self.stamps(stream)]
-        return pa.schema([*inner, *(field for field in self.schemas[stream] if field.name != time), *stamps])
+        return pa.schema([*inner, *(field for field in schema if field.name != time), *stamps])
+
+    def let_through(self, stream: int, tuples: pa.RecordBatch) -> Mask | None:
+        """Which tuples of `read_schema` the stream's filters let through; None: all, there are none."""
+        if not self.filters[stream]:
+            return None
+        time = self.join.streams[stream].time
+
+        def column(wanted: Column) -> pa.Array:
+            return tuples.column(TS if wanted.name == time else wanted.name)
+
+        mask = np.ones(tuples.num_rows, dtype=np.bool_)
+        for term in self.filters[stream]:
+            mask &= holds(term.condition, tuples.num_rows, column)
+        return mask
 
     def to_facts(self) -> dict[str, object]:
         """The bound join as plain JSON values."""
-        return {"join": self.join.to_facts(), "schemas": [schema_text(schema) for schema in self.schemas]}
+        return {"join": self.join.to_facts(), "schemas": [schema_text(schema) for schema in self.read_schemas]}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> BoundJoin:
@@ -236,21 +297,20 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         _check_schema(stream.name, schemas.get(stream.name))
         check_time_column(schemas[stream.name], stream)
     found: list[tuple[Any, ...]] = []  # stream, column, stream, column, kind, lo, hi, text
-    residuals: set[tuple[Any, ...]] = set()
+    asked: list[Expression] = [stream.where for stream in join.streams if stream.where is not None]  # type: ignore[misc]
     for predicate in join.predicates:
+        if not isinstance(predicate, Band):
+            asked.append(predicate)
+            continue
         left, right = sorted((predicate.left, predicate.right), key=lambda column: join.names.index(column.stream))
         numbers = (join.names.index(left.stream), join.names.index(right.stream))
         types = (_type(join, schemas, left), _type(join, schemas, right))
-        if isinstance(predicate, NotEqual):
-            check_unequal(*types, predicate)
-            residuals.add(("not_equal", *numbers, left.name, right.name))
-            continue
         if left != predicate.left:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
         kind, lo, hi = exact_bounds(*types, predicate)
         found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
         if kind == "hash":
-            residuals.add(("equal", *numbers, left.name, right.name))
+            asked.append(Call("=", (left, right)))
     keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]
     conditions = _window_conditions(join, keys)
     written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
@@ -260,14 +320,41 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         right_key = _key(keys[right_stream], Key(right_name, kind))
         conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
     result = _result_columns(join, schemas)
+    terms = _terms(join, schemas, asked)
+    deciding = tuple(term for term in terms if len(term.streams) > 1)
+    filters = tuple(tuple(term for term in terms if term.streams == (n,)) for n in range(len(join.streams)))
+    needed = {(join.names[column.stream], column.column) for column in result}
+    needed |= {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
+    needed |= {(column.stream, column.name) for term in deciding for column in term.columns}
+    read = needed | {(column.stream, column.name) for term in terms for column in term.columns}
     return BoundJoin(
         join,
-        _travelling(join, schemas, result),
+        _travelling(join, schemas, needed),
         tuple(map(tuple, keys)),
         tuple(conditions),
-        tuple(Residual(*entry) for entry in sorted(residuals)),
+        deciding,
+        filters,
+        _travelling(join, schemas, read),
         result,
     )
+
+
+def _terms(join: Join, schemas: Mapping[str, pa.Schema], asked: Sequence[Expression]) -> list[Term]:
+    """What is asked for, in its normal form and with types; each term once, whatever the order it was written in."""
+    terms = {}
+    for expression in asked:
+        for part in conjuncts(normalised(expression)):
+            columns = columns_of(part)
+            if not columns:
+                msg = f"a part of '{expression}' is about no stream"
+                raise PredicateError(msg, name=str(expression)[:200], hint="name a column, for example 'e.altitude'")
+            kinds = {column: _type(join, schemas, column) for column in columns}
+            facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])
+            streams = tuple(sorted({join.names.index(column.stream) for column in columns}))
+            rejecting = tuple(sorted(rejecting_columns(part)))
+            condition = typed_condition(part, kinds.__getitem__)
+            terms[facts] = Term(streams, condition, facts, str(part), rejecting, columns)
+    return [terms[facts] for facts in sorted(terms)]
 
 
 def _check_schema(stream: str, schema: pa.Schema | None) -> None:
@@ -335,11 +422,11 @@ def _result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[Resul
     return tuple(columns)
 
 
-def _travelling(join: Join, schemas: Mapping[str, pa.Schema], result: Sequence[ResultColumn]) -> tuple[pa.Schema, ...]:
+def _travelling(join: Join, schemas: Mapping[str, pa.Schema], needed: Set[tuple[str, str]]) -> tuple[pa.Schema, ...]:
+    """Of each stream the columns that are needed, and its time."""
     travelling = []
     for number, stream in enumerate(join.streams):
-        wanted = {stream.time} | {column.column for column in result if column.stream == number}
-        wanted |= {c.name for p in join.predicates for c in (p.left, p.right) if c.stream == stream.name}
+        wanted = {stream.time} | {column for name, column in needed if name == stream.name}
         for name in (TS, SEQ, *join.window.stamps(number, join.names)):
             if name in wanted:
                 msg = f"stream {stream.name} has a column '{name}', a name the join uses itself"

@@ -11,9 +11,9 @@ from typing import NoReturn
 import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
-from streamjoin_ds.spec.predicate import Band, Bound, NotEqual
+from streamjoin_ds.spec.predicate import Band, Bound
 
-__all__ = ["check_unequal", "exact_bounds"]
+__all__ = ["exact_bounds"]
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
@@ -62,19 +62,7 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     _refuse(predicate, why, "bands are for numbers, dates and timestamps; strings and booleans can only be equal")
 
 
-def check_unequal(left: pa.DataType, right: pa.DataType, predicate: NotEqual) -> None:
-    """Refuse ``<>`` between types whose values cannot be compared."""
-    types = pa.types
-    both = (left, right)
-    numbers = all(types.is_integer(t) or types.is_floating(t) for t in both)
-    decimals = all(map(types.is_decimal, both)) and left.scale == right.scale
-    if any(map(types.is_nested, both)) or not (left == right or numbers or decimals):
-        _refuse(
-            predicate, f"compares {left} with {right}", "compare columns of one type: numbers, text, times, booleans"
-        )
-
-
-def _refuse(predicate: Band | NotEqual, why: str, hint: str) -> NoReturn:
+def _refuse(predicate: Band, why: str, hint: str) -> NoReturn:
     msg = f"'{predicate}' {why}"
     raise PredicateError(msg, name=str(predicate.left), hint=hint)
 

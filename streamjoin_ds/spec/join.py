@@ -10,7 +10,8 @@ from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.predicate import Band, Bound, Column, NotEqual, Predicate
+from streamjoin_ds.spec.expression import Call, Literal, Predicate, expression_facts, expression_from, streams_of
+from streamjoin_ds.spec.predicate import Band, Bound, Column
 from streamjoin_ds.spec.stream import Stream
 from streamjoin_ds.spec.window import Window
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
@@ -29,8 +30,9 @@ class Join:
     streams : sequence of Stream
         Two or more, in the order of the result's columns.
     on : str, sequence of str, or sequence of Predicate
-        ``"abs(e.x - w.x) <= 0.1 AND e.id <> w.id"``, or ``[band("e.x", "w.x", 0.1), ...]``; all must hold. Empty: a
-        cross product inside the window.
+        ``"abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)"``, or ``[band("e.x", "w.x", 0.1), "e.y > w.y"]``;
+        all must hold. Bands and equalities find, whatever else is asked decides (`expression`), on one stream alone
+        before its tuples are kept. No band: a cross product inside the window.
     window : str, timedelta, mapping, TimeWindow, CountWindow or PeriodicWindow
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
         ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
@@ -75,11 +77,10 @@ class Join:
                 raise ArgumentError(msg, name=name, hint=hint)
         predicates = _predicates(on)
         for predicate in predicates:
-            for column in (predicate.left, predicate.right):
-                if column.stream not in names:
-                    msg = f"'{predicate}' names the stream '{column.stream}', which is not in the join"
-                    hint = names_hint(column.stream, names, "the streams are")
-                    raise ArgumentError(msg, name=column.stream, hint=hint)
+            for name in _streams(predicate):
+                if name not in names:
+                    msg = f"'{predicate}' names the stream '{name}', which is not in the join"
+                    raise ArgumentError(msg, name=name, hint=names_hint(name, names, "the streams are"))
         set_field = object.__setattr__
         set_field(self, "streams", streams)
         set_field(self, "predicates", predicates)
@@ -125,15 +126,20 @@ def _check_stream(stream: object) -> None:
         raise ArgumentError(msg, name="streams", hint="Stream('e', 'eastbound.csv.gz', time='ts')")
 
 
+def _streams(predicate: Predicate) -> tuple[str, ...]:
+    return (predicate.left.stream, predicate.right.stream) if isinstance(predicate, Band) else streams_of(predicate)
+
+
 def _predicates(on: object) -> tuple[Predicate, ...]:
-    items = [on] if isinstance(on, (str, Band, NotEqual)) or not isinstance(on, Iterable) else list(on)
+    items = [on] if isinstance(on, (str, Band, Column, Literal, Call)) or not isinstance(on, Iterable) else [*on]
+    items = [on] if isinstance(on, Mapping) else items
     predicates: list[Predicate] = []
     for item in items:
         if isinstance(item, str):
             from streamjoin_ds.spec.parse import parse_predicates  # a worker is sent facts, and needs no SQL parser
 
             predicates.extend(parse_predicates(item))
-        elif isinstance(item, (Band, NotEqual)):
+        elif isinstance(item, (Band, Column, Literal, Call)):
             predicates.append(item)
         else:
             msg = f"a predicate is a text, band(), equal() or not_equal(), not {type(item).__name__}"
@@ -172,17 +178,19 @@ def _bound_from(text: str) -> Bound:
 
 
 def _predicate_facts(predicate: Predicate) -> dict[str, object]:
-    sides: dict[str, object] = {
+    if not isinstance(predicate, Band):
+        return {"kind": "condition", "expression": expression_facts(predicate)}
+    return {
+        "kind": "band",
         "left": [predicate.left.stream, predicate.left.name],
         "right": [predicate.right.stream, predicate.right.name],
+        "lo": _bound_fact(predicate.lo),
+        "hi": _bound_fact(predicate.hi),
     }
-    if isinstance(predicate, Band):
-        return {"kind": "band", **sides, "lo": _bound_fact(predicate.lo), "hi": _bound_fact(predicate.hi)}
-    return {"kind": "not_equal", **sides}
 
 
 def _predicate_from(facts: Mapping[str, Any]) -> Predicate:
+    if facts["kind"] == "condition":
+        return expression_from(facts["expression"])
     left, right = Column(*facts["left"]), Column(*facts["right"])
-    if facts["kind"] == "not_equal":
-        return NotEqual(left, right)
     return Band(left, right, _bound_from(str(facts["lo"])), _bound_from(str(facts["hi"])))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn
 
@@ -15,19 +16,36 @@ from sqlglot.errors import SqlglotError
 
 from streamjoin_ds.errors import ArgumentError, PredicateSyntaxError
 from streamjoin_ds.spec.duration import signed_duration
-from streamjoin_ds.spec.predicate import Band, Bound, Column, NotEqual, Predicate, negated
+from streamjoin_ds.spec.expression import CONDITIONS, MAX_DEPTH, Call, Expression, Literal, Predicate, call
+from streamjoin_ds.spec.predicate import MAX_EXPONENT, Band, Bound, Column, negated
 
-__all__ = ["UNDERSTOOD", "parse_predicates"]
+__all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates"]
+
 
 UNDERSTOOD = (
-    "abs(l.a - r.b) <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b, l.a <> r.b, "
-    "joined by AND; quote a column that holds a dot: u.`PM2.5`"
+    "abs(l.a - r.b) <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b (these find), and "
+    "conditions of = <> < <= > >=, + - * / %, abs, AND, OR, NOT, IS NULL, BETWEEN, IN (these decide); "
+    "quote a column that holds a dot: u.`PM2.5`"
 )
 
 _MAX_TEXT = 10_000
 _SHOWN = 200
 
 _Node = Any  # sqlglot renamed its expression classes between versions
+
+_BINARY = {
+    sql.EQ: "=",
+    sql.NEQ: "<>",
+    sql.LT: "<",
+    sql.LTE: "<=",
+    sql.GT: ">",
+    sql.GTE: ">=",
+    sql.Add: "+",
+    sql.Sub: "-",
+    sql.Mul: "*",
+    sql.Div: "/",
+    sql.Mod: "%",
+}
 
 
 class _StreamJoinPredicates(Dialect):
@@ -39,10 +57,12 @@ class _StreamJoinPredicates(Dialect):
 
 
 def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
-    """Read conjunctions such as ``abs(e.x - w.x) <= 0.1 AND e.id <> w.id``.
+    """Read what must hold of a result: ``abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)``.
 
-    ``BETWEEN r.b - c AND r.b + d`` is read as the band ``-c <= l.a - r.b <= d``: the contract knows one form of the
-    comparison, the subtraction, because the two round differently (design, section 1).
+    Of the terms that AND joins, those that say a band or an equality between two streams are `Band`; the others are
+    expressions. ``BETWEEN r.b - c AND r.b + d`` as such a term is read as the band ``-c <= l.a - r.b <= d``: the
+    contract knows one form of the comparison, the subtraction, because the two round differently (design, section 1).
+    ``abs(l.a - r.b) < c`` is both: the band finds, the expression decides.
 
     Raises
     ------
@@ -51,8 +71,85 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
     """
     predicates: list[Predicate] = []
     for text in [texts] if isinstance(texts, str) else texts:
-        predicates.extend(_predicate(node, text) for node in _conjuncts(_tree(text)))
+        for node in _conjuncts(_tree(text)):
+            predicates.extend(_term(_Reader(text).condition(node)))
     return tuple(predicates)
+
+
+def parse_condition(text: str, stream: str | None = None) -> Expression:
+    """Read one condition; where `stream` is given, of that stream alone, whose name may be left out.
+
+    Raises
+    ------
+    PredicateSyntaxError
+        It is not understood, or names another stream.
+    """
+    return _Reader(text, stream).condition(_tree(text))
+
+
+def _term(expression: Expression) -> Iterator[Predicate]:
+    """A term as the band that it is; of a strict one the band that finds, and the term."""
+    found = _band(expression)
+    if found is not None:
+        yield found
+    if found is None or (isinstance(expression, Call) and expression.op in ("<", ">")):
+        yield expression
+
+
+def _band(expression: Expression) -> Band | None:
+    if not isinstance(expression, Call):
+        return None
+    op, args = expression.op, expression.args
+    if op == "=":
+        return _between(args[0], args[1], 0, 0)
+    if op in ("<=", "<", ">=", ">"):
+        absolute, width = args if op[0] == "<" else args[::-1]
+        eps = _bound(width)
+        if eps is None or not isinstance(absolute, Call) or absolute.op != "abs":
+            return None
+        return _of_difference(absolute.args[0], negated(eps), eps)
+    if op != "between":
+        return None
+    lo, hi = _bound(args[1]), _bound(args[2])
+    if lo is not None and hi is not None:
+        return _of_difference(args[0], lo, hi)
+    low, high = _shifted(args[1]), _shifted(args[2])
+    if low is None or high is None or low[0] != high[0]:
+        return None
+    return _between(args[0], low[0], low[1], high[1])
+
+
+def _of_difference(difference: Expression, lo: Bound, hi: Bound) -> Band | None:
+    if not isinstance(difference, Call) or difference.op != "-":
+        return None
+    left, right = difference.args
+    return _between(left, right, lo, hi)
+
+
+def _between(left: Expression, right: Expression, lo: Bound, hi: Bound) -> Band | None:
+    """The band, where these are columns of two streams."""
+    columns = isinstance(left, Column) and isinstance(right, Column)
+    return Band(left, right, lo, hi) if columns and left.stream != right.stream else None  # type: ignore[union-attr, arg-type]
+
+
+def _shifted(expression: Expression) -> tuple[Column, Bound] | None:
+    """``r.b``, ``r.b - c``, ``r.b + c`` or ``c + r.b`` as the column and the signed shift."""
+    if isinstance(expression, Column):
+        return expression, 0
+    if not isinstance(expression, Call) or expression.op not in ("+", "-"):
+        return None
+    column, shift = expression.args
+    if expression.op == "+" and not isinstance(column, Column):
+        column, shift = shift, column
+    bound = _bound(shift)
+    if bound is None or not isinstance(column, Column):
+        return None
+    return column, negated(bound) if expression.op == "-" else bound
+
+
+def _bound(expression: Expression) -> Bound | None:
+    value = expression.value if isinstance(expression, Literal) else None
+    return value if isinstance(value, (int, Decimal, timedelta)) and not isinstance(value, bool) else None
 
 
 def _tree(text: str) -> _Node:
@@ -83,102 +180,153 @@ def _conjuncts(node: _Node) -> list[_Node]:
     return found
 
 
-def _predicate(node: _Node, text: str) -> Predicate:
-    if isinstance(node, sql.Not) and isinstance(node.this.unnest(), sql.EQ):
-        inner = node.this.unnest()
-        return NotEqual(_column(inner.this, text), _column(inner.expression, text))
-    if isinstance(node, sql.EQ):
-        return Band(_column(node.this, text), _column(node.expression, text), 0, 0)
-    if isinstance(node, sql.NEQ):
-        return NotEqual(_column(node.this, text), _column(node.expression, text))
-    if isinstance(node, sql.LTE):
-        return _absolute(node.this, node.expression, text)
-    if isinstance(node, sql.GTE):
-        return _absolute(node.expression, node.this, text)
-    if isinstance(node, sql.Between):
-        return _between(node, text)
-    if isinstance(node, (sql.LT, sql.GT)):
-        _refuse("both ends of a band are included: write <= instead of <", text)
-    _refuse("a condition in it is none of the forms that are", text)
+class _Reader:
+    """Reads nodes of sqlglot's tree; every kind of node that is not named here is refused.
+
+    Parameters
+    ----------
+    text : str
+        For errors.
+    stream : str, optional
+        Whose columns those without a stream are.
+    """
+
+    def __init__(self, text: str, stream: str | None = None) -> None:
+        self._text = text
+        self._stream = stream
+
+    def condition(self, node: _Node) -> Expression:
+        """A node that can be TRUE."""
+        found = self.expression(node, MAX_DEPTH)
+        is_value = found.op not in CONDITIONS if isinstance(found, Call) else not _may_be_true(found)
+        if is_value:
+            self._refuse("a term in it is no condition: it is not compared with anything")
+        return found
+
+    def expression(self, node: _Node, depth: int) -> Expression:
+        """Any node."""
+        node = node.unnest()
+        if depth == 0:
+            self._refuse(f"it is nested more than {MAX_DEPTH} deep")
+        if isinstance(node, (sql.And, sql.Or)):
+            return self._flat(node, depth)
+        if type(node) in _BINARY:
+            left, right = (self.expression(side, depth - 1) for side in (node.this, node.expression))
+            return _folded(_BINARY[type(node)], left, right)
+        if isinstance(node, (sql.Not, sql.Neg, sql.Abs)):
+            return self._unary(node, depth)
+        if isinstance(node, sql.Is):
+            if not isinstance(node.expression, sql.Null):
+                self._refuse("IS is followed by NULL or NOT NULL only")
+            return call("is_null", self.expression(node.this, depth - 1))
+        if isinstance(node, sql.Between):
+            if node.args.get("symmetric"):
+                self._refuse("BETWEEN takes its ends in their order, without SYMMETRIC")
+            parts = (node.this, node.args["low"], node.args["high"])
+            return call("between", *(self.expression(part, depth - 1) for part in parts))
+        if isinstance(node, sql.In):
+            items = node.args.get("expressions")
+            if not items or any(node.args.get(name) for name in ("query", "unnest", "field")):
+                self._refuse("IN is followed by a list in parentheses")
+            return call("in", *(self.expression(part, depth - 1) for part in (node.this, *items)))
+        if isinstance(node, sql.Column):
+            return self._column(node)
+        return self._literal(node)
+
+    def _flat(self, node: _Node, depth: int) -> Call:
+        """``a AND b AND c`` as one AND: a chain is as deep as one of its links."""
+        kind, operands, open_nodes = type(node), [], [node]
+        while open_nodes:
+            inner = open_nodes.pop().unnest()
+            if type(inner) is kind:
+                open_nodes += [inner.expression, inner.this]
+            else:
+                operands.append(self.expression(inner, depth - 1))
+        return Call("and" if kind is sql.And else "or", tuple(operands))
+
+    def _unary(self, node: _Node, depth: int) -> Expression:
+        inner = self.expression(node.this, depth - 1)
+        if isinstance(node, sql.Not):
+            return call("not", inner)
+        if isinstance(node, sql.Abs):
+            return call("abs", inner)
+        bound = _bound(inner)
+        return call("neg", inner) if bound is None else Literal(negated(bound))  # type: ignore[arg-type]
+
+    def _column(self, node: _Node) -> Column:
+        plain = isinstance(node.this, sql.Identifier) and node.name and node.args.get("db") is None
+        if not plain or not (node.table or self._stream):
+            self._refuse("a column in it is not written stream.column")
+        if self._stream and node.table not in ("", self._stream):
+            self._refuse(f"it names the stream '{node.table}', and is of {self._stream} alone")
+        return Column(node.table or self._stream or "", node.name)
+
+    def _literal(self, node: _Node) -> Literal:
+        if isinstance(node, sql.Null):
+            return Literal(None)
+        if isinstance(node, sql.Boolean):
+            return Literal(bool(node.this))
+        if isinstance(node, sql.Literal):
+            return Literal(node.name if node.is_string else self._number(node.name))
+        if isinstance(node, sql.Interval):
+            return Literal(self._interval(node))
+        if type(node) is sql.Cast and isinstance(node.this, sql.Literal) and node.this.is_string:
+            return Literal(self._moment(node))
+        self._refuse(f"what {_named(node)} means in it is not known")
+
+    def _moment(self, node: _Node) -> date | datetime:
+        kind, written = node.args["to"].this, node.this.name
+        try:
+            if kind == sql.DataType.Type.DATE:
+                return date.fromisoformat(written)
+            if kind in (sql.DataType.Type.TIMESTAMP, sql.DataType.Type.TIMESTAMPTZ):
+                moment = datetime.fromisoformat(f"{written[:-1]}+00:00" if written[-1:] in ("Z", "z") else written)
+                return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+        except (ValueError, OverflowError):
+            self._refuse("a DATE or TIMESTAMP in it is not one, such as TIMESTAMP '2024-01-31 12:00:00' (UTC)")
+        self._refuse("the only values of a named type are DATE '...' and TIMESTAMP '...'")
+
+    def _interval(self, node: _Node) -> timedelta:
+        unit = node.args.get("unit")
+        if not isinstance(node.this, sql.Literal) or not (unit is None or isinstance(unit, sql.Var)):
+            self._refuse("an INTERVAL in it is not a number and its unit")
+        try:
+            return signed_duration(f"{node.this.name} {unit.name if unit else ''}", "an interval")
+        except ArgumentError:
+            self._refuse("an INTERVAL in it is not a number and its unit")
+
+    def _number(self, literal: str) -> int | Decimal:
+        # Decimal keeps what was written; it is made exact for the column's type when the join is bound.
+        try:
+            value = Decimal(literal)
+        except InvalidOperation:
+            self._refuse("a number in it is not one")
+        if value and abs(value.adjusted()) > MAX_EXPONENT:
+            self._refuse("a number in it is finite in no type")
+        small = -(1 << 80) < value < 1 << 80
+        return int(value) if small and value == value.to_integral_value() else value
+
+    def _refuse(self, why: str) -> NoReturn:
+        _refuse(why, self._text)
 
 
-def _absolute(absolute: _Node, width: _Node, text: str) -> Band:
-    absolute = absolute.unnest()
-    if not isinstance(absolute, sql.Abs) or not isinstance(absolute.this.unnest(), sql.Sub):
-        _refuse("a comparison must be of abs(l.a - r.b)", text)
-    difference = absolute.this.unnest()
-    eps = _bound(width, text)
-    return Band(_column(difference.this, text), _column(difference.expression, text), negated(eps), eps)
+def _may_be_true(leaf: Expression) -> bool:
+    return not isinstance(leaf, Literal) or leaf.value is None or isinstance(leaf.value, bool)
 
 
-def _between(node: _Node, text: str) -> Band:
-    if node.args.get("symmetric"):
-        _refuse("BETWEEN takes its ends in their order, without SYMMETRIC", text)
-    subject = node.this.unnest()
-    low, high = node.args["low"].unnest(), node.args["high"].unnest()
-    if isinstance(subject, sql.Sub):
-        left, right = _column(subject.this, text), _column(subject.expression, text)
-        return Band(left, right, _bound(low, text), _bound(high, text))
-    left = _column(subject, text)
-    (low_column, lo), (high_column, hi) = _shifted(low, text), _shifted(high, text)
-    if low_column != high_column:
-        _refuse("both ends of BETWEEN must be shifts of one column", text)
-    return Band(left, low_column, lo, hi)
+def _folded(op: str, left: Expression, right: Expression) -> Expression:
+    """Sums of whole numbers and of durations as the one literal that they are."""
+    one: Any = _bound(left)
+    other: Any = _bound(right)
+    if type(one) is type(other) and isinstance(one, (int, timedelta)) and op in ("+", "-"):
+        with contextlib.suppress(OverflowError):
+            return Literal(one + other if op == "+" else one - other)
+    return call(op, left, right)
 
 
-def _shifted(node: _Node, text: str) -> tuple[Column, Bound]:
-    """``r.b``, ``r.b - c``, ``r.b + c`` or ``c + r.b`` as the column and the signed shift."""
-    if isinstance(node, sql.Sub):
-        return _column(node.this, text), negated(_bound(node.expression, text))
-    if isinstance(node, sql.Add):
-        column, shift = node.this, node.expression
-        if not isinstance(column.unnest(), sql.Column):
-            column, shift = shift, column
-        return _column(column, text), _bound(shift, text)
-    return _column(node, text), 0
-
-
-def _column(node: _Node, text: str) -> Column:
-    node = node.unnest()
-    plain = isinstance(node, sql.Column) and isinstance(node.this, sql.Identifier)
-    if not plain or not node.table or not node.name or node.args.get("db") is not None:
-        _refuse("a side of a comparison is not stream.column", text)
-    return Column(node.table, node.name)
-
-
-def _bound(node: _Node, text: str) -> Bound:
-    node = node.unnest()
-    if isinstance(node, sql.Neg):
-        return negated(_bound(node.this, text))
-    if isinstance(node, sql.Interval):
-        return _interval(node, text)
-    if isinstance(node, sql.Add):  # INTERVAL 1 HOUR 30 MINUTES
-        parts = (_bound(node.this, text), _bound(node.expression, text))
-        if isinstance(parts[0], timedelta) and isinstance(parts[1], timedelta):
-            return parts[0] + parts[1]
-    if isinstance(node, sql.Literal) and not node.is_string:
-        return _number(node.name, text)
-    _refuse("a bound in it is neither a number nor an INTERVAL", text)
-
-
-def _interval(node: _Node, text: str) -> timedelta:
-    unit = node.args.get("unit")
-    if not isinstance(node.this, sql.Literal) or not (unit is None or isinstance(unit, sql.Var)):
-        _refuse("an INTERVAL in it is not a number and its unit", text)
-    try:
-        return signed_duration(f"{node.this.name} {unit.name if unit else ''}", "an interval")
-    except ArgumentError:
-        _refuse("an INTERVAL in it is not a number and its unit", text)
-
-
-def _number(literal: str, text: str) -> int | Decimal:
-    # Decimal keeps what was written; it is made exact for the column's type when the join is bound.
-    try:
-        value = Decimal(literal)
-    except InvalidOperation:
-        _refuse("a bound in it is not a number", text)
-    small = -(1 << 80) < value < 1 << 80
-    return int(value) if small and value == value.to_integral_value() else value
+def _named(node: _Node) -> str:
+    name = node.name if isinstance(node, sql.Anonymous) else type(node).__name__
+    return f"'{name[:40]}'"
 
 
 def _refuse(why: str, text: str) -> NoReturn:

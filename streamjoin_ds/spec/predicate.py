@@ -1,4 +1,4 @@
-"""Predicates between two streams: bands, equalities (a band of width zero) and inequalities."""
+"""Bands between two streams, equalities (bands of width zero) among them: the predicates that find."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec.duration import MAX_DURATION_US, duration_text, signed_duration
 
-__all__ = ["Band", "Bound", "Column", "NotEqual", "Predicate", "band", "equal", "not_equal", "stream_name"]
+__all__ = ["MAX_EXPONENT", "Band", "Bound", "Column", "band", "equal", "negated", "stream_name"]
 
 Bound = int | float | Decimal | timedelta
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of float64; what is beyond takes no part in any comparison, but its digits could fill the memory.
-_MAX_BITS, _MAX_EXPONENT = 1024, 400
+_MAX_BITS, MAX_EXPONENT = 1024, 400
 
 
 def stream_name(text: str) -> str:
@@ -100,23 +100,6 @@ class Band:
         return f"{self.left} - {self.right} BETWEEN {_text(self.lo)} AND {_text(self.hi)}"
 
 
-@dataclass(frozen=True, slots=True)
-class NotEqual:
-    """``left <> right`` with SQL's null rule: null is not unequal to anything. Decides, finds nothing."""
-
-    left: Column
-    right: Column
-
-    def __post_init__(self) -> None:
-        _two_streams(self.left, self.right)
-
-    def __str__(self) -> str:
-        return f"{self.left} <> {self.right}"
-
-
-Predicate = Band | NotEqual
-
-
 def _two_streams(left: Column, right: Column) -> None:
     if left.stream == right.stream:
         msg = f"{left} and {right} are columns of one stream; a predicate is between two"
@@ -158,11 +141,6 @@ def equal(left: str | Column, right: str | Column) -> Band:
     return Band(Column.of(left), Column.of(right), 0, 0)
 
 
-def not_equal(left: str | Column, right: str | Column) -> NotEqual:
-    """``left <> right``; null on either side does not match."""
-    return NotEqual(Column.of(left), Column.of(right))
-
-
 def negated(bound: Bound) -> Bound:
     """``-bound``, exactly: a Decimal's minus sign would round it to the context's digits."""
     return bound.copy_negate() if isinstance(bound, Decimal) else -bound
@@ -193,7 +171,7 @@ def _plain(bound: Any, column: Column) -> Bound:
     elif isinstance(plain, float):
         usable = math.isfinite(plain)
     else:
-        usable = plain.is_finite() and (not plain or abs(plain.adjusted()) <= _MAX_EXPONENT)
+        usable = plain.is_finite() and (not plain or abs(plain.adjusted()) <= MAX_EXPONENT)
     if not usable:
         msg = f"the bounds of the band on {column} must be finite"
         raise PredicateError(msg, name=str(column), hint="give both ends as finite numbers that a float64 could hold")

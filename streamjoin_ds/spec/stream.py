@@ -13,7 +13,8 @@ import pyarrow as pa
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
-from streamjoin_ds.spec.predicate import stream_name
+from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
+from streamjoin_ds.spec.predicate import Column, stream_name
 
 __all__ = ["FORMATS", "TIME_UNITS", "Generator", "Stream"]
 
@@ -57,6 +58,9 @@ class Stream:
         Of the files; "auto" goes by the name.
     time_unit : {"s", "ms", "us", "ns"}
         Of the time column where it holds integers.
+    where : str or Expression, optional
+        Tuples of which this is not TRUE are left out at the source and counted as filtered: ``"altitude > 1000"``. They
+        still tell the time, so the results are those of the same condition in the join's predicates.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Stream:
     schema: pa.Schema | Mapping[str, str] | None = None
     format: str = "auto"
     time_unit: str = "us"
+    where: str | Expression | None = None
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -81,6 +86,8 @@ class Stream:
         if self.schema is not None:
             object.__setattr__(self, "schema", _schema(self.schema, self.name))
             check_time_column(self.schema, self)
+        if self.where is not None:
+            object.__setattr__(self, "where", _condition(self.where, self.name))
 
     @property
     def delay_us(self) -> int:
@@ -98,6 +105,7 @@ class Stream:
             "format": self.format,
             "time_unit": self.time_unit,
             "schema": None if self.schema is None else schema_text(self.schema),
+            "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
         }
 
     @classmethod
@@ -114,6 +122,7 @@ class Stream:
             schema=None if facts["schema"] is None else schema_from_text(facts["schema"]),
             format=facts["format"],
             time_unit=facts["time_unit"],
+            where=None if facts.get("where") is None else expression_from(facts["where"]),
         )
 
 
@@ -140,6 +149,23 @@ def schema_text(schema: pa.Schema) -> str:
 def schema_from_text(text: str) -> pa.Schema:
     """The schema that `schema_text` wrote."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def _condition(where: object, name: str) -> Expression:
+    if isinstance(where, str):
+        from streamjoin_ds.spec.parse import parse_condition  # a worker is sent facts, and needs no SQL parser
+
+        return parse_condition(where, name)
+    if not isinstance(where, (Column, Literal, Call)):
+        msg = f"where of stream {name} is not a condition but {type(where).__name__}"
+        raise ArgumentError(msg, name="where", hint="a text, for example 'altitude > 1000'")
+    for stream in streams_of(where):
+        if stream != name:
+            msg = f"where of stream {name} names the stream '{stream}'"
+            raise ArgumentError(
+                msg, name="where", hint="a condition on several streams belongs in the join's predicates"
+            )
+    return where
 
 
 def _source(source: object, name: str) -> str | Generator | None:

@@ -9,6 +9,7 @@ nothing outside the state and the returned rows is believed.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections import defaultdict
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.blocks import reuse_freed_memory
+from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport
@@ -40,6 +41,10 @@ __all__ = ["REPORT_COLUMNS", "REPORT_DDL", "STATE_DDL", "Cell", "CellFunction", 
 STATE_DDL = "version INT, blob BINARY"
 REPORT_COLUMNS = ("kind", "cell", "facts")
 REPORT_DDL = "kind STRING, cell INT, facts STRING"
+
+_log = logging.getLogger(__name__)
+# A batch of this many matches in one cell is told of while it is joined, and each as many more.
+_TELL_MATCHES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,8 @@ class Cell:
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
         self.ledger = [
-            dict.fromkeys(("read", "stored", "late", "rejected", "null_keys"), 0) for _ in range(self.streams)
+            dict.fromkeys(("read", "stored", "late", "rejected", "filtered", "null_keys"), 0)
+            for _ in range(self.streams)
         ]
         self.reports: list[FileReport] = []
 
@@ -118,6 +124,9 @@ class Cell:
             label=self.label,
         ) as writer:
             for chunk in self.engine.push(accepted, watermark, next_seqs):
+                if (matches + chunk.num_rows) // _TELL_MATCHES > matches // _TELL_MATCHES:
+                    share = self.engine.progress.fraction
+                    _log.warning("cell %s: %d matches, %.0f %% of its batch", self.label, matches, 100 * share)
                 matches += chunk.num_rows
                 ids = pa.array(np.full(chunk.num_rows, self.task.batch_id, np.int64))
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
@@ -134,7 +143,7 @@ class Cell:
         for row in rows:
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
-            for name in ("read", "late", "rejected"):
+            for name in ("read", "late", "rejected", "filtered"):
                 ledger[name] += int(getattr(row, name))
             if row.kind != "tuples":
                 asides[row.kind].append((row.stream, row.part, table))
@@ -273,6 +282,7 @@ class CellFunction:
         import pandas as pd
 
         reuse_freed_memory()
+        freeze_imports()
         plan = Plan.from_json(self.plan_text)
         cell = plan.labels.index(int(key[0]))
         blob = bytes(state.get[1]) if state.exists else None

@@ -48,6 +48,7 @@ class BatchSummary:
     stored: dict[str, int]
     late: dict[str, int]
     rejected: dict[str, int]
+    filtered: dict[str, int]
     null_keys: dict[str, int]
     watermark_us: int | None
     largest_us: dict[str, int | None]
@@ -148,15 +149,15 @@ def _size(path: Path) -> int:
 
 
 def _ledger(plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a stream, summed over the cells, and checked: read = stored + late + rejected."""
+    """One row a stream, summed over the cells, and checked: read = stored + late + rejected + filtered."""
     rows = []
     for stream, name in enumerate(plan.bound.names):
         counts = [fact["ledger"][stream] for fact in facts.values()]
         row: dict[str, Any] = {key: sum(count[key] for count in counts) for key in counts[0]}
-        if row["read"] != row["stored"] + row["late"] + row["rejected"]:
+        if row["read"] != row["stored"] + row["late"] + row["rejected"] + row["filtered"]:
             msg = (
                 f"batch {batch_id} does not balance for stream {name}: read {row['read']}, stored {row['stored']}, "
-                f"late {row['late']}, rejected {row['rejected']}"
+                f"late {row['late']}, rejected {row['rejected']}, filtered {row['filtered']}"
             )
             raise LedgerError(msg, name=name, hint="nothing was committed; this is a defect, please report it")
         largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])
@@ -193,6 +194,7 @@ def _summary(
         by_stream["stored"],
         by_stream["late"],
         by_stream["rejected"],
+        by_stream["filtered"],
         by_stream["null_keys"],
         watermark_us,
         by_stream["largest_ts"],

@@ -85,7 +85,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
 
 
 def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
-    names = plan.bound.schemas[stream].names
+    names = plan.bound.read_schemas[stream].names
     # By place: mapInArrow cannot take columns whose names hold a dot.
     chosen = frame.select(*(frame[_quoted(name)].alias(f"c{place}") for place, name in enumerate(names)))
     return chosen.mapInArrow(pack_foreign(plan, stream), _packed_schema())

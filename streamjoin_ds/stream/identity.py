@@ -189,7 +189,7 @@ def _predicates(bound: BoundJoin) -> tuple[object, ...]:
         (bound.keys[c.left_stream][c.left_key], bound.keys[c.right_stream][c.right_key], c.lo, c.hi)
         for c in bound.conditions[bound.window_conditions :]
     ]
-    return (conditions, bound.residuals)
+    return (conditions, [term.facts for term in bound.terms], bound.filters)
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:

@@ -174,7 +174,7 @@ def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str)
 
 def _first_seen(join: Join, identity: Identity) -> Mapping[str, pa.Schema]:
     """The types a checkpoint recorded; of columns it did not (another selection), those the source has now."""
-    recorded = dict(zip(identity.bound.names, identity.bound.schemas, strict=True))
+    recorded = dict(zip(identity.bound.names, identity.bound.read_schemas, strict=True))
     schemas = {}
     for stream in join.streams:
         known = recorded.get(stream.name, pa.schema([]))

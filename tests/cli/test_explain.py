@@ -35,10 +35,19 @@ def test_the_plan_says_what_finds_what_decides_and_where(streams: tuple[str, ...
     assert "window      l=6h, r=0s" in text
     assert "find        abs(l.x - r.x) <= 0.5   [-0.5, 0.5] by float64 subtraction" in text
     assert "decide      l.s <> r.s" in text
+    assert "every combination" not in text
     assert "delay 3s" in text
     assert "layout      1x3 = 3 cells" in text
     assert "packed inline" in text
     assert "[-6h, 0s]" in text
+
+
+def test_what_filters_and_what_decides_is_told(streams: tuple[str, ...]) -> None:
+    done = explain(*streams, "--on", "l.x + r.x > 3 OR r.s IS NULL", "--where", "l: x < 5", "--window", "1s")
+    assert done.exit_code == 0, done.output
+    assert "filter      l.x < 5   at the source of l" in done.stdout
+    assert "decide      (3 < (l.x + r.x)) OR (r.s IS NULL)" in done.stdout
+    assert "find        no band and no equality: every combination inside the window is tested" in done.stdout
 
 
 def test_no_path_is_shown(streams: tuple[str, ...], tmp_path: Path) -> None:

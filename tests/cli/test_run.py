@@ -27,7 +27,7 @@ STREAMS = ("--stream", "r=gen:band2d?side=r&rows=500&rate=50", "--stream", "s=ge
 BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
 TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
 TOTALS = {
-    "batches", "matches", "read", "stored", "late", "rejected", "null_keys", "punctuation", "seconds",
+    "batches", "matches", "read", "stored", "late", "rejected", "filtered", "null_keys", "punctuation", "seconds",
     "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
 }  # fmt: skip
 
@@ -129,6 +129,20 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     assert other[0].streams[1].delay_us == 9_000_000
 
 
+def test_filters_from_flags_and_file_all_hold(asked: Callable[..., Asked], tmp_path: Path) -> None:
+    flags = ("--where", "r: x > 1", "--where", "s.a < 5 OR s.a IS NULL", "--where", "r.x <> 7")
+    join = asked(*STREAMS, *TARGET, "--window", "1s", *flags)[0]
+    assert [str(stream.where) for stream in join.streams] == ["(r.x > 1) AND (r.x <> 7)", "(s.a < 5) OR (s.a IS NULL)"]
+
+    path = tmp_path / "join.toml"
+    text = CONFIG.replace('kernel = "scalar"', 'where = ["s.a > 0"]')
+    path.write_text(text.replace("[streams.s]", "[streams.s]\nwhere = \"ts > TIMESTAMP '2024-01-01 12:30:00'\""))
+    r, s = asked("--config", str(path))[0].streams
+    assert r.where is None
+    assert str(s.where) == "(s.ts > TIMESTAMP '2024-01-01 12:30:00') AND (s.a > 0)"
+    assert str(asked("--config", str(path), "--where", "r.x=1")[0].streams[0].where) == "r.x = 1"
+
+
 WINDOW = ("--window", "1s")
 
 
@@ -142,6 +156,11 @@ WINDOW = ("--window", "1s")
         ((*STREAMS[:2], *WINDOW, *TARGET), "2 to 8 streams"),
         ((*STREAMS, *TARGET, "--window", CANARY), "window"),
         ((*STREAMS, *TARGET, *WINDOW, "--delay", CANARY), "delay"),
+        ((*STREAMS, *TARGET, *WINDOW, "--where", "x > 1"), "a column in it is not written stream.column"),
+        ((*STREAMS, *TARGET, *WINDOW, "--where", "r.x > s.a"), "conditions on several belong in on"),
+        ((*STREAMS, *TARGET, *WINDOW, "--where", "q.x > 1"), "name one of r, s"),
+        ((*STREAMS, *TARGET, *WINDOW, "--where", "r: s.a > 1"), "of r alone"),
+        ((*STREAMS, *TARGET, *WINDOW, "--where", "r: sin(x) > 1"), "is not known"),
         ((*STREAMS, *TARGET, *WINDOW, "--delay", f"q={CANARY}"), "the streams are r, s"),
         ((*STREAMS, *TARGET, *WINDOW, "--time", f"r={CANARY},"), "time"),
         ((*STREAMS, *TARGET, *WINDOW, "--layout", CANARY), "layout"),
@@ -150,7 +169,7 @@ WINDOW = ("--window", "1s")
         ((*STREAMS, *TARGET, *WINDOW, "--stream", CANARY), "NAME=SOURCE"),
         ((*STREAMS, *TARGET, *WINDOW, "--stream", f"q=gen:band2d?{CANARY}"), "gen:NAME?parameter=value"),
         ((*STREAMS, *TARGET, *WINDOW, "--select", "q.x"), "the streams are r, s"),
-        ((*STREAMS, *TARGET, *WINDOW, "--on", "r.x < s.a"), "PREDICATE_SYNTAX"),
+        ((*STREAMS, *TARGET, *WINDOW, "--on", "r.x LIKE s.a"), "PREDICATE_SYNTAX"),
         ((*STREAMS, *TARGET, *WINDOW, "--on", "abs(r.x - s.nope) <= 1"), "nope"),
         ((*STREAMS, *TARGET, *WINDOW, "--trigger", "1s", "--available-now"), "exclude each other"),
         (("--config", "nowhere.toml"), "nowhere.toml cannot be read"),
@@ -228,7 +247,7 @@ def test_json_totals_are_those_of_the_tables(tmp_path: Path) -> None:
     assert totals["batches"] == -(-sum(rows.values()) // 30_000)
     assert_same_rows(table("matches"), answer("flights"))
     ledger = table("matches_ledger").to_pylist()
-    for name in ("read", "stored", "late", "rejected", "null_keys"):
+    for name in ("read", "stored", "late", "rejected", "filtered", "null_keys"):
         assert totals[name] == {s: sum(row[name] for row in ledger if row["stream"] == s) for s in ("e", "w")}
     punctuations = table("matches_punctuations").sort_by("batch_id")["punctuation"].to_pylist()
     assert totals["punctuation"] == punctuations[-1].isoformat().replace("+00:00", "Z")
@@ -253,7 +272,7 @@ def test_a_run_for_people_ends_with_the_ledger_and_the_table(tmp_path: Path) -> 
     matches = table("matches").num_rows
     assert matches > 100
     assert f"{matches:,} matches in 1 batches" in done.stderr
-    assert "Ledger (read = stored + late + rejected)" in done.stderr
+    assert "Ledger (read = stored + late + rejected + filtered)" in done.stderr
     assert "table: matches" in done.stderr
     changed = invoke("run", *STREAMS, *BANDS, *TARGET, "--window", "6s", "--available-now")
     assert changed.exit_code == 2

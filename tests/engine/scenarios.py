@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.spec import Column, CountWindow, Join, NotEqual, PeriodicWindow, Stream, TimeWindow, Window
+from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, not_equal
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import oracle_join, random_batches, source_order
 
@@ -110,7 +110,7 @@ def scenarios(
         columns = Column(names[left], shared[0][0]), Column(names[right], f"c{number}")
         comparable = shared[0][2] == kind or domain in ("float", "int")
         if comparable and draw(st.integers(0, 2)) == 2:
-            predicates.append(NotEqual(*columns))
+            predicates.append(not_equal(*columns))
             continue
         lo, hi = draw(st.sampled_from(DOMAINS[domain].bounds))
         if {shared[0][2], kind} <= {pa.int32(), pa.int64()} and domain == "float":

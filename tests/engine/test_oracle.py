@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, grid, kernel_names, probe
-from streamjoin_ds.testing import late_rows, oracle_numbers, random_batches, shuffled_within
+from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
@@ -41,7 +41,9 @@ def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str) -
     for name, table in scenario.tables.items():
         assert counters["late_rows"][name] == len(late_rows(scenario.join, name, table))
         stored = counters["stored_rows"][name]
-        assert counters["read_rows"][name] == stored + counters["late_rows"][name] + counters["rejected_rows"][name]
+        assert counters["filtered_rows"][name] == len(filtered_rows(scenario.join, name, table))
+        gone = (counters[f"{what}_rows"][name] for what in ("late", "rejected", "filtered"))
+        assert counters["read_rows"][name] == stored + sum(gone)
 
 
 @QUICK

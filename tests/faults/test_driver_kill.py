@@ -80,7 +80,7 @@ def test_the_undisturbed_run_is_duckdbs(undisturbed: Path) -> None:
     ledger = rows(f"{undisturbed}_ledger")
     assert {row["batch_id"] for row in ledger} == set(range(BATCHES))
     for row in ledger:
-        assert row["read"] == row["stored"] + row["late"] + row["rejected"]
+        assert row["read"] == row["stored"] + row["late"] + row["rejected"] + row["filtered"]
     assert sum(row["read"] for row in ledger) == 2 * ROWS
 
 

@@ -39,7 +39,7 @@ def test_the_environment_can_ask_for_each(name):
 
 
 def test_the_environment_can_ask_for_the_twin():
-    assert ask("reference").stdout.split() == ["reference", "streamjoin_ds.engine.reference", "reference"]
+    assert ask("reference").stdout.split() == ["reference", "streamjoin_ds.engine.reference.scan", "reference"]
 
 
 def test_the_environment_can_leave_the_choice():

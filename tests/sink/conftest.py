@@ -61,7 +61,15 @@ def reject_rows(batch_id: int) -> pa.Table:
 
 
 def ledger_rows(batch_id: int, **changes: int) -> pa.Table:
-    counts = {"read": 10, "stored": 8, "late": 1, "rejected": 1, "null_keys": 2, "largest_ts": batch_id * STEP_US}
+    counts = {
+        "read": 13,
+        "stored": 8,
+        "late": 1,
+        "rejected": 1,
+        "filtered": 3,
+        "null_keys": 2,
+        "largest_ts": batch_id * STEP_US,
+    }
     rows = [{"batch_id": batch_id, "stream": stream, **counts, **changes} for stream in ("r", "s")]
     return pa.Table.from_pylist(rows, schema=LEDGER_SCHEMA)
 

@@ -65,7 +65,7 @@ def test_every_cell_gets_its_groups_and_every_heartbeat(tmp_path: Path, layout: 
     plan = planned(tmp_path, layout, exchange)
     grid = plan.layout
     got: dict[tuple[int, int], list[int]] = defaultdict(list)
-    sums = {stream: {"read": 0, "late": 0, "rejected": 0} for stream in range(2)}
+    sums = {stream: {"read": 0, "late": 0, "rejected": 0, "filtered": 0} for stream in range(2)}
     kinds: dict[str, int] = defaultdict(int)
     for batch in batches(plan, 17, parts="2"):
         beats = defaultdict(set)
@@ -90,7 +90,7 @@ def test_every_cell_gets_its_groups_and_every_heartbeat(tmp_path: Path, layout: 
         for heard in beats.values():
             assert {cell for cell, _ in heard} == set(range(grid.cells))
             assert len({largest for _, largest in heard}) == 1
-    assert sums[1] == {"read": 90, "late": 0, "rejected": 0}
+    assert sums[1] == {"read": 90, "late": 0, "rejected": 0, "filtered": 0}
     assert sums[0]["read"] == 52
     assert sums[0]["rejected"] == kinds["rejects"] == 2
     assert sums[0]["late"] == kinds["late"] > 0

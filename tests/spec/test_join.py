@@ -44,7 +44,7 @@ E, W = Stream("e", "e.csv"), Stream("w", "w.csv")
         ([E, W], {"on": "e.x = v.x"}, "v", "the streams are e, w"),
         ([E, W], {"on": None}, "on", "abs("),
         ([E, W], {"on": [3]}, "on", "abs("),
-        ([E, W], {"on": {"e.x": "w.x"}}, "e.x", "understood"),
+        ([E, W], {"on": {"e.x": "w.x"}}, "on", "abs("),
         ([E, W], {"select": ["v.x"]}, "v.x", "the streams are"),
         ([E, W], {"select": "e"}, "e", "stream.column"),
         ([E, W], {"select": "e.x,"}, "", "stream.column"),

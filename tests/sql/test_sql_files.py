@@ -120,7 +120,8 @@ def test_ordered_between(spark, filled):
 def test_ledger(spark, filled):
     rows = {row.stream: row for row in run(spark, "ledger", filled.root).collect()}
     assert set(rows) == {"r", "s"}
-    assert (rows["r"].read, rows["r"].stored, rows["r"].late, rows["r"].rejected) == (50, 40, 5, 5)
+    r = rows["r"]
+    assert (r.read, r.stored, r.late, r.rejected, r.filtered) == (65, 40, 5, 5, 15)
     assert [rows[name].unaccounted for name in "rs"] == [0, 0]
     assert (rows["r"].late_kept, rows["r"].rejected_kept) == (5, 0)
     assert (rows["s"].late_kept, rows["s"].rejected_kept) == (0, 5)

@@ -23,15 +23,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from streamjoin_ds.engine import window
 from streamjoin_ds.plan import EXCHANGES, Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.readers import open_feed
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind
+from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, scenarios
 from tests.support.microbatch import MicroBatches
 
-LEDGER = ("read", "stored", "late", "rejected", "null_keys")
+LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
 TWO_STREAMS = ("1x1", "1x2", "2x1", "2x2", "2x3")
 THREE_STREAMS = ("1x2x1", "2x1x2")
 
@@ -44,13 +46,15 @@ class Way:
     exchange: str
     batch_rows: int
     block_bytes: int = 0  # of a window's runs: those at least this large are blocks
+    tailed_rows: int = 0  # of batches: those of at most so many rows go to the tail
 
 
 @st.composite
 def ways(draw: st.DrawFn, layouts: tuple[str, ...]) -> Way:
     batch_rows = draw(st.sampled_from((1, 4, 7, 10, 13, 16, 20, 1_000)))
     block_bytes = draw(st.sampled_from((0, 200, 1 << 40)))
-    return Way(draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES)), batch_rows, block_bytes)
+    tailed_rows = draw(st.sampled_from((0, 3, 1_024)))
+    return Way(draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES)), batch_rows, block_bytes, tailed_rows)
 
 
 def few(examples: int) -> Any:
@@ -76,7 +80,9 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
         way.batch_rows,
         block_bytes=way.block_bytes,
     )
-    batches.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window, "_MAX_TAILED_ROWS", way.tailed_rows)
+        batches.run()
     return batches
 
 
@@ -113,7 +119,8 @@ def expected_ledger(scenario: Scenario) -> dict[str, dict[str, int]]:
     # What is compared: a null in any of it, or a NaN in a band's, keeps the tuple out of every result.
     compared: dict[str, list[tuple[str, bool]]] = {name: [] for name in scenario.join.names}
     for predicate in scenario.join.predicates:
-        for column in (predicate.left, predicate.right):
+        columns = (predicate.left, predicate.right) if isinstance(predicate, Band) else columns_of(predicate)
+        for column in columns:
             compared[column.stream].append((column.name, isinstance(predicate, Band)))
     for name in scenario.join.names:
         rows = scenario.tables[name].to_pylist()
@@ -129,6 +136,7 @@ def expected_ledger(scenario: Scenario) -> dict[str, dict[str, int]]:
             "stored": len(stored),
             "late": len(late),
             "rejected": rejected,
+            "filtered": 0,
             "null_keys": empty,
         }
     return sums

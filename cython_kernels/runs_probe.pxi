@@ -1,0 +1,302 @@
+# A few probes against all runs of a window, and gathering over runs; semantics: streamjoin_ds.engine.reference.runs.
+
+cdef extern from "runs_probe.h" nogil:
+    ctypedef struct sj_run_index:
+        sj_band band
+        int conditions
+        int is_float[SJ_MAX_CONDITIONS]
+        int slot[SJ_MAX_CONDITIONS]
+        int first
+        int second
+        int sorted
+        double float_width
+        int64_t int_width
+        const double *float_fences
+        const int64_t *int_fences
+        const int64_t *bucket_ids
+        const int64_t *bucket_starts
+        int64_t bucket_count
+        int has_zone
+        double float_smallest[SJ_MAX_CONDITIONS]
+        double float_largest[SJ_MAX_CONDITIONS]
+        int64_t int_smallest[SJ_MAX_CONDITIONS]
+        int64_t int_largest[SJ_MAX_CONDITIONS]
+
+    ctypedef struct sj_runs:
+        const sj_run_index **indexes
+        int64_t run_count
+        int64_t last_rows
+        int64_t probe_count
+        const double *float_left[SJ_MAX_CONDITIONS]
+        const int64_t *int_left[SJ_MAX_CONDITIONS]
+        sj_scan_fill scan_fill
+        sj_grid_fill grid_fill
+        int64_t candidates
+
+    int sj_runs_begin(sj_runs *runs, int conditions)
+    void sj_runs_end(sj_runs *runs)
+    int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
+
+
+cdef extern from "stdlib.h" nogil:
+    void *calloc(size_t count, size_t size)
+    void free(void *memory)
+
+
+cdef class RunIndex:
+    """What of one run no probe changes; see streamjoin_ds.engine.reference.runs.RunIndex."""
+
+    cdef sj_run_index _index
+    cdef list _kept
+
+    def __init__(self, right, lo, hi, *, first, second, width, bucket_ids=None, bucket_starts=None, fences=None,
+                 zone=None, right_count=None):
+        cdef int condition, slot
+        cdef sj_run_index *index = &self._index
+        cdef bint is_float
+        right, lo, hi = list(right), list(lo), list(hi)
+        if not len(right) == len(lo) == len(hi):
+            raise _error("right, lo and hi differ in length", "right")
+        if len(right) > SJ_MAX_CONDITIONS:
+            raise _error("more than 16 conditions", "right")
+        first, second = _integer(first, "first"), _integer(second, "second")
+        for name, choice in (("first", first), ("second", second)):
+            if not -1 <= choice < len(right):
+                raise _error(f"{name} is not the number of a condition", name)
+        memset(index, 0, sizeof(self._index))
+        index.band.run_count = _common_length(right, "right", right_count)
+        index.conditions = len(right)
+        index.first, index.second = first, second
+        self._kept = [right, fences, bucket_ids, bucket_starts]
+        order = list(range(len(right)))
+        if second >= 0:
+            order.remove(second)
+            order.insert(0, second)
+        for condition in order:
+            is_float = right[condition].dtype == _FLOAT
+            slot = index.band.float_count if is_float else index.band.int_count
+            index.is_float[condition] = is_float
+            index.slot[condition] = slot
+            if is_float:
+                index.band.float_right[slot] = _float_address(right[condition])
+                index.band.float_lo[slot] = _float_bound(lo[condition], "lo")
+                index.band.float_hi[slot] = _float_bound(hi[condition], "hi")
+                index.band.float_count = slot + 1
+            else:
+                index.band.int_right[slot] = _int_address(right[condition])
+                index.band.int_lo[slot] = _wide_bound(lo[condition], "lo")
+                index.band.int_hi[slot] = _wide_bound(hi[condition], "hi")
+                index.band.int_count = slot + 1
+            if zone is not None and is_float:
+                index.float_smallest[slot] = _float_bound(zone[condition][0], "zone")
+                index.float_largest[slot] = _float_bound(zone[condition][1], "zone")
+            elif zone is not None:
+                index.int_smallest[slot] = zone[condition][0]
+                index.int_largest[slot] = zone[condition][1]
+        index.has_zone = zone is not None
+        self._set_layout(right, width, bucket_ids, bucket_starts, fences)
+
+    cdef int _set_layout(self, list right, width, bucket_ids, bucket_starts, fences) except -1:
+        cdef sj_run_index *index = &self._index
+        if index.first < 0:
+            bucket_ids = np.zeros(1, dtype=np.int64)
+            bucket_starts = np.array([0, index.band.run_count], dtype=np.int64)
+            self._kept += [bucket_ids, bucket_starts]
+        elif right[index.first].dtype == _FLOAT:
+            index.float_width = _float_width(width)
+        else:
+            index.int_width = _int_width(width)
+        if bucket_ids is None or bucket_starts is None:
+            raise _error("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
+        _check_array(bucket_ids, "bucket_ids", _INT)
+        _check_array(bucket_starts, "bucket_starts", _INT)
+        if len(bucket_starts) != len(bucket_ids) + 1 or bucket_starts[len(bucket_ids)] != index.band.run_count:
+            raise _error("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
+        index.bucket_ids = _int_address(bucket_ids)
+        index.bucket_starts = _int_address(bucket_starts)
+        index.bucket_count = len(bucket_ids)
+        index.sorted = SJ_SORTED_NONE
+        if index.second >= 0:
+            column = right[index.second]
+            index.sorted = SJ_SORTED_FLOAT if column.dtype == _FLOAT else SJ_SORTED_INT
+            if fences is not None:
+                _check_fences(fences, column)
+                if column.dtype == _FLOAT:
+                    index.float_fences = _float_address(fences)
+                else:
+                    index.int_fences = _int_address(fences)
+        return 0
+
+
+cdef int _check_fences(fences, column) except -1:
+    _check_array(fences, "fences", column.dtype)
+    if len(fences) != (len(column) + SJ_FENCE_ROWS - 1) // SJ_FENCE_ROWS:
+        raise _error("fences does not fit the run", "fences", "right[second][::FENCE_ROWS]")
+    return 0
+
+
+cdef class RunsProbe:
+    """A few probes against many runs; see streamjoin_ds.engine.reference.runs.RunsProbe."""
+
+    cdef sj_runs _runs
+    cdef list _kept
+    cdef bint _busy
+
+    def __init__(self, left, indexes, *, implementation=None, last_rows=-1, left_count=None):
+        cdef int condition
+        cdef int64_t place
+        cdef RunIndex index
+        cdef const sj_implementation *chosen = _implementation(implementation)
+        cdef sj_runs *runs = &self._runs
+        if runs.indexes != NULL:
+            raise _error("this object has probes already", "left", "one object a probing")
+        left = list(left)
+        indexes = list(indexes)
+        self._kept = [left, indexes]
+        runs.probe_count = _common_length(left, "left", left_count)
+        runs.scan_fill, runs.grid_fill = chosen.scan_fill, chosen.grid_fill
+        runs.run_count = len(indexes)
+        runs.last_rows = last_rows
+        runs.indexes = <const sj_run_index **>calloc(len(indexes) + 1, sizeof(void *))
+        if runs.indexes == NULL:
+            raise MemoryError
+        for condition in range(len(left)):
+            if left[condition].dtype == _FLOAT:
+                runs.float_left[condition] = _float_address(left[condition])
+            else:
+                runs.int_left[condition] = _int_address(left[condition])
+        for place in range(runs.run_count):
+            index = indexes[place]
+            if index._index.conditions != len(left):
+                raise _error("left and the indexes differ in their conditions", "left")
+            for condition in range(index._index.conditions):
+                if index._index.is_float[condition] != (left[condition].dtype == _FLOAT):
+                    raise _error("left and right differ in type", "left")
+            runs.indexes[place] = &index._index
+        if last_rows >= 0 and (not indexes or last_rows > index._index.band.run_count or index._index.first >= 0
+                               or index._index.second >= 0):
+            raise _error("last_rows does not fit the last run", "last_rows", "its columns have room, it has no order")
+        if sj_runs_begin(runs, len(left)):
+            raise MemoryError
+
+    def __dealloc__(self):
+        sj_runs_end(&self._runs)
+        free(<void *>self._runs.indexes)
+
+    @property
+    def candidates(self):
+        """Pairs tested so far, in runs that are done with."""
+        return self._runs.candidates
+
+    def fill(self, out_probe, out_run, out_place):
+        """Write the next pairs and the number of each one's run; 0 means there are no more."""
+        cdef int64_t written
+        cdef int64_t capacity
+        _check_array(out_probe, "out_probe", _INT32, True)
+        _check_array(out_run, "out_run", _INT32, True)
+        _check_array(out_place, "out_place", _INT32, True)
+        capacity = len(out_probe)
+        if len(out_run) != capacity or len(out_place) != capacity or capacity < SJ_MIN_CAPACITY:
+            raise _error("the outputs must be of one length, 64 at least", "out_probe")
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        cdef int32_t[::1] probe_view = out_probe
+        cdef int32_t[::1] run_view = out_run
+        cdef int32_t[::1] place_view = out_place
+        self._busy = True
+        with nogil:
+            written = sj_runs_fill(&self._runs, &probe_view[0], &run_view[0], &place_view[0], capacity)
+        self._busy = False
+        if written < 0:
+            raise MemoryError
+        return written
+
+
+cdef class RunColumns:
+    """The same columns of several runs, to be gathered from; see streamjoin_ds.engine.reference.runs.RunColumns."""
+
+    cdef const unsigned char **_addresses  # column by column, run by run
+    cdef int64_t *_rows
+    cdef int *_item_bytes
+    cdef int64_t _run_count
+    cdef int64_t _column_count
+    cdef list _kept
+
+    def __init__(self, runs):
+        cdef int64_t run, column
+        cdef const unsigned char[::1] view
+        runs = [list(columns) for columns in runs]
+        if self._addresses != NULL:
+            raise _error("this object has columns already", "runs")
+        if not runs or any(len(columns) != len(runs[0]) for columns in runs):
+            raise _error("runs differ in their number of columns", "runs")
+        self._kept = runs
+        self._run_count, self._column_count = len(runs), len(runs[0])
+        self._addresses = <const unsigned char **>calloc(self._run_count * self._column_count + 1, sizeof(void *))
+        self._rows = <int64_t *>calloc(self._run_count, sizeof(int64_t))
+        self._item_bytes = <int *>calloc(self._column_count + 1, sizeof(int))
+        if self._addresses == NULL or self._rows == NULL or self._item_bytes == NULL:
+            raise MemoryError
+        for run in range(self._run_count):
+            self._rows[run] = len(runs[run][0]) if self._column_count else 0
+            for column in range(self._column_count):
+                array = runs[run][column]
+                if not isinstance(array, np.ndarray):
+                    raise _error("a column is not an ndarray", "runs")
+                _check_array(array, "runs", runs[0][column].dtype)
+                if len(array) != self._rows[run]:
+                    raise _error("columns of a run differ in length", "runs")
+                if array.dtype.itemsize not in (1, 2, 4, 8, 16) or array.dtype.hasobject:
+                    raise _error("column items must have 1, 2, 4, 8 or 16 bytes", "runs")
+                self._item_bytes[column] = array.dtype.itemsize
+                view = array.view(np.uint8)
+                self._addresses[column * self._run_count + run] = &view[0] if view.shape[0] else NULL
+
+    def __dealloc__(self):
+        free(<void *>self._addresses)
+        free(self._rows)
+        free(self._item_bytes)
+
+    def gather(self, places, rows, outs):
+        """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
+        cdef const int32_t *place_numbers = NULL
+        cdef const int32_t *row_numbers
+        cdef int64_t count, column
+        cdef int64_t place = 0
+        cdef int status = 0
+        cdef unsigned char[::1] target
+        cdef unsigned char *to
+        _check_array(rows, "rows", _INT32)
+        count = len(rows)
+        row_numbers = _order_address(rows)
+        if isinstance(places, int):
+            place = places
+            if not 0 <= place < self._run_count:
+                raise _error("rows or places point outside the runs", "places")
+        elif places is not None:
+            _check_array(places, "places", _INT32)
+            if len(places) != count:
+                raise _error("places and rows differ in length", "places")
+            place_numbers = _order_address(places)
+        if len(outs) != self._column_count:
+            raise _error("there must be an out for each column", "outs")
+        if not count:
+            return
+        for column in range(self._column_count):
+            out = outs[column]
+            if out is None:
+                continue
+            if len(out) != count or not isinstance(out, np.ndarray) or out.dtype.itemsize != self._item_bytes[column]:
+                raise _error("out and rows differ in length", "outs")
+            _check_array(out, "outs", out.dtype, True)
+            target = out.view(np.uint8)
+            to = &target[0]
+            with nogil:
+                if place_numbers != NULL:
+                    status = sj_gather_runs(self._addresses + column * self._run_count, self._rows, self._run_count,
+                                            self._item_bytes[column], place_numbers, row_numbers, count, to)
+                else:
+                    status = sj_gather(self._addresses[column * self._run_count + place], self._rows[place],
+                                       self._item_bytes[column], row_numbers, count, to)
+            if status:
+                raise _error("rows or places point outside the runs", "rows")

@@ -1,0 +1,269 @@
+"""What a contestant does in its process: fill the windows once, then one run at a time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.bench.engine.feeds import Feed, band1d, band2d, equal_keys
+from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.kernels import load_kernels
+
+__all__ = ["CASES", "Case", "Numbers", "make_case"]
+
+# What a run gives: rates and times by name; "matches" is compared with the peer's.
+Numbers = dict[str, float]
+
+_FILL_ROWS = 1 << 18
+
+
+class Case(Protocol):
+    """One contestant."""
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        """Do the next `pushes`; "matches" is the number in the first `compared` of them."""
+
+
+class _Batches:
+    """Batches of both streams into full windows: sort, insert, join, merge, expiry, results gathered."""
+
+    def __init__(self, feed: Feed, batch_rows: int, threads: int) -> None:
+        self._feed, self._batch_rows = feed, batch_rows
+        self._join = WindowJoin(feed.bound, threads=threads)
+        self._place = _filled(self._join, feed)
+        # The runs left by large batches are not those of small ones: some pushes of the real size first.
+        self.run(warm_pushes(feed, batch_rows), 0)
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        matches, compared_matches, elapsed_ns, slowest_ns = 0, 0, 0, 0
+        for number in range(pushes):
+            batches = {stream: self._feed.batch(stream, self._place, self._batch_rows) for stream in (0, 1)}
+            self._place += self._batch_rows
+            watermark_us = self._feed.time_us(self._place)
+            began_ns = time.perf_counter_ns()
+            for chunk in self._join.push(batches, watermark_us):
+                matches += chunk.num_rows
+            took_ns = time.perf_counter_ns() - began_ns
+            elapsed_ns, slowest_ns = elapsed_ns + took_ns, max(slowest_ns, took_ns)
+            if number < compared:
+                compared_matches = matches
+        rows, elapsed_s = 2 * pushes * self._batch_rows, elapsed_ns / 1e9
+        return {
+            "rows_per_second": rows / elapsed_s,
+            "us_per_row": elapsed_s * 1e6 / rows,
+            "real_time": rows / 2 / self._feed.tuples_per_second / elapsed_s,
+            "matches_per_second": matches / elapsed_s,
+            "slowest_push_us": slowest_ns / 1e3,
+            "matches": compared_matches,
+        }
+
+
+def warm_pushes(feed: Feed, batch_rows: int) -> int:
+    """Pushes before anything is measured: a thirtieth of the window, or enough to be warm."""
+    return max(20, min(2_000, feed.window_rows // 30 // batch_rows))
+
+
+def _filled(join: WindowJoin, feed: Feed) -> int:
+    """Fill both windows to the brim; gives the number of the next row."""
+    place = 0
+    while place < feed.window_rows:
+        count = min(_FILL_ROWS, feed.window_rows - place)
+        batches = {stream: feed.batch(stream, place, count) for stream in (0, 1)}
+        place += count
+        for _ in join.push(batches, feed.time_us(place)):
+            pass
+    return place
+
+
+class _OneTuple:
+    """One tuple a push, of either stream in turn: the time from the call to the matches."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._join = WindowJoin(feed.bound)
+        self._place = _filled(self._join, feed)
+        self.run(5_000, 0)
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        count = max(1, pushes // 2)
+        batches = [self._tuples(stream, count) for stream in (0, 1)]
+        times_us = [self._feed.time_us(self._place + row) for row in range(count)]
+        self._place += count
+        took_ns, matches = [], 0
+        gc.collect()
+        for row in range(count):
+            for stream in (0, 1):
+                given = batches[stream][row]
+                began_ns = time.perf_counter_ns()
+                matches += self._push(stream, given, times_us[row])
+                took_ns.append(time.perf_counter_ns() - began_ns)
+        p50, p99 = np.percentile(took_ns, (50, 99)) / 1e3
+        return {"p50_us": float(p50), "p99_us": float(p99), "longest_us": max(took_ns) / 1e3, "matches": matches}
+
+    def _tuples(self, stream: int, count: int) -> list[Any]:
+        batch = self._feed.batch(stream, self._place, count)
+        return [batch.slice(row, 1) for row in range(count)]
+
+    def _push(self, stream: int, given: Any, time_us: int) -> int:
+        return sum([chunk.num_rows for chunk in self._join.push({stream: given}, time_us)])
+
+
+class _OneDict(_OneTuple):
+    """The same through `JoinEngine`, a dict a push."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._engine = JoinEngine(feed.bound)
+        place = 0
+        while place < feed.window_rows:
+            count = min(_FILL_ROWS, feed.window_rows - place)
+            self._engine.push({name: _outside(feed.batch(s, place, count)) for s, name in enumerate(feed.bound.names)})
+            place += count
+        self._feed, self._place = feed, place
+        self.run(5_000, 0)
+
+    def _tuples(self, stream: int, count: int) -> list[Any]:
+        rows: list[Any] = _outside(self._feed.batch(stream, self._place, count)).to_pylist()
+        return rows
+
+    def _push(self, stream: int, given: Any, time_us: int) -> int:
+        return int(self._engine.push({self._feed.bound.names[stream]: given}).num_rows)
+
+
+def _outside(batch: pa.RecordBatch) -> pa.Table:
+    table = pa.Table.from_batches([batch])
+    return table.append_column("ts", table["_ts"].cast(pa.timestamp("us", tz="UTC"))).drop_columns(["_ts", "_seq"])
+
+
+class _Gather:
+    """Probes of 100 matches each against one run, matches gathered into result columns."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._join = WindowJoin(feed.bound)
+        for _ in self._join.push({1: feed.batch(1, 0, feed.window_rows)}):
+            pass
+        self._probes = feed.batch(0, 0, feed.window_rows // 92)
+        self.run(3, 0)
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        matches, elapsed_ns = 0, 0
+        for _ in range(pushes):
+            results: Any = self._join.push({0: self._probes})
+            began_ns = time.perf_counter_ns()
+            # The last chunk is not asked for an end: the probes do not enter the window.
+            for chunk in results:
+                matches += chunk.num_rows
+                if chunk.num_rows < self._join.chunk_rows:
+                    break
+            elapsed_ns += time.perf_counter_ns() - began_ns
+            results.close()
+        return {"matches_per_second": matches / (elapsed_ns / 1e9), "matches": matches}
+
+
+class _NestedLoop:
+    """The SIMD nested loop over two bands beside its roof: the same compares on registers alone."""
+
+    def __init__(self, rows: int) -> None:
+        self._native = load_kernels("auto").module
+        chooser = np.random.default_rng(1)
+        self._right = [chooser.integers(0, 10_000, rows) for _ in range(2)]
+        self._left = [chooser.integers(0, 10_000, rows // 8) for _ in range(2)]
+        self._out = np.empty((2, 1 << 16), dtype=np.int32)
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        rates: Numbers = {}
+        matches = set()
+        widest = self._native.implementations()[-1]
+        for name, kernel, options in (
+            ("pairs", widest, {}),
+            ("rolled", widest, {"unrolled": False}),
+            ("scalar", "scalar", {}),
+        ):
+            share = 1 if name != "scalar" else 8
+            left = [column[: len(column) // share].copy() for column in self._left]
+            began_ns = time.perf_counter_ns()
+            scan = self._native.Scan(left, self._right, [-10, -10], [10, 10], kernel, **options)
+            found = 0
+            while written := scan.fill(self._out[0], self._out[1]):
+                found += written
+            rates[f"{name}_per_second"] = scan.candidates / ((time.perf_counter_ns() - began_ns) / 1e9)
+            if share == 1:
+                matches.add(found)
+        assert len(matches) == 1, "both forms of the loop find the same pairs"
+        rates["roof_per_second"] = float(self._native.scan_roof(False, widest))
+        rates["matches"] = float(matches.pop())
+        return rates
+
+
+class _Memory:
+    """Bytes that a live tuple holds when windows are full, and when their merges are under way."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        feed = self._feed
+        gc.collect()
+        before = _resident_bytes()
+        join = WindowJoin(feed.bound)
+        place, peak = 0, 0
+        while place < 2 * feed.window_rows:
+            batches = {stream: feed.batch(stream, place, 5_117) for stream in (0, 1)}
+            place += 5_117
+            for _ in join.push(batches, feed.time_us(place)):
+                pass
+            if place > feed.window_rows:
+                peak = max(peak, _resident_bytes())
+        live = 2 * min(feed.window_rows, place)
+        widths = [sum(field.type.bit_width for field in feed.bound.tuple_schema(stream)) for stream in (0, 1)]
+        return {
+            "bytes_per_row": (peak - before) / live,
+            # 24 bytes for time, number and place, and the attributes beside them.
+            "column_bytes_per_row": 8 + sum(widths) / 2 / 8,
+        }
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _duckdb(seconds_a_batch: float) -> Callable[[int, int], Case]:
+    def make(window_rows: int, threads: int) -> Case:
+        from streamjoin_ds.bench.engine.duckdb import DuckDBCase
+
+        feed = band2d(window_rows)
+        batch_rows = int(feed.tuples_per_second * seconds_a_batch)
+        return DuckDBCase(feed, batch_rows, feed.window_rows + warm_pushes(feed, batch_rows) * batch_rows, threads)
+
+    return make
+
+
+# By name: window rows and threads to a contestant.
+CASES: Mapping[str, Callable[[int, int], Case]] = {
+    "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
+    "band2d-10ms": lambda rows, threads: _Batches(band2d(rows), 51, threads),
+    "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
+    "equal-int": lambda rows, threads: _Batches(equal_keys(rows), 1 << 13, threads),
+    "equal-pair": lambda rows, threads: _Batches(equal_keys(rows, (pa.int32(), pa.int64())), 1 << 13, threads),
+    "equal-string": lambda rows, threads: _Batches(equal_keys(rows, (pa.string(),)), 1 << 13, threads),
+    "one-tuple": lambda rows, threads: _OneTuple(band2d(rows, rows / 900)),
+    "one-dict": lambda rows, threads: _OneDict(band2d(rows, rows / 900)),
+    # 100 of the window's rows lie within both bands: rows * (20 / domain)^2.
+    "gather": lambda rows, threads: _Gather(band2d(rows, domain=int(20 * (rows / 100) ** 0.5))),
+    "nested-loop": lambda rows, threads: _NestedLoop(rows),
+    "memory": lambda rows, threads: _Memory(band2d(rows)),
+    "duckdb-1s": _duckdb(1.0),
+    "duckdb-10ms": _duckdb(0.01),
+}
+
+
+def make_case(name: str, window_rows: int, threads: int) -> Case:
+    """A contestant, its windows filled."""
+    return CASES[name](window_rows, threads)

@@ -1,0 +1,102 @@
+"""What the engine must reach on two cores of one machine: the table of measures, in the report's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MEASURES", "Contestant", "Measure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Who is measured: a case of `cases`, how large its windows are, on how many cores, how many pushes a run has."""
+
+    case: str
+    window_rows: int
+    cores: int = 1
+    pushes: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One line of the report.
+
+    Attributes
+    ----------
+    workload, name, unit : str
+    contestant : Contestant
+    value : str
+        Which of the numbers that a run gives.
+    peer_name : str
+        What is measured beside it; "" for nothing.
+    peer : Contestant or None
+        Run in turns with the contestant; its matches must be the same where it reports any.
+    peer_value : str
+        Which of the peer's numbers; or of the contestant's own, where there is a name but no peer: a roof.
+    ratio : bool
+        Whether the bounds are for the value over the peer's, not for the value itself.
+    at_least, at_most : float or None
+        Included.
+    compared_pushes : int
+        Of a run: those in which contestant and peer must find as many matches; the peer is timed on these alone.
+    """
+
+    workload: str
+    name: str
+    unit: str
+    contestant: Contestant
+    value: str
+    peer_name: str = ""
+    peer: Contestant | None = None
+    peer_value: str = ""
+    ratio: bool = False
+    at_least: float | None = None
+    at_most: float | None = None
+    compared_pushes: int = 0
+
+    def held(self, value: float, peer_value: float | None) -> float:
+        """The number that the bounds are for."""
+        return value / peer_value if self.ratio and peer_value else value
+
+
+_LLHJ_ROWS = 4_605_300
+_LLHJ = "band2d-llhj"
+_ONE_TUPLE = Contestant("one-tuple", 750_000, 1, 10_000)
+_SECOND = Contestant("band2d-1s", _LLHJ_ROWS, 1, 30)
+_HUNDREDTH = Contestant("band2d-10ms", _LLHJ_ROWS, 1, 1000)
+
+MEASURES = (
+    Measure(_LLHJ, "speedup_1s_batches", "times", _SECOND, "rows_per_second", "duckdb",
+            Contestant("duckdb-1s", _LLHJ_ROWS, 2), "rows_per_second", True, at_least=6,
+            compared_pushes=10),
+    Measure(_LLHJ, "real_time_10ms_batches", "times", _HUNDREDTH, "real_time", "duckdb",
+            Contestant("duckdb-10ms", _LLHJ_ROWS, 2), "real_time", at_least=3, compared_pushes=10),
+    Measure("band1d-2^20", "rows_per_second", "rows/s", Contestant("band1d", 1 << 20, 2, 60), "rows_per_second",
+            at_least=3.5e6),
+    Measure("band1d-2^23", "rows_per_second", "rows/s", Contestant("band1d", 1 << 23, 2, 60), "rows_per_second",
+            at_least=3.5e6),
+    Measure("nested-loop", "pairs_per_second", "pairs/s", Contestant("nested-loop", 1 << 14, 1, 1), "pairs_per_second",
+            "roof", None, "roof_per_second", True, at_least=0.6),
+    Measure("nested-loop", "unrolled", "pairs/s", Contestant("nested-loop", 1 << 14, 1, 1), "pairs_per_second",
+            "not unrolled", None, "rolled_per_second"),
+    Measure("nested-loop", "simd", "pairs/s", Contestant("nested-loop", 1 << 14, 1, 1), "pairs_per_second",
+            "without SIMD", None, "scalar_per_second"),
+    Measure("gather", "matches_per_second", "matches/s", Contestant("gather", 4_600_000, 1, 3), "matches_per_second",
+            at_least=25e6),
+    Measure("equi-join", "rows_per_second", "rows/s", Contestant("equal-int", 1 << 23, 2, 60), "rows_per_second",
+            at_least=5e6),
+    Measure("equi-join", "two_columns", "rows/s", Contestant("equal-pair", 1 << 20, 2, 60), "rows_per_second"),
+    Measure("equi-join", "strings", "rows/s", Contestant("equal-string", 1 << 20, 2, 60), "rows_per_second"),
+    Measure("one-tuple", "push_p50", "us", _ONE_TUPLE, "p50_us", at_most=50),
+    Measure("one-tuple", "push_p99", "us", _ONE_TUPLE, "p99_us", at_most=500),
+    Measure("one-tuple", "push_longest", "us", _ONE_TUPLE, "longest_us"),
+    Measure("one-tuple", "engine_push_p50", "us", Contestant("one-dict", 750_000, 1, 5_000), "p50_us"),
+    Measure("band1d", "growth_2^16_to_2^24", "us/row", Contestant("band1d", 1 << 24, 1, 60), "us_per_row", "2^16",
+            Contestant("band1d", 1 << 16, 1, 60), "us_per_row", True, at_most=3),
+    Measure("band1d-2^23", "threads_2_over_1", "rows/s", Contestant("band1d", 1 << 23, 2, 60), "rows_per_second",
+            "1 thread", Contestant("band1d", 1 << 23, 1, 60), "rows_per_second", True, at_least=1.8),
+    Measure(_LLHJ, "threads_2_over_1", "rows/s", Contestant("band2d-1s", _LLHJ_ROWS, 2, 30), "rows_per_second",
+            "1 thread", _SECOND, "rows_per_second", True),
+    Measure("memory", "bytes_per_row", "B", Contestant("memory", 1_000_000, 1, 1), "bytes_per_row", "columns", None,
+            "column_bytes_per_row", True, at_most=1.3),
+)  # fmt: skip

@@ -1,0 +1,203 @@
+"""A join as a live query in a process of its own: it fills its windows, goes on, and says what each batch did.
+
+::
+
+    parent                                          this process
+      │── LiveTask (argument, JSON) ───────────────►│ session, query
+      │◄── {"event": "session"} ────────────────────│
+      │◄── {"event": "batch", ...} a commit ────────│ windows fill, then the batches that count
+      │◄── {"event": "done", "triggers": [...]} ────│ Spark's own times of each trigger
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamjoin_ds.bench.child import own_output
+from streamjoin_ds.bench.workloads import band2d
+from streamjoin_ds.stream.commit import BatchSummary, watch
+from streamjoin_ds.stream.join import StreamJoin
+from streamjoin_ds.stream.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["LiveTask", "main"]
+
+# What is measured of a joined pair; with its time and batch the result has six columns, as the papers' has.
+_SELECT = ("r.x", "r.y", "s.a", "s.b")
+_PROGRESS_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTask:
+    """One live query over two endless ``band2d`` streams.
+
+    Attributes
+    ----------
+    folder : str
+        For table and checkpoint; a second task with the same folder goes on where the first one was.
+    rate : int
+        Tuples a second of event time, each stream.
+    window_us : int
+    eps : int
+        Half of the bands' width, both attributes; values are uniform from 1 to 10 000.
+    batches : int
+        Batches after the windows are full.
+    batch_rows : int
+        Of a batch, both streams.
+    fill_rows : int
+        Tuples, both streams, after which the windows count as full; 0: from the first batch on.
+    fill_batch_rows : int
+        As `batch_rows`, while the windows fill; 0: the same.
+    pace : str
+        "max", or speed of event time after the windows are full.
+    keep_rows : bool
+        False: after each commit its rows are deleted from the table and its files from the disk, so that hours of
+        matches do not have to lie there. The query does not read them. It counts as part of the batch.
+    weigh : bool
+        Whether to say how many bytes of state each batch wrote.
+    """
+
+    folder: str
+    rate: int
+    window_us: int
+    eps: int
+    batches: int
+    batch_rows: int
+    fill_rows: int = 0
+    fill_batch_rows: int = 0
+    pace: str = "max"
+    keep_rows: bool = True
+    weigh: bool = False
+
+    def join(self) -> StreamJoin:
+        """What is joined."""
+        return band2d(self.rate, f"{self.window_us}us", select=_SELECT, eps=self.eps)
+
+    @property
+    def table(self) -> Path:
+        """Folder of the matches."""
+        return Path(self.folder) / "matches"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Folder of the checkpoint."""
+        return Path(self.folder) / "checkpoint"
+
+
+class _Live:
+    """The query of a task, from its start to the last batch wanted."""
+
+    def __init__(self, task: LiveTask, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._task, self._tell = task, tell
+        self._weight = _Weight(task.checkpoint) if task.weigh else None
+        self._rows = 0
+        self._full_batches = 0
+        self._wanted = threading.Event()
+
+    def run(self) -> None:
+        """Fill, go on, tell."""
+        task = self._task
+        session = spark_session("streamjoin bench stream")
+        self._tell({"event": "session", "at_s": time.time()})
+        with watch(self._committed):
+            if task.fill_rows and task.fill_batch_rows:
+                self._awaited(self._started(session, task.fill_batch_rows, "max"))
+            self._wanted.clear()
+            query = self._started(session, task.batch_rows, task.pace)
+            triggers = self._awaited(query)
+        self._tell({"event": "done", "triggers": triggers})
+        session.stop()
+
+    def _started(self, session: Any, rows: int, pace: str) -> StreamingQuery:
+        task = self._task
+        options = {"pace": pace}
+        return task.join().start(session, task.table, task.checkpoint, max_rows_per_batch=rows, source_options=options)
+
+    def _awaited(self, query: StreamingQuery) -> list[dict[str, Any]]:
+        """Let the query run until enough is committed; Spark's times of its triggers."""
+        while not self._wanted.wait(0.1):
+            if not query.isActive:
+                query.awaitTermination()  # raises what ended it
+        # Spark reports a trigger a moment after its commit.
+        known, until = len(query.recentProgress), time.monotonic() + _PROGRESS_WITHIN_S
+        while len(query.recentProgress) == known and time.monotonic() < until and query.isActive:
+            time.sleep(0.02)
+        progress = [json.loads(entry.json) for entry in query.recentProgress]
+        query.stop()
+        return [{key: entry[key] for key in ("batchId", "timestamp", "durationMs")} for entry in progress]
+
+    def _committed(self, summary: BatchSummary) -> None:
+        task = self._task
+        full = self._rows >= task.fill_rows
+        self._rows += sum(summary.read.values())
+        if not task.keep_rows:
+            _delete_rows(task.table)
+        self._tell(
+            {
+                "event": "batch",
+                "at_s": time.time(),
+                "batch_id": summary.batch_id,
+                "full": full,
+                "read": list(summary.read.values()),
+                "matches": summary.matches,
+                "state_rows": summary.state_rows,
+                "state_bytes": self._weight.new_bytes() if self._weight is not None else 0,
+            }
+        )
+        self._full_batches += full
+        filling = task.fill_batch_rows and not full
+        if self._full_batches >= task.batches or (filling and self._rows >= task.fill_rows):
+            self._wanted.set()
+
+
+class _Weight:
+    """Bytes of the files under a checkpoint that hold windows: blocks, and Spark's state."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._folders = [checkpoint / name for name in ("blocks", "state")]
+        self._seen: set[Path] = set()
+
+    def new_bytes(self) -> int:
+        """Of the files that are there for the first time."""
+        total = 0
+        for folder in self._folders:
+            for path in folder.rglob("*"):
+                if path not in self._seen and path.is_file():
+                    self._seen.add(path)
+                    with contextlib.suppress(FileNotFoundError):
+                        total += path.stat().st_size
+        return total
+
+
+def _delete_rows(table: Path) -> None:
+    """Take all rows out of a table, in a commit of its own, and their files from the disk."""
+    from deltalake import DeltaTable
+
+    DeltaTable(str(table)).delete()
+    for path in table.glob("*.parquet"):
+        path.unlink()
+
+
+def main(text: str) -> None:
+    """Run the task that `text` describes."""
+    answers = own_output()
+
+    def tell(facts: dict[str, Any]) -> None:
+        answers.write(json.dumps(facts) + "\n")
+        answers.flush()
+
+    _Live(LiveTask(**json.loads(text)), tell).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

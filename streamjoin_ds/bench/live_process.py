@@ -1,0 +1,212 @@
+"""The parent's end of a live query: its events as they come, its memory, and the end of it, gentle or not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+from streamjoin_ds.bench.inputs import first_tuples
+from streamjoin_ds.bench.live import LiveTask
+from streamjoin_ds.bench.measuring import TreeUse, load_psutil
+from streamjoin_ds.bench.oracle import count_matches
+from streamjoin_ds.errors import BenchError
+from streamjoin_ds.stream.query import bound_join
+
+__all__ = ["LiveProcess", "LiveRun"]
+
+_CLOSE_WITHIN_S = 30.0
+_CHECKED_ROWS = 1_000_000
+
+
+@dataclass
+class LiveRun:
+    """What a live query said until it ended, and what it used.
+
+    Attributes
+    ----------
+    task : LiveTask
+    started_s : float
+        Wall clock before its process was started, as all times here.
+    session_s : float
+        When it had a Spark session.
+    batches : list of dict
+        Its commits, in order: ``at_s, batch_id, full, read, matches, state_rows, state_bytes``.
+    triggers : list of dict
+        Spark's progress of the last query's triggers: ``batchId, timestamp, durationMs``.
+    peak_mib, others_cores : float
+        As `Run`.
+    """
+
+    task: LiveTask
+    started_s: float
+    session_s: float = 0.0
+    batches: list[dict[str, Any]] = field(default_factory=list)
+    triggers: list[dict[str, Any]] = field(default_factory=list)
+    peak_mib: float = 0.0
+    others_cores: float = 0.0
+
+    def full_steps(self) -> list[tuple[float, dict[str, Any]]]:
+        """Batches over full windows, each with the seconds since the commit before it."""
+        steps = [(after["at_s"] - before["at_s"], after) for before, after in pairwise(self.batches)]
+        return [step for step in steps if step[1]["full"]]
+
+    def rate(self, of: Callable[[dict[str, Any]], float]) -> float:
+        """Median over the batches over full windows of something a second, from commit to commit."""
+        return statistics.median(of(batch) / seconds for seconds, batch in self.full_steps())
+
+    def latencies_ms(self) -> list[float]:
+        """From a tuple's event to the commit of its batch, of a paced query: evenly spread samples of all tuples.
+
+        With pace 1 a tuple is due when the clock is at its event time, and a batch holds what became due between the
+        beginnings of the trigger before it and its own.
+        """
+        began_s = {trigger["batchId"]: _wall_s(trigger["timestamp"]) for trigger in self.triggers}
+        samples = []
+        for batch in self.batches:
+            since, until = (began_s.get(batch["batch_id"] + step) for step in (-1, 0))
+            if batch["full"] and since is not None and until is not None:
+                count = 50
+                due = (since + (until - since) * (number + 0.5) / count for number in range(count))
+                samples += [1000 * (batch["at_s"] - at_s) for at_s in due]
+        return samples
+
+    def trigger_ms(self, phase: str = "triggerExecution") -> list[float]:
+        """Spark's time of a trigger over full windows, or of a phase of it (a key of ``durationMs``)."""
+        full = {batch["batch_id"] for batch in self.batches if batch["full"]}
+        return [float(trigger["durationMs"].get(phase, 0)) for trigger in self.triggers if trigger["batchId"] in full]
+
+    def check(self) -> None:
+        """Compare the matches of the first batches with an independent count.
+
+        Raises
+        ------
+        BenchError
+            They differ.
+        """
+        read, matches = [0, 0], 0
+        for number, batch in enumerate(self.batches):
+            more = [sum(counts) for counts in zip(read, batch["read"], strict=True)]
+            if number and sum(more) > _CHECKED_ROWS:
+                break
+            read, matches = more, matches + batch["matches"]
+        join = self.task.join()
+        bound = bound_join(join)
+        expected = count_matches(join, *(first_tuples(bound, stream, rows) for stream, rows in enumerate(read)))
+        if matches != expected:
+            msg = f"the stream gives {matches:,} matches for {sum(read):,} rows, an independent count {expected:,}"
+            raise BenchError(msg, name="stream", hint="nothing it measures counts until both agree")
+
+
+class LiveProcess:
+    """A live query, started; a context manager that ends it, and all it started, whatever happens.
+
+    Parameters
+    ----------
+    task : LiveTask
+    log_path : Path
+        For what it prints.
+    """
+
+    def __init__(self, task: LiveTask, log_path: Path) -> None:
+        self._log_path = log_path
+        self._events: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.run = LiveRun(task, 0.0)
+        self._use: TreeUse | None = None
+
+    def __enter__(self) -> LiveProcess:
+        command = [sys.executable, "-m", "streamjoin_ds.bench.live", json.dumps(asdict(self.run.task))]
+        self.run.started_s = time.time()
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._use = TreeUse(self._process.pid)
+        self._use.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._note_use()
+        self.kill()
+
+    def await_batches(self, count: int, within_s: float) -> LiveRun:
+        """Wait for so many batches over full windows; the query goes on meanwhile.
+
+        Raises
+        ------
+        BenchError
+            It ended, or it took longer than `within_s`.
+        """
+        return self._take(lambda: sum(batch["full"] for batch in self.run.batches) >= count, within_s)
+
+    def await_end(self, within_s: float) -> LiveRun:
+        """Wait until it has done all its batches; as `await_batches`."""
+        done = self._take(lambda: bool(self.run.triggers), within_s)
+        self._note_use()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSE_WITHIN_S)
+        return done
+
+    def kill(self) -> None:
+        """End it and all its processes at once: no handler of Python or Java runs."""
+        psutil = load_psutil()
+        tree = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tree = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        for process in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+
+    def _take(self, enough: Callable[[], bool], within_s: float) -> LiveRun:
+        until = time.monotonic() + within_s
+        while not enough():
+            try:
+                line = self._events.get(timeout=max(until - time.monotonic(), 0.01))
+            except queue.Empty:
+                msg = f"the stream was not done within {within_s:.0f} s"
+                raise BenchError(msg, name="stream", hint=self._hint()) from None
+            if line is None:
+                msg = "the process of the stream ended"
+                raise BenchError(msg, name="stream", hint=self._hint())
+            self._heard(json.loads(line))
+        return self.run
+
+    def _heard(self, facts: dict[str, Any]) -> None:
+        event = facts.pop("event")
+        if event == "session":
+            self.run.session_s = facts["at_s"]
+        elif event == "done":
+            self.run.triggers = facts["triggers"]
+        elif all(batch["batch_id"] != facts["batch_id"] for batch in self.run.batches):
+            self.run.batches.append(facts)
+
+    def _note_use(self) -> None:
+        if self._use is not None:
+            self._use.__exit__()
+            self.run.peak_mib, self.run.others_cores = self._use.peak_bytes / 2**20, self._use.others_cores
+            self._use = None
+
+    def _listen(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._events.put(line)
+        self._events.put(None)
+
+    def _hint(self) -> str:
+        return f"what it said is in {self._log_path}"
+
+
+def _wall_s(text: str) -> float:
+    # Python 3.10 does not read a Z.
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,407 @@
+"""The suite of streams: joins whose windows are full, from source to committed table, each measure by its name.
+
+Every measure starts live queries in processes of their own (`live`), over endless generated streams with fixed seeds.
+The matches of a query's first batches are compared with an independent count; a measure is a median over batches,
+timed from commit to commit, so that everything that a batch costs is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamjoin_ds.bench.inputs import slice_input
+from streamjoin_ds.bench.live import LiveTask
+from streamjoin_ds.bench.live_process import LiveProcess, LiveRun
+from streamjoin_ds.bench.measuring import SideProcess, load_psutil
+from streamjoin_ds.bench.sides import OURS, SIDES
+from streamjoin_ds.bench.suite import CountCheck, Settings, measure, run_side
+from streamjoin_ds.bench.workloads import make_workload
+from streamjoin_ds.errors import ArgumentError
+
+__all__ = ["LONG", "MEASURES", "Finding", "StreamSettings", "measure_streams"]
+
+_LLHJ = "band2d-llhj"
+_LLHJ_RATE = 5_117
+_SECOND_US = 1_000_000
+_LIVE_WITHIN_S = 1_800.0
+_PEER_HANG_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One measured number.
+
+    Attributes
+    ----------
+    workload, measure : str
+    value : float
+    unit : str
+    at_least, at_most : float or None
+        What it must reach; only in the full size.
+    peer : str
+        Another way of doing the same, measured in the same run; "" for none.
+    peer_value : float or None
+    peak_mib : float or None
+        Of ours, as `Run`.
+    note : str
+        How it was measured.
+    others_cores : float
+        Cores that everything else on the machine kept busy meanwhile.
+    """
+
+    workload: str
+    measure: str
+    value: float
+    unit: str
+    at_least: float | None = None
+    at_most: float | None = None
+    peer: str = ""
+    peer_value: float | None = None
+    peak_mib: float | None = None
+    note: str = ""
+    others_cores: float = 0.0
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it reached its bound; None without one."""
+        if self.at_least is None and self.at_most is None:
+            return None
+        over = self.at_least is None or self.value >= self.at_least
+        return over and (self.at_most is None or self.value <= self.at_most)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """How to measure.
+
+    Parameters
+    ----------
+    peers : tuple of str
+        Names of `SIDES` but ours.
+    quick : bool
+        Windows of seconds and a few batches: whether it all works, not how fast it is. No bounds are held.
+    rate : int
+        Of the measure "rate": tuples a second, each stream.
+    batches : int
+        Batches that a median is taken of, at least.
+    limit_s : int
+        Time after which a peer takes no further step.
+    """
+
+    peers: tuple[str, ...] = ("spark-tuned", "duckdb")
+    quick: bool = False
+    rate: int = 30_000
+    batches: int = 5
+    limit_s: int = 20
+
+    def __post_init__(self) -> None:
+        for peer in self.peers:
+            if peer not in SIDES[1:]:
+                msg = f"there is no peer '{peer}'"
+                raise ArgumentError(msg, name=peer, hint=f"one of {', '.join(SIDES[1:])}")
+
+    def bound(self, value: float) -> float | None:
+        """A bound of the full size."""
+        return None if self.quick else value
+
+
+Say = Callable[[str], None]
+
+
+def measure_streams(names: Sequence[str], settings: StreamSettings, say: Say) -> list[Finding]:
+    """Measure by name.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Keys of `MEASURES`.
+    settings : StreamSettings
+    say : callable
+        Takes one line about what is being done.
+
+    Returns
+    -------
+    list of Finding
+        In the order of `names`.
+
+    Raises
+    ------
+    ArgumentError
+        There is no measure of a name.
+    BenchError
+        A query failed, or its number of matches is wrong.
+    DependencyMissingError
+        psutil, or what a peer needs, is not installed.
+    """
+    load_psutil()
+    for name in names:
+        if name not in MEASURES:
+            msg = f"there is no measure '{name}'"
+            raise ArgumentError(msg, name=name, hint=f"one of {', '.join(MEASURES)}")
+    findings = []
+    for name in names:
+        for finding in MEASURES[name](settings, say):
+            say(f"{name}: {finding.measure} {finding.value:,.4g} {finding.unit}")
+            findings.append(finding)
+    return findings
+
+
+def _full_windows(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Stream time by the clock's, once the windows of `band2d-llhj` are full; peers as far as they get."""
+    window_s = 4 if settings.quick else 900
+    batch_rows = 10_000 if settings.quick else 500_000
+    run = _filled_run(settings, say, _LLHJ_RATE, window_s, batch_rows)
+    speed = run.rate(lambda batch: sum(batch["read"]) / (2 * _LLHJ_RATE))
+    common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
+    note = f"windows of {window_s} s full ({run.batches[-1]['state_rows']:,} tuples), batches of {batch_rows:,} rows"
+    bound = settings.bound(15.0)
+    peers: dict[str, tuple[float | None, str]] = dict(_peer_speeds(settings, say)) or {"": (None, "")}
+    for peer, (peer_speed, peer_note) in peers.items():
+        told = f"{note}; {peer_note}" if peer else note
+        yield Finding(_LLHJ, "real_time", speed, "times", bound, None, peer, peer_speed, note=told, **common)
+    yield Finding(_LLHJ, "full_results_per_second", run.rate(lambda batch: batch["matches"]), "rows/s", **common)
+
+
+def _filled_run(settings: StreamSettings, say: Say, rate: int, window_s: int, batch_rows: int) -> LiveRun:
+    fill_rows = 2 * rate * window_s
+    say(f"  {rate:,} tuples/s a stream, {window_s} s windows: {fill_rows:,} tuples fill them")
+    with _folder() as folder:
+        task = LiveTask(
+            folder, rate, window_s * _SECOND_US, 10, settings.batches, batch_rows, fill_rows, keep_rows=False
+        )
+        return _done(task)
+
+
+def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tuple[float | None, str]]]:
+    """Stream time by the clock's of the peers, over the last part of what they take in; that is checked too.
+
+    Their windows begin empty, and the fuller they are the slower a peer is. So each is run twice, the second time with
+    a longer limit, and its speed is that of the stretch between where the two ended.
+    """
+    if not settings.peers:
+        return
+    rows = 20_000 if settings.quick else None
+    workload = make_workload(_LLHJ, None, rows)
+    assert workload is not None, "it is generated"
+    limit_s = 5 if settings.quick else settings.limit_s
+    with _folder() as folder, _log() as log:
+        given = slice_input(workload, Path(folder) / "input")
+        check = CountCheck(workload, given)
+        for peer in settings.peers:
+            runs = []
+            with SideProcess(peer, log) as process:
+                # The first is not measured: compilers warm up, workers start.
+                for slices, within_s in ((1, limit_s), (workload.slices, limit_s), (workload.slices, 3 * limit_s)):
+                    limits = Settings(1, settings.peers, None, rows, within_s)
+                    runs.append(run_side(process, workload, limits, given, slices).outcome)
+                    check(peer, runs[-1])
+            _, near, far = runs
+            rest = far.rows > near.rows and far.seconds > near.seconds
+            taken, seconds = (far.rows - near.rows, far.seconds - near.seconds) if rest else (far.rows, far.seconds)
+            since_s, until_s = (count / (2 * _LLHJ_RATE) for count in (far.rows - taken, far.rows))
+            note = (
+                f"{peer} from empty windows: {until_s:,.0f} s of stream time in {far.seconds:.0f} s, "
+                f"its speed from {since_s:,.0f} s on"
+            )
+            say(f"  {note}")
+            yield peer, (taken / (2 * _LLHJ_RATE) / seconds, note)
+
+
+def _rate(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Whether a rate is kept with 15-minute windows: stream time by the clock's, and memory."""
+    rate, window_s, batch_rows = (2_000, 4, 10_000) if settings.quick else (settings.rate, 900, 1_000_000)
+    run = _filled_run(settings, say, rate, window_s, batch_rows)
+    speed = run.rate(lambda batch: sum(batch["read"]) / (2 * rate))
+    workload = f"band2d, {rate:,}/s, {window_s} s"
+    common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
+    note = (
+        f"{run.batches[-1]['state_rows']:,} tuples in the windows, batches of {batch_rows:,} rows, deleted as it goes"
+    )
+    kept = float(rate) if speed >= 1 else 0.0
+    yield Finding(workload, "rate_kept", kept, "tuples/s a stream", settings.bound(30_000.0), note=note, **common)
+    yield Finding(workload, "real_time", speed, "times", settings.bound(1.0), **common)
+    yield Finding(workload, "results_per_second", run.rate(lambda batch: batch["matches"]), "rows/s", **common)
+    yield Finding(workload, "peak_memory", run.peak_mib, "MiB", None, settings.bound(24_576.0), **common)
+
+
+def _results(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Result rows committed a second, where there are many: bands ten times as wide."""
+    window_s, batch_rows = (4, 10_000) if settings.quick else (60, 200_000)
+    fill_rows = 2 * _LLHJ_RATE * window_s
+    say(f"  bands of 100, {window_s} s windows")
+    with _folder() as folder:
+        batches = settings.batches if settings.quick else 3 * settings.batches
+        task = LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 100, batches, batch_rows, fill_rows, keep_rows=False)
+        run = _done(task)
+    value = run.rate(lambda batch: batch["matches"])
+    a_row = statistics.median(batch["matches"] / sum(batch["read"]) for batch in run.batches if batch["full"])
+    note = f"{a_row:,.0f} matches a row, batches of {batch_rows:,} rows"
+    common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
+    yield Finding("band2d-wide", "results_per_second", value, "rows/s", settings.bound(15e6), note=note, **common)
+
+
+def _input_bound(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Input rows a second where few match: the workload of the suite of full paths."""
+    rows = 50_000 if settings.quick else None
+    limit_s = 5 if settings.quick else settings.limit_s
+    [result] = measure(["input-bound"], Settings(1 if settings.quick else 3, settings.peers, None, rows, limit_s), say)
+    value, peak_mib = (result.median(OURS, of) for of in (lambda run: run.rows_per_second, lambda run: run.peak_mib))
+    others = result.median(OURS, lambda run: run.others_cores)
+    peers: dict[str, float | None] = {
+        peer: result.median(peer, lambda run: run.rows_per_second) for peer in settings.peers
+    } or {"": None}
+    for peer, peer_value in peers.items():
+        yield Finding(
+            "input-bound",
+            "rows_per_second",
+            value,
+            "rows/s",
+            settings.bound(4e6),
+            None,
+            peer,
+            peer_value,
+            peak_mib,
+            result.workload.summary,
+            others,
+        )
+
+
+def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Bytes of state that a batch writes for each of its rows, as the window grows 16-fold."""
+    rate, batch_rows = 512, 2_000 if settings.quick else 10_000
+    a_row: dict[int, float] = {}
+    peak_mib = others = 0.0
+    for batches in (2, 8) if settings.quick else (4, 16, 64):
+        window_us = batches * batch_rows * _SECOND_US // (2 * rate)
+        say(f"  windows of {batches} batches of {batch_rows:,} rows, weighed over one more window")
+        with _folder() as folder:
+            # One window to fill it, one to be weighed: each tuple's whole life is in it once.
+            run = _done(LiveTask(folder, rate, window_us, 10, batches, batch_rows, batches * batch_rows, weigh=True))
+        weighed = [batch for batch in run.batches if batch["full"]]
+        a_row[batches] = sum(batch["state_bytes"] for batch in weighed) / sum(sum(batch["read"]) for batch in weighed)
+        peak_mib, others = max(peak_mib, run.peak_mib), max(others, run.others_cores)
+    note = ", ".join(f"window of {batches} batches: {value:,.0f} B" for batches, value in a_row.items())
+    workload = "band2d, windows x 16"
+    for batches, value in a_row.items():
+        yield Finding(
+            workload, f"state_bytes_per_row_{batches}", value, "bytes", peak_mib=peak_mib, others_cores=others
+        )
+    growth = max(a_row.values()) / min(a_row.values())
+    yield Finding(workload, "state_bytes_growth", growth, "times", peak_mib=peak_mib, note=note, others_cores=others)
+
+
+def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Time of a trigger, and from event to commit, at 5 000 tuples a second and stream in real time."""
+    rate, window_s, batches = 5_000, 3 if settings.quick else 60, 5 if settings.quick else 60
+    fill_rows = 2 * rate * window_s
+    say(f"  {rate:,} tuples/s a stream in real time, {window_s} s windows, {batches} batches")
+    with _folder() as folder:
+        task = LiveTask(
+            folder,
+            rate,
+            window_s * _SECOND_US,
+            10,
+            batches + _SETTLING_BATCHES,
+            fill_rows,
+            fill_rows,
+            fill_batch_rows=fill_rows,
+            pace="1",
+        )
+        run = _done(task)
+    # The fill's restart: what became due meanwhile, and code that Java has not compiled yet.
+    triggers, latencies = run.trigger_ms()[_SETTLING_BATCHES:], run.latencies_ms()[_SETTLING_BATCHES * 50 :]
+    workload = f"band2d, {rate:,}/s, {window_s} s, real time"
+    common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
+    at_most = settings.bound(350.0)
+    yield Finding(
+        workload, "trigger_p50", _quantile(triggers, 0.5), "ms", None, at_most, note=f"{batches} triggers", **common
+    )
+    yield Finding(workload, "trigger_p99", _quantile(triggers, 0.99), "ms", **common)
+    for phase in ("queryPlanning", "walCommit", "addBatch", "commitOffsets"):
+        yield Finding(workload, f"trigger_{phase}", _quantile(run.trigger_ms(phase)[_SETTLING_BATCHES:], 0.5), "ms")
+    yield Finding(workload, "event_to_commit_p50", _quantile(latencies, 0.5), "ms", **common)
+    yield Finding(workload, "event_to_commit_p99", _quantile(latencies, 0.99), "ms", **common)
+
+
+def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Seconds from the start of a process to its first commit, after the one before was killed with full windows."""
+    window_s, batch_rows = (4, 10_000) if settings.quick else (900, 1_000_000)
+    fill_rows = 2 * _LLHJ_RATE * window_s
+    say(f"  {fill_rows:,} tuples in the windows, kill -9, start")
+    with _folder() as folder, _log() as log:
+        # In real time after the fill: a batch is what a second or two bring.
+        task = LiveTask(
+            folder,
+            _LLHJ_RATE,
+            window_s * _SECOND_US,
+            10,
+            1_000_000,
+            batch_rows,
+            fill_rows,
+            fill_batch_rows=batch_rows,
+            pace="1",
+        )
+        with LiveProcess(task, log) as process:
+            process.await_batches(4, _LIVE_WITHIN_S).check()
+            process.kill()
+        again = LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 10, 2, batch_rows, pace="1")
+        with LiveProcess(again, log) as process:
+            run = process.await_end(_LIVE_WITHIN_S)
+    first_s, session_s = run.batches[0]["at_s"] - run.started_s, run.session_s - run.started_s
+    common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
+    note = (
+        f"{run.batches[0]['state_rows']:,} tuples in the windows; of it {session_s:.1f} s until Spark's session is up"
+    )
+    workload = f"{_LLHJ}, restart"
+    yield Finding(workload, "first_commit", first_s, "s", None, settings.bound(10.0), note=note, **common)
+    yield Finding(workload, "session", session_s, "s", **common)
+
+
+# A measure: its findings, one by one.
+MEASURES: Mapping[str, Callable[[StreamSettings, Say], Iterator[Finding]]] = {
+    "full-windows": _full_windows,
+    "results": _results,
+    "input-bound": _input_bound,
+    "state": _state,
+    "trigger": _trigger,
+    "restart": _restart,
+    "rate": _rate,
+}
+# By name only: many minutes.
+LONG = ("rate",)
+
+_SETTLING_BATCHES = 5
+
+
+def _done(task: LiveTask) -> LiveRun:
+    with _log() as log, LiveProcess(task, log) as process:
+        run = process.await_end(_LIVE_WITHIN_S)
+        run.check()
+    return run
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="streamjoin-bench-stream-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def _log() -> Iterator[Path]:
+    """A file for what processes print; it stays where something failed."""
+    descriptor, name = tempfile.mkstemp(prefix="streamjoin-bench-", suffix=".log")
+    os.close(descriptor)
+    yield Path(name)
+    Path(name).unlink()

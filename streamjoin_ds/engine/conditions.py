@@ -1,0 +1,66 @@
+"""Conditions as a probe sees them, and which of them the order of a run serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamjoin_ds.engine.grid import Grid
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["MAX_CONDITIONS", "ProbeCondition", "oriented", "serving"]
+
+MAX_CONDITIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCondition:
+    """``lo <= probe key - run key <= hi``: a condition seen from the probe.
+
+    Attributes
+    ----------
+    stream, probe_key : int
+        The probe's side.
+    run_key : int
+        The run's side.
+    lo, hi : int or float
+        May lie one outside int64 where an extreme bound was turned round.
+    """
+
+    stream: int
+    probe_key: int
+    run_key: int
+    lo: int | float
+    hi: int | float
+
+    @property
+    def extent(self) -> int | float:
+        """How far apart the band's ends are."""
+        return self.hi - self.lo
+
+
+def oriented(bound: BoundJoin, probes: Sequence[int], target: int) -> tuple[ProbeCondition, ...]:
+    """All conditions between streams already joined and the one whose runs are probed."""
+    conditions = []
+    for condition in bound.conditions:
+        left, right = condition.left_stream, condition.right_stream
+        if right == target and left in probes:
+            conditions.append(ProbeCondition(left, condition.left_key, condition.right_key, condition.lo, condition.hi))
+        elif left == target and right in probes:
+            conditions.append(
+                ProbeCondition(right, condition.right_key, condition.left_key, -condition.hi, -condition.lo)
+            )
+    return tuple(conditions)
+
+
+def serving(grid: Grid, conditions: Sequence[ProbeCondition]) -> tuple[int, int]:
+    """The conditions that a run's order serves: numbers of the bucket's and the sorted one, -1 for none."""
+    first, second = _tightest(grid.first, conditions), _tightest(grid.second, conditions)
+    if grid.first >= 0 and first < 0:
+        return -1, -1
+    return first, second
+
+
+def _tightest(key: int, conditions: Sequence[ProbeCondition]) -> int:
+    places = [n for n, condition in enumerate(conditions) if condition.run_key == key]
+    return min(places, key=lambda n: (conditions[n].extent, n)) if key >= 0 and places else -1

@@ -1,0 +1,38 @@
+"""Where kernels write the pairs they find."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MIN_FREE", "PairBuffer"]
+
+Int32 = npt.NDArray[np.int32]
+
+# Kernels write whole registers: they want this much room, or they stop.
+MIN_FREE = 64
+_FIRST_ROWS = 2048
+_GROWTH = 8
+
+
+class PairBuffer:
+    """Probe, row and run of each pair found; it grows to a chunk, and is used again by later pushes.
+
+    Attributes
+    ----------
+    rows : ndarray, shape (3, capacity), int32
+        Probes, rows of the run, numbers of the run.
+    """
+
+    def __init__(self) -> None:
+        self.rows: Int32 = np.empty((3, _FIRST_ROWS), dtype=np.int32)
+
+    def room(self, used: int, chunk_rows: int) -> tuple[Int32, Int32, Int32]:
+        """What is free behind `used`, `MIN_FREE` at least; a buffer that is nearly full grows, up to a chunk."""
+        capacity = self.rows.shape[1]
+        if capacity - used < MIN_FREE or capacity < min(2 * used, chunk_rows + MIN_FREE):
+            grown = np.empty((3, min(_GROWTH * capacity, chunk_rows + MIN_FREE)), dtype=np.int32)
+            grown[:, :used] = self.rows[:, :used]
+            self.rows = grown
+        end = min(self.rows.shape[1], chunk_rows + MIN_FREE)
+        return self.rows[0, used:end], self.rows[1, used:end], self.rows[2, used:end]

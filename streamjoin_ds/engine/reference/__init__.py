@@ -1,0 +1,65 @@
+"""The kernels' readable twins: what every compiled kernel must answer, in NumPy.
+
+The names and the semantics are those of ``streamjoin_ds._kernels``, and the tests run the same cases over both. These
+win every argument: they are short enough to be checked by eye. ``STREAMJOIN_DS_KERNEL=reference`` makes the package
+run on them alone.
+
+A *condition* compares column ``left[c]`` of the probes with column ``right[c]`` of the run, both float64 or both int64:
+``lo[c] <= left - right <= hi[c]``, both ends included. Floats are subtracted in IEEE float64 and then compared, so NaN
+and ``inf - inf`` never match. Integers are exact: what would overflow int64 is treated as the number it is.
+
+::
+
+    layout ◄── grid_probe ──► scan      a run laid out, probed, or scanned
+       ▲           ▲            ▲
+       └────────  runs  ────────┘       few probes against all runs of a window
+"""
+
+from __future__ import annotations
+
+from streamjoin_ds.engine.reference.grid_probe import GridProbe
+from streamjoin_ds.engine.reference.layout import (
+    FENCE_ROWS,
+    bucket_directory,
+    gather,
+    grid_buckets,
+    grid_order,
+    probe_buckets,
+)
+from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, RunColumns, RunIndex, RunsProbe
+from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
+
+__all__ = [
+    "FENCE_ROWS",
+    "SCAN_PAIRS",
+    "SCAN_TILE_PROBES",
+    "SCAN_TILE_ROWS",
+    "GridProbe",
+    "RunColumns",
+    "RunIndex",
+    "RunsProbe",
+    "Scan",
+    "bucket_directory",
+    "cpu_features",
+    "default_implementation",
+    "gather",
+    "grid_buckets",
+    "grid_order",
+    "implementations",
+    "probe_buckets",
+]
+
+
+def implementations() -> tuple[str, ...]:
+    """Name what can be run here: the twin alone."""
+    return ("reference",)
+
+
+def default_implementation() -> str:
+    """Name what runs where no ``implementation`` is given."""
+    return "reference"
+
+
+def cpu_features() -> dict[str, bool]:
+    """Report no CPU feature: the twin uses none itself."""
+    return {}

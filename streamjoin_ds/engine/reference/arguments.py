@@ -1,0 +1,83 @@
+"""Checks of what a kernel is given, and what their twins share: types, limits, errors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.errors import KernelError
+
+Column = npt.NDArray[Any]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Bound = int | float
+
+MAX_CONDITIONS = 16
+MIN_CAPACITY = 64
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+
+
+def saturate(value: int) -> int:
+    """The int64 nearest to a number."""
+    return max(INT64_MIN, min(value, INT64_MAX))
+
+
+def common_length(columns: Sequence[Column], name: str, count: int | None) -> int:
+    """The length of all columns; refused where they differ from each other or from `count`."""
+    for column in columns:
+        check_column(column, name)
+        if count is not None and len(column) != count:
+            refuse(f"the columns of {name} differ in length", name)
+        count = len(column)
+    if count is None:
+        refuse("without conditions the counts are needed", name, hint="pass left_count and right_count")
+    if not 0 <= count <= 2**31 - 1:
+        refuse(f"{name} has more rows than int32 can number", name)
+    return count
+
+
+def check_column(array: Column, name: str) -> None:
+    """Refuse what is no column of keys."""
+    if not isinstance(array, np.ndarray) or array.dtype not in (np.dtype(np.float64), np.dtype(np.int64)):
+        refuse(f"{name} must be a float64 or int64 ndarray", name)
+    check_array(array, name, array.dtype)
+
+
+def check_array(array: Column, name: str, dtype: np.dtype[Any], *, writeable: bool = False) -> None:
+    """Refuse what is no plain array of this dtype."""
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        refuse(f"{name} must be an ndarray of {dtype}", name)
+    if array.ndim != 1 or not array.flags.c_contiguous or not array.flags.aligned:
+        refuse(f"{name} must be one-dimensional, C-contiguous and aligned", name, hint="numpy.ascontiguousarray")
+    if writeable and not array.flags.writeable:
+        refuse(f"{name} must be writeable", name)
+
+
+def float_bound(value: Bound, name: str) -> float:
+    """A bound of a float column; NaN is refused."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if np.isnan(number):
+        refuse(f"{name} must be a number that float64 can hold", name)
+    return number
+
+
+def index(value: Bound, name: str) -> int:
+    """A bound of an integer column."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        refuse(f"{name} must be an integer for an int64 column", name)
+
+
+def refuse(message: str, name: str, *, hint: str = "") -> NoReturn:
+    """Raise a `KernelError` about the argument of this name."""
+    text = message + "."
+    raise KernelError(text, name=name, hint=hint) from None

@@ -1,0 +1,216 @@
+"""A few probes against all runs of a window, and gathering over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamjoin_ds.engine.reference.arguments import (
+    MAX_CONDITIONS,
+    Bound,
+    Column,
+    Int32,
+    Int64,
+    check_array,
+    common_length,
+    refuse,
+)
+from streamjoin_ds.engine.reference.grid_probe import GridProbe
+from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
+from streamjoin_ds.engine.reference.scan import Scan
+
+__all__ = ["SCAN_PAIRS", "RunColumns", "RunIndex", "RunsProbe"]
+
+SCAN_PAIRS = 4096
+
+
+class RunIndex:
+    """All of a run that no probe changes.
+
+    Parameters
+    ----------
+    right, lo, hi, first, second, width, bucket_ids, bucket_starts, fences, right_count
+        As in `GridProbe`. A run without ``first`` and ``second`` is scanned.
+    zone : sequence of (smallest, largest), optional
+        Of each condition's column; probes out of their reach do not look at the run.
+    """
+
+    def __init__(
+        self,
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        *,
+        first: int,
+        second: int,
+        width: Bound,
+        bucket_ids: Int64 | None = None,
+        bucket_starts: Int64 | None = None,
+        fences: Column | None = None,
+        zone: Sequence[tuple[Bound, Bound]] | None = None,
+        right_count: int | None = None,
+    ) -> None:
+        if not len(right) == len(lo) == len(hi):
+            refuse("right, lo and hi differ in length", "right")
+        if len(right) > MAX_CONDITIONS:
+            refuse("more than 16 conditions", "right")
+        for name, choice in (("first", first), ("second", second)):
+            if not -1 <= choice < len(right):
+                refuse(f"{name} is not the number of a condition", name)
+        self.rows = common_length(right, "right", right_count)
+        if first >= 0 and (bucket_ids is None or bucket_starts is None):
+            refuse("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
+        if second >= 0 and fences is not None and len(fences) != -(-self.rows // FENCE_ROWS):
+            refuse("fences does not fit the run", "fences")
+        self.right, self.lo, self.hi = list(right), list(lo), list(hi)
+        self.first, self.second, self.width = first, second, width
+        self.bucket_ids, self.bucket_starts, self.zone = bucket_ids, bucket_starts, zone
+
+    def may_match(self, ranges: Sequence[tuple[Any, Any]]) -> bool:
+        """Whether probes with these smallest and largest values may reach the run."""
+        if self.zone is None:
+            return True
+        with np.errstate(invalid="ignore", over="ignore"):
+            return not any(
+                probe[1] - run[0] < lo or probe[0] - run[1] > hi
+                for probe, run, lo, hi in zip(ranges, self.zone, self.lo, self.hi, strict=True)
+            )
+
+
+class RunsProbe:
+    """A few probes against many runs, one after the other.
+
+    Parameters
+    ----------
+    left : sequence of ndarray, shape (n_probe,), float64 or int64
+        A column a condition.
+    indexes : sequence of RunIndex
+    last_rows : int
+        Rows of the last run, which may be fewer than its columns have room for; -1: as many.
+
+    Notes
+    -----
+    Order of the pairs: by run; within it as `Scan` gives them where there is no order or there are few pairs
+    (`SCAN_PAIRS`), else as `GridProbe`.
+    """
+
+    def __init__(
+        self,
+        left: Sequence[Column],
+        indexes: Sequence[RunIndex],
+        *,
+        implementation: str | None = None,
+        last_rows: int = -1,
+        left_count: int | None = None,
+    ) -> None:
+        self._left, self._indexes, self._last_rows = list(left), list(indexes), last_rows
+        self._count = common_length(left, "left", left_count)
+        for index in indexes:
+            if len(index.right) != len(left):
+                refuse("left and the indexes differ in their conditions", "left")
+            if any(mine.dtype != theirs.dtype for mine, theirs in zip(left, index.right, strict=True)):
+                refuse("left and right differ in type", "left")
+        if last_rows >= 0 and (
+            not indexes or last_rows > indexes[-1].rows or indexes[-1].first >= 0 or indexes[-1].second >= 0
+        ):
+            refuse("last_rows does not fit the last run", "last_rows")
+        self._ranges = [(column.min().item(), column.max().item()) for column in left] if self._count else []
+        self._place = -1
+        self._kernel: Any = None
+        self.candidates = 0
+
+    def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
+        """Write the next pairs and the number of each one's run; 0 means there are no more."""
+        for name, out in (("out_probe", out_probe), ("out_run", out_run), ("out_place", out_place)):
+            check_array(out, name, np.dtype(np.int32), writeable=True)
+        if not len(out_probe) == len(out_run) == len(out_place):
+            refuse("the outputs must be of one length, 64 at least", "out_probe")
+        while True:
+            if self._kernel is not None:
+                count = int(self._kernel.fill(out_probe, out_run))
+                if count:
+                    out_place[:count] = self._place
+                    return count
+                self.candidates += int(self._kernel.candidates)
+                self._kernel = None
+            if self._place + 1 >= len(self._indexes) or not self._count:
+                return 0
+            self._place += 1
+            self._kernel = self._entered(self._indexes[self._place])
+
+    def _entered(self, index: RunIndex) -> Any:
+        rows = self._last_rows if self._place == len(self._indexes) - 1 and self._last_rows >= 0 else index.rows
+        if not rows or not index.may_match(self._ranges):
+            return None
+        if rows * self._count <= SCAN_PAIRS or (index.first < 0 and index.second < 0):
+            right = [column[:rows] for column in index.right]
+            return Scan(self._left, right, index.lo, index.hi, left_count=self._count, right_count=rows)
+        buckets = None
+        if index.first >= 0:
+            first = index.first
+            buckets = probe_buckets(self._left[first], index.lo[first], index.hi[first], index.width)
+        within = self._left[index.second] if index.second >= 0 else np.zeros(self._count, dtype=np.int64)
+        order = grid_order(buckets, within)
+        return GridProbe(
+            [gather(column, order) for column in self._left],
+            index.right,
+            index.lo,
+            index.hi,
+            first=index.first,
+            second=index.second,
+            width=index.width,
+            bucket_ids=index.bucket_ids,
+            bucket_starts=index.bucket_starts,
+            probe_order=order,
+        )
+
+
+class RunColumns:
+    """The same columns of several runs, to be gathered from.
+
+    Parameters
+    ----------
+    runs : sequence of sequence of ndarray
+        Run by run, column by column; items of 1, 2, 4, 8 or 16 bytes.
+    """
+
+    def __init__(self, runs: Sequence[Sequence[Column]]) -> None:
+        if not runs or any(len(columns) != len(runs[0]) for columns in runs):
+            refuse("runs differ in their number of columns", "runs")
+        for columns in runs:
+            for column, first in zip(columns, runs[0], strict=True):
+                check_array(column, "runs", first.dtype)
+                if len(column) != len(columns[0]):
+                    refuse("columns of a run differ in length", "runs")
+                if column.dtype.itemsize not in (1, 2, 4, 8, 16) or column.dtype.hasobject:
+                    refuse("column items must have 1, 2, 4, 8 or 16 bytes", "runs")
+        self._runs = [list(columns) for columns in runs]
+
+    def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None:
+        """Write each column's ``columns[places[i]][rows[i]]`` to its out, where there is one.
+
+        Parameters
+        ----------
+        places : ndarray, shape (n,), int32, or int, or None
+            Number of the run; a number is every row's, None is 0.
+        """
+        check_array(rows, "rows", np.dtype(np.int32))
+        if len(outs) != len(self._runs[0]):
+            refuse("there must be an out for each column", "outs")
+        numbers = np.full(len(rows), places or 0, np.int32) if places is None or isinstance(places, int) else places
+        if len(numbers) != len(rows):
+            refuse("places and rows differ in length", "places")
+        lengths = np.array([len(columns[0]) if columns else 0 for columns in self._runs], dtype=np.int64)
+        inside = (numbers >= 0) & (numbers < len(self._runs)) & (rows >= 0)
+        if not np.all(inside) or not np.all(rows < lengths[numbers]):
+            refuse("rows or places point outside the runs", "rows")
+        for column, out in enumerate(outs):
+            if out is None:
+                continue
+            if len(out) != len(rows) or out.dtype.itemsize != self._runs[0][column].dtype.itemsize:
+                refuse("out and rows differ in length", "outs")
+            for place in np.unique(numbers):
+                chosen = numbers == place
+                out.view(self._runs[place][column].dtype)[chosen] = self._runs[place][column][rows[chosen]]

@@ -1,0 +1,194 @@
+"""The nested loop over tiles, and what every join's twin is made of: the conditions, and pairs written in portions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.engine.reference.arguments import (
+    INT64_MAX,
+    INT64_MIN,
+    MAX_CONDITIONS,
+    MIN_CAPACITY,
+    Bound,
+    Column,
+    Int32,
+    check_array,
+    common_length,
+    float_bound,
+    index,
+    refuse,
+)
+
+__all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "Band", "Output", "Scan"]
+
+SCAN_TILE_PROBES = 32
+SCAN_TILE_ROWS = 1024
+
+
+class Scan:
+    """Nested-loop join of the probes with the run: every pair is tested (CellJoin, section 5).
+
+    Parameters
+    ----------
+    left, right : list of ndarray, float64 or int64
+        ``left[c]`` has shape (n_probe,), ``right[c]`` shape (n_run,).
+    lo, hi : list of float or int
+        One band per condition; NaN bounds are refused, ``lo > hi`` matches nothing. 0 to 16 conditions.
+    implementation : str, optional
+        None or "reference".
+    unrolled : bool
+        Of a compiled kernel: False tests one register of rows at a time.
+    left_count, right_count : int, optional
+        n_probe and n_run; needed only where there is no condition to take them from.
+
+    Notes
+    -----
+    Order of the pairs: by tile of 32 probes, tile of 1024 run rows, probe, row.
+    """
+
+    def __init__(
+        self,
+        left: Sequence[Column],
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        implementation: str | None = None,
+        *,
+        unrolled: bool = True,
+        left_count: int | None = None,
+        right_count: int | None = None,
+    ) -> None:
+        self._band = Band(left, right, lo, hi, implementation, left_count, right_count)
+        self._candidates = 0
+        self._output = Output(self._chunks())
+
+    @property
+    def candidates(self) -> int:
+        """Pairs tested so far."""
+        return self._candidates
+
+    @property
+    def implementation(self) -> str:
+        """Name of the implementation in use."""
+        return "reference"
+
+    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+        """Write the next pairs; 0 means there are no more."""
+        return self._output.fill(out_probe, out_run)
+
+    def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+        band = self._band
+        for probe_tile in range(0, band.probe_count, SCAN_TILE_PROBES):
+            probe_stop = min(probe_tile + SCAN_TILE_PROBES, band.probe_count)
+            for run_tile in range(0, band.run_count, SCAN_TILE_ROWS):
+                rows = np.arange(run_tile, min(run_tile + SCAN_TILE_ROWS, band.run_count))
+                for probe in range(probe_tile, probe_stop):
+                    if band.can_match(probe):
+                        self._candidates += len(rows)
+                        yield probe, rows[band.matches(probe, slice(run_tile, run_tile + SCAN_TILE_ROWS))]
+
+
+class Band:
+    """The conditions, checked."""
+
+    def __init__(
+        self,
+        left: Sequence[Column],
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        implementation: str | None,
+        left_count: int | None,
+        right_count: int | None,
+    ) -> None:
+        if implementation not in (None, "reference"):
+            refuse("unknown implementation", "implementation", hint="reference")
+        if not len(left) == len(right) == len(lo) == len(hi):
+            refuse("left, right, lo and hi differ in length", "left")
+        if len(left) > MAX_CONDITIONS:
+            refuse("more than 16 conditions", "left")
+        self.left, self.right = list(left), list(right)
+        self.probe_count = common_length(self.left, "left", left_count)
+        self.run_count = common_length(self.right, "right", right_count)
+        self.lo: list[Bound] = []
+        self.hi: list[Bound] = []
+        for left_column, right_column, lo_value, hi_value in zip(left, right, lo, hi, strict=True):
+            if left_column.dtype.kind != right_column.dtype.kind:
+                refuse("left and right differ in type", "right")
+            convert = float_bound if left_column.dtype.kind == "f" else index
+            self.lo.append(convert(lo_value, "lo"))
+            self.hi.append(convert(hi_value, "hi"))
+
+    def can_match(self, probe: int) -> bool:
+        """Tell whether any right value could match this probe."""
+        for column, lo, hi in zip(self.left, self.lo, self.hi, strict=True):
+            value = column[probe].item()
+            if column.dtype.kind == "f":
+                if np.isnan(value):
+                    return False
+            elif value - hi > INT64_MAX or value - lo < INT64_MIN:
+                return False
+        return True
+
+    def matches(self, probe: int, rows: slice) -> npt.NDArray[np.bool_]:
+        """Test one probe against some rows."""
+        mask = np.ones(min(rows.stop, self.run_count) - rows.start, dtype=np.bool_)
+        for condition in range(len(self.left)):
+            over, under = self._outside(condition, probe, rows)
+            mask &= ~(over | under)
+            if self.left[condition].dtype.kind == "f":
+                with np.errstate(all="ignore"):
+                    mask &= ~np.isnan(self.left[condition][probe] - self.right[condition][rows])
+        return mask
+
+    def sorted_range(self, condition: int, probe: int, begin: int, end: int) -> tuple[int, int]:
+        """Narrow ``begin:end``, sorted by the condition's column, to what is neither too small nor too large."""
+        over, under = self._outside(condition, probe, slice(begin, end))
+        kept = np.flatnonzero(~over)
+        first = int(kept[0]) if len(kept) else end - begin
+        below = np.flatnonzero(under[first:])
+        return begin + first, begin + first + int(below[0]) if len(below) else end
+
+    def _outside(self, condition: int, probe: int, rows: slice) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        left, right = self.left[condition], self.right[condition][rows]
+        lo, hi = self.lo[condition], self.hi[condition]
+        if left.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                difference = left[probe] - right
+            return difference > hi, difference < lo
+        value = left[probe].item()
+        smallest, largest = max(value - hi, INT64_MIN), min(value - lo, INT64_MAX)
+        return right < np.int64(min(smallest, INT64_MAX)), right > np.int64(max(largest, INT64_MIN))
+
+
+class Output:
+    """Cuts a stream of chunks into buffers of any size."""
+
+    def __init__(self, chunks: Iterator[tuple[int, npt.NDArray[np.intp]]]) -> None:
+        self._chunks = chunks
+        self._probe = 0
+        self._rows: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
+
+    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+        """Write the next pairs; 0 means there are no more."""
+        check_array(out_probe, "out_probe", np.dtype(np.int32), writeable=True)
+        check_array(out_run, "out_run", np.dtype(np.int32), writeable=True)
+        capacity = len(out_probe)
+        if len(out_run) != capacity or capacity < MIN_CAPACITY:
+            refuse("out_probe and out_run must be of one length, 64 at least", "out_probe")
+        written = 0
+        while written < capacity:
+            if not len(self._rows):
+                chunk = next(self._chunks, None)
+                if chunk is None:
+                    break
+                self._probe, self._rows = chunk
+            count = min(len(self._rows), capacity - written)
+            out_probe[written : written + count] = self._probe
+            out_run[written : written + count] = self._rows[:count]
+            self._rows = self._rows[count:]
+            written += count
+        return written

@@ -1,0 +1,110 @@
+"""The runs of one window as a stack: probed and gathered from in one call, whatever their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.conditions import ProbeCondition
+from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.tail import Tail
+
+__all__ = ["Stack"]
+
+
+class Stack:
+    """Runs, the last of which may be a tail that grows: what is made of them here holds for all its lengths.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = tuple(runs)
+        schema = runs[0].form.run_schema if runs else ()
+        self.kinds = {field.name: field.type for field in schema}
+        self.tail = runs[-1].buffer if runs and isinstance(runs[-1], Tail) else None
+        self._columns: dict[tuple[str, ...], Any] = {}
+        self._plain: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._keys: dict[int, Any] = {}
+        self._indexes: dict[tuple[ProbeCondition, ...], list[Any]] = {}
+
+    def fits(self, runs: Sequence[Run]) -> bool:
+        """Whether these are the same runs, but for the length of the tail."""
+        if len(runs) != len(self.runs):
+            return False
+        last = runs[-1] if runs else None
+        same = last.buffer is self.tail if isinstance(last, Tail) else (not runs or last is self.runs[-1])
+        return same and all(mine is theirs for mine, theirs in zip(self.runs[:-1], runs, strict=False))
+
+    def columns(self, names: tuple[str, ...]) -> Any:
+        """Columns to be gathered from (`RunColumns`); all must be of fixed width and without nulls: `plain`."""
+        found = self._columns.get(names)
+        if found is None:
+            arrays = [[self._values(run, name) for name in names] for run in self.runs]
+            found = self._columns[names] = self.module.RunColumns(arrays)
+        return found
+
+    def plain(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of some columns that have items of a fixed width and no null, in every run."""
+        found = self._plain.get(names)
+        if found is None:
+            found = self._plain[names] = tuple(
+                name for name in names if all(self._values(run, name) is not None for run in self.runs)
+            )
+        return found
+
+    def column(self, place: int, name: str) -> pa.Array:
+        """A column of one run; of a tail, all that is in its buffer."""
+        run = self.runs[place]
+        return run.buffer.array(name, 0, run.buffer.filled) if isinstance(run, Tail) else run.tuples.column(name)
+
+    def key(self, place: int, number: int) -> npt.NDArray[Any]:
+        """A key of one run; of a tail, with all the room behind it."""
+        return self._key(self.runs[place], number)
+
+    def key_dtype(self, number: int) -> np.dtype[Any]:
+        """float64 or int64."""
+        return np.dtype(np.float64 if self.runs[0].form.keys[number].kind == "float" else np.int64)
+
+    def keys(self, number: int) -> Any:
+        """A key to be gathered (`RunColumns`)."""
+        found = self._keys.get(number)
+        if found is None:
+            arrays = [[self._key(run, number)] for run in self.runs]
+            found = self._keys[number] = self.module.RunColumns(arrays)
+        return found
+
+    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[Any]:
+        """The runs as `RunsProbe` wants them."""
+        found = self._indexes.get(conditions)
+        if found is None:
+            found = self._indexes[conditions] = [
+                run.index(conditions) if not isinstance(run, Tail) else self._tail_index(run, conditions)
+                for run in self.runs
+            ]
+        return found
+
+    @property
+    def module(self) -> Any:
+        """The kernels."""
+        return self.runs[0].form.kernels.module
+
+    @staticmethod
+    def _values(run: Run, name: str) -> npt.NDArray[Any] | None:
+        return run.buffer.values.get(name) if isinstance(run, Tail) else run.values(name)
+
+    @staticmethod
+    def _key(run: Run, number: int) -> npt.NDArray[Any]:
+        return run.buffer.keys[number] if isinstance(run, Tail) else run.key(number)
+
+    def _tail_index(self, tail: Tail, conditions: tuple[ProbeCondition, ...]) -> Any:
+        columns = [tail.buffer.keys[condition.run_key] for condition in conditions]
+        lo, hi = [c.lo for c in conditions], [c.hi for c in conditions]
+        room = len(tail.buffer.keys[0])
+        return self.module.RunIndex(columns, lo, hi, first=-1, second=-1, width=1, right_count=room)

@@ -1,0 +1,214 @@
+"""Deciding typed conditions on columns, whole arrays at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.spec.typed import DAY_US, EXACT, Typed
+
+__all__ = ["holds"]
+
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+# An Arrow array of the rows' values, or one Arrow scalar for all of them.
+Values: TypeAlias = Any
+
+_COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
+_PLAIN = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
+_CHECKED = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "neg": pc.negate_checked,
+    "abs": pc.abs_checked,
+}
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_EXACT_FLOAT = 1 << 53
+_DIGITS = Context(prec=10_000)  # more digits than constants can have: nothing is rounded
+# Days since 1970 as microseconds, of any date32.
+_DATE = Typed(
+    "*",
+    "date",
+    (Typed("column", "number", magnitude=1 << 31), Typed("literal", "number", magnitude=DAY_US, value=DAY_US)),
+    magnitude=DAY_US << 31,
+)
+
+
+def holds(condition: Typed, rows: int, column: Callable[[Column], pa.Array]) -> Mask:
+    """Which rows a condition is TRUE of; FALSE and unknown are not TRUE.
+
+    Parameters
+    ----------
+    condition : Typed
+    rows : int
+    column : callable
+        A column's values, `rows` of them, of the type the condition was bound to; an event time as timestamps or as
+        int64 microseconds.
+
+    Returns
+    -------
+    ndarray of bool, shape (rows,)
+    """
+    found = _Rows(rows, column).value(condition)
+    if isinstance(found, pa.Scalar):
+        return np.full(rows, found.as_py() is True)
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+class _Rows:
+    """The rows that a condition is decided on."""
+
+    def __init__(self, rows: int, column: Callable[[Column], pa.Array]) -> None:
+        self._rows = rows
+        self._column = column
+
+    def value(self, node: Typed) -> Values:
+        """The node's values; of exact families int64 or decimal256, of floats float64."""
+        if node.op == "column":
+            return self._of_column(node)
+        if node.op == "literal":
+            return _of_literal(node)
+        if node.op == "null":
+            return pa.scalar(None, pa.bool_())
+        if node.op in ("and", "or"):
+            return reduce(pc.and_kleene if node.op == "and" else pc.or_kleene, map(self.value, node.args))
+        if node.op == "not":
+            return pc.invert(self.value(node.args[0]))
+        if node.op == "is_null":
+            return pc.is_null(self.value(node.args[0]))
+        if node.op in _COMPARED:
+            return self._compared(node)
+        return self._exact(node) if node.family in EXACT else self._float(node)
+
+    def _of_column(self, node: Typed) -> Values:
+        assert node.column is not None
+        values = self._column(node.column)
+        if node.family == "float":
+            return values.cast(pa.float64())
+        if node.family == "timestamp":
+            return values.cast(pa.int64())
+        if node.family == "date":
+            days = values.cast(pa.int32()).cast(pa.int64())
+            return _exactly(_DATE, [days, pa.scalar(DAY_US)], _DATE.args)
+        if node.family == "number":
+            return values.cast(
+                pa.decimal256(node.digits, node.scale) if pa.types.is_decimal(values.type) else pa.int64()
+            )
+        return values
+
+    def _compared(self, node: Typed) -> Values:
+        left, right = node.args
+        compare = _COMPARED[node.op]
+        if left.family in EXACT and right.family in EXACT:
+            sides = [self.value(left), self.value(right)]
+            if any(side.type != pa.int64() for side in sides):
+                sides = [_wide(side, argument) for side, argument in zip(sides, node.args, strict=True)]
+            return compare(*sides)
+        if "float" not in (left.family, right.family):
+            return compare(self.value(left), self.value(right))
+        sides = [self._as_float(left), self._as_float(right)]
+        result = compare(*sides)
+        for side in sides:
+            missing = pc.is_nan(side)
+            if isinstance(side, pa.Scalar) or pc.any(missing).as_py():
+                result = pc.if_else(missing, pa.scalar(None, pa.bool_()), result)
+        return result
+
+    def _float(self, node: Typed) -> Values:
+        sides = [self._as_float(argument) for argument in node.args]
+        if node.op in _PLAIN:
+            return _PLAIN[node.op](*sides)
+        left, right = sides
+        right = pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), right)
+        if node.op == "/":
+            return pc.divide(left, right)
+        left, right = self._array(left), self._array(right)
+        with np.errstate(invalid="ignore"):
+            rest = np.fmod(left.fill_null(0.0).to_numpy(), right.fill_null(1.0).to_numpy())
+        return pa.array(rest, mask=_nulls(left) | _nulls(right))
+
+    def _exact(self, node: Typed) -> Values:
+        values = [self.value(argument) for argument in node.args]
+        if node.op == "%":
+            return self._remainder(node, *values)
+        return _exactly(node, values, node.args)
+
+    def _remainder(self, node: Typed, left: Values, right: Values) -> Values:
+        left, right = self._array(left), self._array(right)
+        if left.type == right.type == pa.int64():
+            divisor = right.fill_null(0).to_numpy()
+            divisor = np.where(divisor == -1, 1, divisor)  # of the same remainder, 0; but INT64_MIN / -1 is none
+            usable = np.where(divisor == 0, 1, divisor)
+            rest = np.fmod(left.fill_null(0).to_numpy(), usable)
+            return pa.array(rest, mask=_nulls(left) | _nulls(right) | (divisor == 0))
+        found: list[Decimal | None] = []
+        for dividend, divisor in zip(left.to_pylist(), right.to_pylist(), strict=True):
+            if dividend is None or not divisor:
+                found.append(None)
+                continue
+            l_value, r_value = (_unscaled(value, node.scale) for value in (dividend, divisor))
+            rest = abs(l_value) % abs(r_value)
+            found.append(_decimal(-rest if l_value < 0 else rest, node.scale))
+        return pa.array(found, pa.decimal256(node.digits, node.scale))
+
+    def _as_float(self, node: Typed) -> Values:
+        values = self.value(node)
+        if node.family == "float":
+            return values
+        if values.type == pa.int64() or (node.magnitude <= _EXACT_FLOAT and node.scale <= 22):
+            return values.cast(pa.float64(), safe=False) if isinstance(values, pa.Array) else _float_scalar(values)
+        if isinstance(values, pa.Scalar):
+            return _float_scalar(values)
+        # Arrow rounds long decimals twice; Python rounds them once.
+        return pa.array([None if value is None else float(value) for value in values.to_pylist()], pa.float64())
+
+    def _array(self, values: Values) -> pa.Array:
+        return pa.repeat(values, self._rows) if isinstance(values, pa.Scalar) else values
+
+
+def _of_literal(node: Typed) -> pa.Scalar:
+    if node.family in EXACT:
+        if node.scale == 0 and _INT64_MIN <= int(node.value) <= _INT64_MAX:
+            return pa.scalar(node.value, pa.int64())
+        return pa.scalar(_decimal(int(node.value), node.scale), pa.decimal256(node.digits, node.scale))
+    return pa.scalar(node.value, pa.float64() if node.family == "float" else None)
+
+
+def _exactly(node: Typed, values: Sequence[Values], args: Sequence[Typed]) -> Values:
+    """An exact operation: in int64, and in decimal256 where a row's result does not fit."""
+    if all(value.type == pa.int64() for value in values):
+        try:
+            return _CHECKED[node.op](*values)
+        except pa.ArrowInvalid:  # an overflow; what is too large for int64 is not too large to be right
+            pass
+    wide = [_wide(value, argument) for value, argument in zip(values, args, strict=True)]
+    return _PLAIN[node.op](*wide).cast(pa.decimal256(node.digits, node.scale))
+
+
+def _wide(values: Values, node: Typed) -> Values:
+    return values.cast(pa.decimal256(node.digits, node.scale))
+
+
+def _nulls(array: pa.Array) -> Mask:
+    return np.asarray(array.is_null().to_numpy(zero_copy_only=False))
+
+
+def _float_scalar(value: pa.Scalar) -> pa.Scalar:
+    plain = value.as_py()
+    return pa.scalar(None if plain is None else float(plain), pa.float64())
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    return Decimal(unscaled).scaleb(-scale, _DIGITS)
+
+
+def _unscaled(value: int | Decimal, scale: int) -> int:
+    return int(Decimal(value).scaleb(scale, _DIGITS))

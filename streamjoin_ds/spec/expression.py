@@ -1,0 +1,277 @@
+"""Boolean expressions over the streams' columns, as a small tree: what decides where no band does.
+
+::
+
+    text ── parse ──► Expression ── normalised, conjuncts ──► terms ── typed ──► evaluated
+                      (what was written)   (one form of each meaning)  (`typed`)  (`evaluation`)
+
+SQL's three values: a comparison with null is unknown, and so is one with NaN (the contract: null and NaN never match);
+AND, OR and NOT are Kleene's; a pair or a tuple is kept only where the whole is TRUE. Because NaN is unknown too,
+``NOT a < b`` is ``b <= a``, so NOT can be moved down to where it means something.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Context, Decimal
+from typing import Any, TypeAlias
+
+from streamjoin_ds.errors import PredicateError
+from streamjoin_ds.spec.duration import duration_text
+from streamjoin_ds.spec.predicate import Band, Column
+
+__all__ = [
+    "COMPARISONS",
+    "CONDITIONS",
+    "MAX_DEPTH",
+    "Call",
+    "Expression",
+    "Literal",
+    "Predicate",
+    "call",
+    "columns_of",
+    "conjuncts",
+    "expression_facts",
+    "expression_from",
+    "normalised",
+    "not_equal",
+    "rejecting_columns",
+    "streams_of",
+]
+
+MAX_DEPTH = 64
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+_PLAIN = Context(prec=10_000)  # more digits than a text may have: 0.10 becomes 0.1, and nothing is rounded
+_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_TURNED = {">": "<", ">=": "<="}
+
+COMPARISONS = tuple(_OPPOSITE)
+# Calls that are TRUE, FALSE or unknown; all others have values.
+CONDITIONS = (*COMPARISONS, "and", "or", "not", "is_null", "between", "in")
+
+Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value that was written: NULL, a truth value, an exact number, a text, a duration, a date, or an instant."""
+
+    value: Value
+
+    def __str__(self) -> str:
+        value = self.value
+        if value is None or isinstance(value, bool):
+            return str(value).upper().replace("NONE", "NULL")
+        if isinstance(value, str):
+            return f"'{value.replace(chr(39), chr(39) * 2)}'"
+        if isinstance(value, timedelta):
+            sign = "-" if value < timedelta(0) else ""
+            return f"{sign}INTERVAL '{duration_text(abs(value) // _MICROSECOND)}'"
+        if isinstance(value, datetime):
+            return f"TIMESTAMP '{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(sep=' ')}'"
+        return f"DATE '{value.isoformat()}'" if isinstance(value, date) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator and what it is applied to.
+
+    Parameters
+    ----------
+    op : str
+        A comparison (``= <> < <= > >=``), ``+ - * / %``, ``neg``, ``abs``, ``and`` and ``or`` (two or more operands),
+        ``not``, ``is_null``, ``between`` (value, low, high), ``in`` (value, then the list).
+    args : tuple of Expression
+    """
+
+    op: str
+    args: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        first, *others = (_operand(argument) for argument in self.args)
+        if self.op == "abs":
+            return f"abs({self.args[0]})"
+        if self.op == "neg":
+            return f"-({self.args[0]})"
+        if self.op == "not":
+            inner = self.args[0]
+            if isinstance(inner, Call) and inner.op == "is_null":
+                return f"{_operand(inner.args[0])} IS NOT NULL"
+            return f"NOT ({inner})"
+        if self.op == "is_null":
+            return f"{first} IS NULL"
+        if self.op == "between":
+            return f"{first} BETWEEN {others[0]} AND {others[1]}"
+        if self.op == "in":
+            return f"{first} IN ({', '.join(others)})"
+        return f" {self.op.upper()} ".join([first, *others])
+
+
+Expression: TypeAlias = "Column | Literal | Call"
+# What a join asks for: bands find, other conditions decide.
+Predicate: TypeAlias = "Band | Expression"
+
+
+def call(op: str, *args: Expression) -> Call:
+    """``Call(op, args)``."""
+    return Call(op, args)
+
+
+def not_equal(left: str | Column, right: str | Column) -> Call:
+    """``left <> right``; null and NaN are unequal to nothing. It decides, and finds nothing."""
+    left, right = Column.of(left), Column.of(right)
+    if left.stream == right.stream:
+        msg = f"{left} and {right} are columns of one stream; a predicate is between two"
+        raise PredicateError(msg, name=str(left), hint="for a self-join list the input twice, under two names")
+    return call("<>", left, right)
+
+
+def columns_of(expression: Expression) -> tuple[Column, ...]:
+    """The columns in it, each once, sorted."""
+    return tuple(sorted({leaf for leaf in _leaves(expression) if isinstance(leaf, Column)}))
+
+
+def streams_of(expression: Expression) -> tuple[str, ...]:
+    """The streams whose columns are in it, each once, sorted."""
+    return tuple(sorted({column.stream for column in columns_of(expression)}))
+
+
+def conjuncts(expression: Expression) -> list[Expression]:
+    """What of it must hold, each by itself: the operands of its topmost ANDs."""
+    if isinstance(expression, Call) and expression.op == "and":
+        return [part for argument in expression.args for part in conjuncts(argument)]
+    return [expression]
+
+
+def normalised(expression: Expression) -> Expression:
+    """One form for all ways of writing a meaning, as far as that goes without knowing any type.
+
+    BETWEEN and IN become comparisons, ``>`` is turned round, NOT moves down to IS NULL and to columns, ANDs in ANDs
+    become one; operands whose order means nothing are sorted, and said once.
+    """
+    return _normal(expression, negated=False)
+
+
+def rejecting_columns(expression: Expression) -> frozenset[Column]:
+    """Columns of a normalised condition whose null keeps it from being TRUE, whatever the others hold."""
+    if not isinstance(expression, Call):
+        return _nulling_columns(expression)
+    if expression.op == "and":
+        return frozenset().union(*map(rejecting_columns, expression.args))
+    if expression.op == "or":
+        return frozenset.intersection(*map(rejecting_columns, expression.args))
+    if expression.op == "not" and isinstance(expression.args[0], Call) and expression.args[0].op == "is_null":
+        return _nulling_columns(expression.args[0].args[0])
+    return _nulling_columns(expression)
+
+
+def expression_facts(expression: Expression) -> list[object]:
+    """The expression as plain JSON values; `expression_from` is the way back."""
+    if isinstance(expression, Column):
+        return ["column", expression.stream, expression.name]
+    if isinstance(expression, Call):
+        return [expression.op, *map(expression_facts, expression.args)]
+    value = expression.value
+    if value is None or isinstance(value, (bool, str)):
+        return ["plain", value]
+    if isinstance(value, timedelta):
+        return ["us", value // _MICROSECOND]
+    if isinstance(value, datetime):
+        return ["instant", (value - _EPOCH) // _MICROSECOND]
+    if isinstance(value, date):
+        return ["date", value.isoformat()]
+    return ["number", str(_PLAIN.normalize(value) if isinstance(value, Decimal) else value)]
+
+
+def expression_from(facts: Sequence[Any]) -> Expression:
+    """The expression that `expression_facts` described."""
+    op, *rest = facts
+    if op == "column":
+        return Column(*rest)
+    reader = _READERS.get(op)
+    return Literal(reader(rest[0])) if reader else Call(op, tuple(expression_from(argument) for argument in rest))
+
+
+def _number_from(text: str) -> int | Decimal:
+    return int(text) if text.lstrip("-").isdecimal() else Decimal(text)
+
+
+_READERS: dict[str, Callable[[Any], Value]] = {
+    "plain": lambda value: value,
+    "us": lambda us: timedelta(microseconds=us),
+    "instant": lambda us: _EPOCH + timedelta(microseconds=us),
+    "date": date.fromisoformat,
+    "number": _number_from,
+}
+
+
+def _operand(expression: Expression) -> str:
+    return f"({expression})" if isinstance(expression, Call) and expression.op != "abs" else str(expression)
+
+
+def _leaves(expression: Expression) -> Iterator[Expression]:
+    if isinstance(expression, Call):
+        for argument in expression.args:
+            yield from _leaves(argument)
+    else:
+        yield expression
+
+
+def _nulling_columns(expression: Expression) -> frozenset[Column]:
+    """Columns whose null makes the whole null, whatever the others hold."""
+    if isinstance(expression, Column):
+        return frozenset((expression,))
+    if isinstance(expression, Literal) or expression.op == "is_null":
+        return frozenset()
+    found = map(_nulling_columns, expression.args)
+    # FALSE AND null is FALSE, TRUE OR null is TRUE: only what all operands share makes null of them.
+    return frozenset.intersection(*found) if expression.op in ("and", "or") else frozenset().union(*found)
+
+
+def _normal(expression: Expression, *, negated: bool) -> Expression:
+    if isinstance(expression, Call) and expression.op in ("and", "or", "not", "between", "in", *COMPARISONS):
+        return _normal_condition(expression, negated)
+    if isinstance(expression, Call):
+        args = tuple(_normal(argument, negated=False) for argument in expression.args)
+        expression = Call(expression.op, _sorted(args) if expression.op in ("+", "*") else args)
+    elif isinstance(expression, Literal) and isinstance(expression.value, bool):
+        return Literal(expression.value != negated)
+    return call("not", expression) if negated else expression
+
+
+def _normal_condition(expression: Call, negated: bool) -> Expression:
+    op, args = expression.op, expression.args
+    if op == "not":
+        return _normal(args[0], negated=not negated)
+    if op == "between":
+        return _normal(call("and", call("<=", args[1], args[0]), call("<=", args[0], args[2])), negated=negated)
+    if op == "in":
+        return _normal(Call("or", tuple(call("=", args[0], item) for item in args[1:])), negated=negated)
+    if op in ("and", "or"):
+        if negated:
+            op = "or" if op == "and" else "and"
+        operands: dict[str, Expression] = {}
+        for argument in args:
+            inner = _normal(argument, negated=negated)
+            flat = inner.args if isinstance(inner, Call) and inner.op == op else (inner,)
+            operands.update((_sort_key(operand), operand) for operand in flat)
+        together = tuple(operands[key] for key in sorted(operands))
+        return together[0] if len(together) == 1 else Call(op, together)
+    left, right = (_normal(argument, negated=False) for argument in args)
+    op = _OPPOSITE[op] if negated else op
+    if op in _TURNED:
+        op, left, right = _TURNED[op], right, left
+    return Call(op, _sorted((left, right)) if op in ("=", "<>") else (left, right))
+
+
+def _sorted(args: Sequence[Expression]) -> tuple[Expression, ...]:
+    return tuple(sorted(args, key=_sort_key))
+
+
+def _sort_key(expression: Expression) -> str:
+    return json.dumps(expression_facts(expression))

@@ -1,0 +1,47 @@
+"""The engine's bench: its arithmetic on made-up numbers, and the command once for real at a small size."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from streamjoin_ds.bench.engine.report import facts
+from streamjoin_ds.bench.engine.suite import Result, measure, workload_names
+from streamjoin_ds.bench.engine.targets import MEASURES, Contestant, Measure
+from streamjoin_ds.errors import ArgumentError
+
+OURS = Contestant("gather", 100)
+
+
+def test_bounds_hold_for_values_or_for_paired_ratios():
+    line = Measure("w", "m", "rows/s", OURS, "x", "peer", OURS, "x", True, at_least=2)
+    result = Result(line, (2.0, 30.0, 8.0), (1.0, 10.0, 8.0), 5.0)
+    assert (result.value, result.peer_value, result.held, result.is_met) == (8.0, 8.0, 2.0, True)
+    (row,) = facts([result])
+    assert (row["value"], row["peer_value"], row["ratio"], row["at_least"], row["of"]) == (8.0, 8.0, 2.0, 2, "ratio")
+    slow = Result(Measure("w", "m", "us", OURS, "x", at_most=50), (49.0, 60.0, 51.0), (), 5.0)
+    assert slow.is_met is False
+    assert facts([slow])[0]["met"] is False
+    assert Result(Measure("w", "m", "us", OURS, "x"), (1.0,), (), 5.0).is_met is None
+
+
+def test_every_line_of_the_table_is_measured():
+    bounds = {(line.workload, line.name) for line in MEASURES if (line.at_least, line.at_most) != (None, None)}
+    assert len(bounds) >= 11
+    assert set(workload_names()) >= {"band2d-llhj", "band1d-2^20", "band1d-2^23", "equi-join", "one-tuple", "memory"}
+    with pytest.raises(ArgumentError, match="band9d"):
+        measure(["band9d"], 1, True, print)
+
+
+def test_quick_from_the_command_line():
+    workloads = ["band2d-llhj", "nested-loop", "one-tuple"]
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert {row["workload"] for row in rows} == set(workloads)
+    assert all(row["value"] > 0 and row["peak_mib"] > 20 and "met" not in row for row in rows)
+    assert {row["peer"] for row in rows if row["workload"] == "band2d-llhj"} == {"duckdb", "1 thread"}

@@ -1,0 +1,155 @@
+"""The suite of streams: what it makes of a live query's events, and the command once for real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from rich.console import Console
+
+from streamjoin_ds.bench.inputs import first_tuples
+from streamjoin_ds.bench.live import LiveTask, _delete_rows, _Weight
+from streamjoin_ds.bench.live_process import LiveRun
+from streamjoin_ds.bench.stream_report import stream_facts, stream_table
+from streamjoin_ds.bench.stream_suite import LONG, MEASURES, Finding, StreamSettings, measure_streams
+from streamjoin_ds.errors import ArgumentError, BenchError
+from streamjoin_ds.stream.query import bound_join
+
+_TASK = LiveTask("nowhere", rate=100, window_us=5_000_000, eps=300, batches=3, batch_rows=200)
+
+
+def _batch(number, at_s, *, full=True, read=(100, 100), matches=0):
+    return {
+        "at_s": at_s, "batch_id": number, "full": full, "read": list(read), "matches": matches,
+        "state_rows": 0, "state_bytes": 0,
+    }  # fmt: skip
+
+
+def _trigger(number, second, milliseconds):
+    timestamp = f"2026-11-20T00:00:{second:06.3f}Z"
+    return {"batchId": number, "timestamp": timestamp, "durationMs": {"triggerExecution": milliseconds}}
+
+
+def test_rates_are_medians_from_commit_to_commit_over_full_windows_only():
+    times = [(0.0, False), (9.0, False), (10.0, True), (12.0, True), (16.0, True)]
+    run = LiveRun(_TASK, 0.0, batches=[_batch(n, at_s, full=full) for n, (at_s, full) in enumerate(times)])
+    assert [seconds for seconds, _ in run.full_steps()] == [1.0, 2.0, 4.0]
+    assert run.rate(lambda batch: sum(batch["read"])) == 100.0
+
+
+def test_a_tuple_waits_for_the_trigger_after_its_event_and_for_its_commit():
+    epoch = 1_795_132_800.0  # 2026-11-20
+    run = LiveRun(_TASK, 0.0)
+    run.triggers = [_trigger(4, 10.0, 400), _trigger(5, 11.0, 250), _trigger(6, 11.5, 300)]
+    run.batches = [_batch(4, epoch + 10.4, full=False), _batch(5, epoch + 11.25), _batch(6, epoch + 11.8)]
+    assert run.trigger_ms() == [250.0, 300.0]
+    waits = run.latencies_ms()
+    # Of batch 5: due from 10.0 to 11.0, committed at 11.25; of batch 6: due from 11.0 to 11.5, committed at 11.8.
+    assert np.allclose([min(waits[:50]), max(waits[:50])], [260, 1240])
+    assert np.allclose([min(waits[50:]), max(waits[50:])], [305, 795])
+    assert len(waits) == 100
+
+
+def _true_matches(counts):
+    """Every pair looked at."""
+    bound = bound_join(_TASK.join())
+    left, right = (first_tuples(bound, stream, rows) for stream, rows in enumerate(counts))
+    x, y, a, b = (column.to_numpy().astype(np.float64) for column in (left["x"], left["y"], right["a"], right["b"]))
+    left_us, right_us = (table["ts"].cast(pa.int64()).to_numpy() for table in (left, right))
+    near = (abs(x[:, None] - a) <= 300) & (abs(y[:, None] - b) <= 300)
+    return int((near & (abs(left_us[:, None] - right_us) <= _TASK.window_us)).sum())
+
+
+def test_the_matches_of_the_first_batches_are_counted_again():
+    matches = _true_matches((900, 1_100))
+    assert matches > 100
+    run = LiveRun(_TASK, 0.0, batches=[_batch(0, 1.0, read=(900, 1_100), matches=matches)])
+    run.check()
+    for wrong in (matches - 1, matches + 1):
+        run.batches[0]["matches"] = wrong
+        with pytest.raises(BenchError, match="independent count"):
+            run.check()
+
+
+def test_deleted_rows_are_gone_from_the_table_and_from_the_disk(tmp_path):
+    table = tmp_path / "matches"
+    for value in (1, 2):
+        write_deltalake(str(table), pa.table({"x": [value]}), mode="append")
+    _delete_rows(table)
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 0
+    assert list(table.glob("*.parquet")) == []
+    write_deltalake(str(table), pa.table({"x": [3]}), mode="append")
+    assert DeltaTable(str(table)).to_pyarrow_table()["x"].to_pylist() == [3]
+
+
+def test_state_is_weighed_once_when_it_is_new(tmp_path):
+    for name, size in (("blocks/a.arrow", 10), ("state/0/1/1.delta", 5), ("offsets/1", 100)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+    weight = _Weight(tmp_path)
+    assert (weight.new_bytes(), weight.new_bytes()) == (15, 0)
+    (tmp_path / "blocks" / "b.arrow").write_bytes(b"xx")
+    assert weight.new_bytes() == 2
+
+
+@pytest.mark.parametrize(
+    ("at_least", "at_most", "met"), [(None, None, None), (5.0, None, True), (6.0, None, False), (None, 4.0, False)]
+)
+def test_a_bound_is_met_or_not_and_is_told(at_least, at_most, met):
+    finding = Finding("band2d", "speed", 5.0, "times", at_least, at_most, "duckdb", 0.5, 100.0, "somehow")
+    assert finding.met is met
+    [row] = stream_facts([finding])
+    assert row.keys() - {"at_least", "at_most"} == {
+        "workload", "measure", "value", "unit", "peer", "peer_value", "cores", "peak_mib",
+    }  # fmt: skip
+    assert (row.get("at_least"), row.get("at_most")) == (at_least, at_most)
+    assert json.loads(json.dumps(row)) == row
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - the console's own
+    console.print(stream_table([finding, replace(finding, others_cores=1.2)]))
+    text = console.export_text()
+    assert ("NO" in text) is (met is False)
+    assert "band2d, speed: somehow" in text
+    assert "up to 1.2 cores busy" in text
+
+
+def test_unknown_names_are_refused_before_anything_runs():
+    with pytest.raises(ArgumentError, match="no measure 'speed'"):
+        measure_streams(["full-windows", "speed"], StreamSettings(), print)
+    with pytest.raises(ArgumentError, match="no peer 'flink'"):
+        StreamSettings(peers=("flink",))
+
+
+def _bench(*arguments, cwd):
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "stream", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=900)
+
+
+def test_help_names_every_measure_and_the_long_one_is_by_name_only(tmp_path):
+    done = _bench("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    shown = "".join(done.stdout.split())  # it is wrapped anywhere
+    assert all(name in shown for name in MEASURES)
+    assert LONG == ("rate",)
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_live_queries_are_measured_killed_and_started_again(tmp_path):
+    done = _bench("trigger", "restart", "rate", "--quick", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    values = {(row["workload"], row["measure"]): row for row in json.loads(done.stdout)}
+    by_measure = {measure: row["value"] for (_, measure), row in values.items()}
+    assert 0 < by_measure["trigger_p50"] <= by_measure["trigger_p99"]
+    assert by_measure["trigger_p50"] / 2 < by_measure["event_to_commit_p50"] <= by_measure["event_to_commit_p99"]
+    assert by_measure["session"] < by_measure["first_commit"]
+    assert by_measure["real_time"] > 0
+    assert by_measure["peak_memory"] > 200
+    assert not any("at_least" in row or "at_most" in row for row in values.values())
+    assert list(tmp_path.iterdir()) == []

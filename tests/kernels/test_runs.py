@@ -1,0 +1,158 @@
+"""A few probes against many runs, and gathering over runs: every implementation against the plain oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamjoin_ds._kernels import native
+from streamjoin_ds.engine import reference
+from streamjoin_ds.errors import KernelError
+from tests.kernels.oracle import KERNELS, TWIN, Kernel, array_matches
+
+INF = float("inf")
+
+
+def run_of(module, right, lo, hi, *, first, second, width, zone=True, fences=True):
+    """A `RunIndex` over a run that is laid out first, and the order it was put in."""
+    buckets = module.grid_buckets(right[first], width, 0) if first >= 0 else None
+    order = np.arange(len(right[0]), dtype=np.int32)
+    if first >= 0 or second >= 0:
+        order = module.grid_order(buckets, right[second] if second >= 0 else np.zeros(len(right[0]), np.int64))
+    columns = [np.ascontiguousarray(column[order]) for column in right]
+    ids, starts = module.bucket_directory(np.sort(buckets)) if first >= 0 else (None, None)
+    index = module.RunIndex(
+        columns,
+        lo,
+        hi,
+        first=first,
+        second=second,
+        width=width,
+        bucket_ids=ids,
+        bucket_starts=starts,
+        fences=np.ascontiguousarray(columns[second][:: module.FENCE_ROWS]) if second >= 0 and fences else None,
+        zone=[(column.min().item(), column.max().item()) for column in columns] if zone else None,
+    )
+    return index, order
+
+
+def drained(kernel: Kernel, left, indexes, capacity=64, **options):
+    probing = kernel.module.RunsProbe(left, indexes, implementation=kernel.name, **options)
+    out = np.empty((3, capacity), dtype=np.int32)
+    found = []
+    while written := probing.fill(*out):
+        found += zip(*(row[:written].tolist() for row in out), strict=True)
+    assert probing.fill(*out) == 0
+    return found, probing.candidates
+
+
+def columns(rng, kinds, count, span):
+    return [rng.integers(0, span, count) if kind == "i" else rng.random(count) * span for kind in kinds]
+
+
+LAYOUTS = [(-1, -1), (-1, 1), (0, 1), (1, 0), (0, -1), (2, 1)]
+
+
+@pytest.mark.parametrize("kinds", ["iif", "fff", "ifi"])
+@pytest.mark.parametrize("probes", [1, 3, 70])
+@pytest.mark.parametrize("capacity", [64, 5000])
+def test_all_runs_are_probed_in_order(kinds, probes, capacity):
+    rng = np.random.default_rng([probes, capacity])
+    lo, hi = [-3, -4, -20], [3, 4, 20]
+    left = columns(rng, kinds, probes, 100)
+    sizes = (1, 40, 3000, 700, 2500, 900)
+    rights = [columns(rng, kinds, size, 100) for size in sizes]
+    answers = []
+    for kernel in KERNELS:
+        made = [
+            run_of(kernel.module, right, lo, hi, first=first, second=second, width=7 if kinds[first] == "i" else 7.5)
+            for right, (first, second) in zip(rights, LAYOUTS, strict=True)
+        ]
+        found, _ = drained(kernel, left, [index for index, _ in made], capacity)
+        assert [place for *_, place in found] == sorted(place for *_, place in found)
+        answers.append(found)
+        for place, (right, (_, order)) in enumerate(zip(rights, made, strict=True)):
+            mine = sorted((probe, int(order[row])) for probe, row, of in found if of == place)
+            assert mine == array_matches(left, right, lo, hi), (kernel.name, place)
+    assert len(answers[0]) > probes
+    assert all(answer == answers[0] for answer in answers)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_the_last_run_may_have_room_behind_its_rows(kernel):
+    room = [np.arange(200, dtype=np.int64)]
+    index = kernel.module.RunIndex(room, [0], [INF := 300], first=-1, second=-1, width=1)
+    left = [np.array([250], dtype=np.int64)]
+    for rows in (0, 1, 63, 200):
+        found, _ = drained(kernel, left, [index], last_rows=rows)
+        assert [row for _, row, _ in found] == list(range(rows))
+    assert INF == 300
+    with pytest.raises(KernelError, match="last_rows"):
+        kernel.module.RunsProbe(left, [index], last_rows=201)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_runs_out_of_reach_are_left_out_exactly(kernel):
+    low, high = -(1 << 63), (1 << 63) - 1
+    for value, lo, hi, expected in ((low, 0, high, 0), (high, 0, high, 1), (high, high, high + 5, 1), (low, low, 0, 1)):
+        right = [np.zeros(5000, dtype=np.int64)]
+        index, _ = run_of(kernel.module, right, [lo], [hi], first=-1, second=0, width=1)
+        found, candidates = drained(kernel, [np.array([value])], [index], 8192)
+        assert len(found) == 5000 * expected
+        assert bool(candidates) == bool(expected)
+    for value, expected in ((np.nan, 0), (INF, 0), (-INF, 0), (1.0, 5000)):
+        index, _ = run_of(kernel.module, [np.ones(5000)], [-1.0], [1.0], first=-1, second=0, width=1.0)
+        assert len(drained(kernel, [np.array([value])], [index], 8192)[0]) == expected
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_nothing_to_probe(kernel):
+    index = kernel.module.RunIndex([np.zeros(3)], [0.0], [0.0], first=-1, second=-1, width=1)
+    assert drained(kernel, [np.empty(0)], [index])[0] == []
+    assert drained(kernel, [np.zeros(2)], [])[0] == []
+    every = kernel.module.RunIndex([], [], [], first=-1, second=-1, width=1, right_count=2)
+    assert sorted(drained(kernel, [], [every], left_count=2)[0]) == [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)]
+
+
+@pytest.mark.parametrize("module", [native, reference])
+def test_gathering_over_runs(module):
+    rng = np.random.default_rng(3)
+    for dtype in (np.int8, np.int16, np.int32, np.float64, np.complex128):
+        runs = [[(rng.random(size) * 100).astype(dtype), np.arange(size)] for size in (5, 1, 3000)]
+        places = rng.integers(0, 3, 5000).astype(np.int32)
+        rows = (rng.random(5000) * [len(runs[place][0]) for place in places]).astype(np.int32)
+        outs = [np.empty(5000, dtype), None]
+        module.RunColumns(runs).gather(places, rows, outs)
+        assert outs[0].tolist() == [runs[place][0][row] for place, row in zip(places, rows, strict=True)]
+        outs = [np.empty(2, dtype), np.empty(2, np.int64)]
+        module.RunColumns(runs).gather(2, np.array([2999, 0], np.int32), outs)
+        assert outs[1].tolist() == [2999, 0]
+    columns = module.RunColumns([[np.zeros(3)], [np.zeros(1)]])
+    for places, row in ((1, 1), (0, 3), (0, -1), (2, 0)):
+        for given in (places, np.array([places], np.int32)):
+            with pytest.raises(KernelError, match="outside"):
+                columns.gather(given, np.array([row], np.int32), [np.empty(1)])
+    with pytest.raises(KernelError):
+        columns.gather(0, np.zeros(1, np.int32), [np.empty(2)])
+    with pytest.raises(KernelError):
+        module.RunColumns([[np.zeros(3)], [np.zeros(1, np.int64)]])
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel is not TWIN], ids=lambda kernel: kernel.name)
+def test_the_loop_without_unrolling_finds_the_same(kernel):
+    rng = np.random.default_rng(5)
+    left, right = columns(rng, "if", 100, 50), columns(rng, "if", 2100, 50)
+    answers = []
+    for unrolled in (True, False):
+        scan = kernel.scan(left, right, [-1, -1.0], [1, 1.0], unrolled=unrolled)
+        out, found = np.empty((2, 64), np.int32), []
+        while written := scan.fill(*out):
+            found += out[:, :written].T.tolist()
+        answers.append(found)
+    assert answers[0] == answers[1]
+    assert len(answers[0]) > 100
+
+
+def test_the_roof_is_above_the_loop_without_simd():
+    assert native.scan_roof(False) > 1e7
+    assert native.scan_roof(True, "scalar") > 1e6
