@@ -333,7 +333,7 @@ class Committer:
                 tables = [self._small_table(target, path) for path in commit.paths]
             except (TableError, FileNotFoundError):
                 return
-            names = ["stream", "read", "stored", "late", "rejected"]
+            names = ["stream", "read", "stored", "late", "rejected", "filtered"]
             there = {tuple(row.values()) for table in tables for row in table.select(names).to_pylist()}
             if there != {tuple(row.values()) for row in ledger.select(names).to_pylist()}:
                 message = f"batch {batch.batch_id} holds other records than the batch of this number in {target.path}"

@@ -97,7 +97,14 @@ class Case:
             if first <= number < last
         )
         stored = last - first - late - rejected
-        return {"read": last - first, "stored": stored, "late": late, "rejected": rejected, "null_keys": nulls}
+        return {
+            "read": last - first,
+            "stored": stored,
+            "late": late,
+            "rejected": rejected,
+            "filtered": 0,
+            "null_keys": nulls,
+        }
 
     def late_facts(self) -> Counter[tuple[str, int, int, int]]:
         """Late tuples: stream, number, time, largest time before it."""

@@ -88,6 +88,8 @@ class Schedule:
         Records of each stream; the first of as many as the seed gives.
     blocks : int or None
         Bytes from which a run is a block; None: no folder of blocks.
+    tailed : int
+        Rows up to which a batch goes to a window's tail, and is no run.
     """
 
     seed: int
@@ -101,6 +103,7 @@ class Schedule:
     retain: int = 1
     workers: int = 2
     grows: bool = False
+    tailed: int = 0
     faults: tuple[Fault, ...] = ()
 
     def to_text(self) -> str:
@@ -134,6 +137,7 @@ def random_schedule(seed: int) -> Schedule:
         blocks=dice.choice((0, 0, 0, 1500, 1 << 40, None)),
         retain=dice.choice((1, 1, 2, 3)),
         workers=dice.choice((1, 2, 3)),
+        tailed=(0, 0, 3, 1_024)[seed // 2 % 4],
     )
     schedule = replace(schedule, grows=schedule.source == "csv" and dice.random() < 0.4)
     batches = -(-2 * rows // schedule.batch_rows)
