@@ -135,25 +135,13 @@ BUGS = (
     _bug(
         "parts in the order of arrival", ("stream.cell:Cell._judged", "sorted(by_number.items())", "by_number.items()")
     ),
-    _bug(
-        "runs expire at the bound",
-        ("engine.window:Window.expired", "newest < lowest", "newest <= lowest"),
-        ("engine.window:Window.expired", "run.position[0] >= lowest", "run.position[0] > lowest"),
-    ),
-    _bug(
-        "tuples expire at the bound",
-        ("engine.window:Window.expired", "position_key) >= lowest", "position_key) > lowest"),
-    ),
+    _bug("tuples expire at the bound", ("engine.window:_thinned", "position_key) >= lowest", "position_key) > lowest")),
     _bug("the largest watermark expires", ("stream.cell:Cell._watermark", "return min(", "return max(")),
     _bug(
         "the window without its end",
         ("spec.window:TimeWindow.rules", "self.extent(right)", "self.extent(right) - 1"),
     ),
     _bug("the band without its end", ("spec.exact:_integers", "return low, high", "return low, max(low, high - 1)")),
-    _bug(
-        "the zone map without its end",
-        ("engine.probe:_may_match", "run[1] > bounds[1])", "run[1] >= bounds[1])"),
-    ),
     _bug(
         "the real band without its end", ("spec.exact:_floats", "ends[1]", "max(ends[0], math.nextafter(ends[1], -1))")
     ),
