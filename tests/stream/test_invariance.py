@@ -23,6 +23,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from streamjoin_ds.engine import window
 from streamjoin_ds.plan import EXCHANGES, Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.readers import open_feed
@@ -45,13 +46,15 @@ class Way:
     exchange: str
     batch_rows: int
     block_bytes: int = 0  # of a window's runs: those at least this large are blocks
+    tailed_rows: int = 0  # of batches: those of at most so many rows go to the tail
 
 
 @st.composite
 def ways(draw: st.DrawFn, layouts: tuple[str, ...]) -> Way:
     batch_rows = draw(st.sampled_from((1, 4, 7, 10, 13, 16, 20, 1_000)))
     block_bytes = draw(st.sampled_from((0, 200, 1 << 40)))
-    return Way(draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES)), batch_rows, block_bytes)
+    tailed_rows = draw(st.sampled_from((0, 3, 1_024)))
+    return Way(draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES)), batch_rows, block_bytes, tailed_rows)
 
 
 def few(examples: int) -> Any:
@@ -77,7 +80,9 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
         way.batch_rows,
         block_bytes=way.block_bytes,
     )
-    batches.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window, "_MAX_TAILED_ROWS", way.tailed_rows)
+        batches.run()
     return batches
 
 

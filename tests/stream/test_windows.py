@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.blocks import BlockStore, Cache
-from streamjoin_ds.engine import run_store
+from streamjoin_ds.engine import run_store, window
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
@@ -16,18 +16,19 @@ from streamjoin_ds.stream.windows import CellWindows
 from tests.support.microbatch import MicroBatches
 
 
-def sensors(window: str = "3s", band: float = 5.0) -> BoundJoin:
+def sensors(extent: str = "3s", band: float = 5.0) -> BoundJoin:
     streams = [
         Stream(name, Generator("sensor", {"rows": 400, "rate": 40, "seed": seed}), time="ts", delay="1s")
         for name, seed in (("l", 1), ("r", 2))
     ]
-    join = Join(streams, f"abs(l.temperature - r.temperature) <= {band}", window)
+    join = Join(streams, f"abs(l.temperature - r.temperature) <= {band}", extent)
     return bind(join, {stream.name: infer_schema(stream) for stream in streams})
 
 
 @pytest.fixture(autouse=True)
 def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+    monkeypatch.setattr(window, "_MAX_TAILED_ROWS", 0)  # small batches too are runs
 
 
 @pytest.mark.parametrize("layout", ["1x1", "1x2", "2x2"])
