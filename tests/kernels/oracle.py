@@ -101,9 +101,10 @@ def lay_out(left, right, lo, hi, *, first: int, second: int, width, module=refer
     ids, starts = (None, None)
     if buckets is not None:
         ids, starts = module.bucket_directory(module.gather(buckets, run_order))
+    laid_out = [module.gather(column, run_order) for column in right]
     return Layout(
         [module.gather(column, probe_order) for column in left],
-        [module.gather(column, run_order) for column in right],
+        laid_out,
         run_order,
         {
             "first": first,
@@ -111,6 +112,7 @@ def lay_out(left, right, lo, hi, *, first: int, second: int, width, module=refer
             "width": width,
             "bucket_ids": ids,
             "bucket_starts": starts,
+            "steps": module.sorted_steps(laid_out[second]) if first < 0 <= second else None,
             "probe_order": probe_order,
         },
     )

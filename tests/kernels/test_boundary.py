@@ -165,6 +165,13 @@ def test_layout_functions_refuse(module):
         ("order", lambda: module.gather(FLOATS, np.array([-1, 0], dtype=np.int32))),
         ("order", lambda: module.gather(FLOATS[:0], np.array([0], dtype=np.int32))),
         ("out", lambda: module.gather(FLOATS, ORDER, np.empty(3))),
+        ("column", lambda: module.sorted_steps(ORDER)),
+        ("seconds", lambda: module.merge_order(None, [])),
+        ("seconds", lambda: module.merge_order([], [INTS])),
+        ("seconds", lambda: module.merge_order(None, [INTS, FLOATS])),
+        ("seconds", lambda: module.merge_order(None, [ORDER])),
+        ("buckets", lambda: module.merge_order([INTS[:3]], [INTS])),
+        ("buckets", lambda: module.merge_order([FLOATS], [INTS])),
         ("out", lambda: module.gather(FLOATS, ORDER, np.empty(4, np.int64))),
         ("out", lambda: module.gather(FLOATS, ORDER, read_only(FLOATS))),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -175,3 +176,69 @@ def test_gather_reads_a_read_only_column(module):
     column = np.arange(10.0)
     column.flags.writeable = False
     assert module.gather(column, np.array([9, 0], dtype=np.int32)).tolist() == [9.0, 0.0]
+
+
+@st.composite
+def sorted_runs(draw):
+    """Runs that are each in order, with or without buckets, and how they lie one behind the other."""
+    buckets, second = draw(keyed_rows())
+    cuts = sorted(draw(st.lists(st.integers(0, len(second)), max_size=6)))
+    run_buckets, run_seconds = [], []
+    for begin, end in pairwise([0, *cuts, len(second)]):
+        own = None if buckets is None else buckets[begin:end].copy()
+        order = reference.grid_order(own, second[begin:end].copy())
+        run_buckets.append(None if own is None else own[order])
+        run_seconds.append(second[begin:end][order])
+    return None if buckets is None else run_buckets, run_seconds
+
+
+@given(sorted_runs())
+@settings(max_examples=300, deadline=None)
+def test_a_merge_is_the_stable_sort_of_the_runs(runs):
+    buckets, seconds = runs
+    expected = reference.grid_order(None if buckets is None else np.concatenate(buckets), np.concatenate(seconds))
+    starts = np.cumsum([0, *map(len, seconds)])[:-1]
+    for module in MODULES:
+        places, rows = module.merge_order(buckets, seconds)
+        assert places.dtype == rows.dtype == np.int32
+        assert (starts[places] + rows).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("sizes", [(30_000,), (20_000, 5, 9000), (4097, 4096, 4095, 1), (0, 50_000, 0), (9000,) * 7])
+@pytest.mark.parametrize("span", [1, 7, 10_000, 2**60])
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+@pytest.mark.parametrize("has_buckets", [False, True])
+def test_a_merge_of_many_rows_in_pieces(sizes, span, kind, has_buckets):
+    random = np.random.default_rng(span % 97)
+    seconds = [random.integers(0, span, size).astype(kind) for size in sizes]
+    buckets = [np.sort(random.integers(0, 50, size)) for size in sizes] if has_buckets else None
+    for run, second in enumerate(seconds):
+        seconds[run] = second[reference.grid_order(buckets[run] if buckets else None, second)]
+    answers = [module.merge_order(buckets, seconds) for module in MODULES]
+    for mine, theirs in zip(*answers, strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+@given(keyed_rows())
+@settings(max_examples=300, deadline=None)
+def test_steps_begin_at_their_first_row(rows):
+    column = np.sort(rows[1])
+    answers = [module.sorted_steps(column) for module in MODULES]
+    assert (answers[0] is None) == (answers[1] is None)
+    if answers[0] is not None:
+        assert answers[0].dtype == answers[1].dtype == np.int32
+        assert answers[0].tolist() == answers[1].tolist()
+        assert answers[0][0] == 0
+        assert answers[0][-1] == len(column)
+
+
+@each_module
+def test_steps_only_where_they_help(module):
+    even = np.arange(10_000)
+    for column in (even, even * 2.5, even * 2**40):
+        steps = module.sorted_steps(column)
+        assert len(column) // 8 <= len(steps) - 1 <= len(column) // 4
+        assert np.diff(steps).max() <= 9
+    one_far = np.append(even, 2**62)
+    for column in (one_far, one_far.astype(float), np.zeros(100), even[:5], np.append(even * 1.0, math.inf)):
+        assert module.sorted_steps(column) is None

@@ -13,7 +13,7 @@ from tests.kernels.oracle import KERNELS, TWIN, Kernel, array_matches
 INF = float("inf")
 
 
-def run_of(module, right, lo, hi, *, first, second, width, zone=True, fences=True):
+def run_of(module, right, lo, hi, *, first, second, width, zone=True, fences=True, steps=True):
     """A `RunIndex` over a run that is laid out first, and the order it was put in."""
     buckets = module.grid_buckets(right[first], width, 0) if first >= 0 else None
     order = np.arange(len(right[0]), dtype=np.int32)
@@ -30,6 +30,7 @@ def run_of(module, right, lo, hi, *, first, second, width, zone=True, fences=Tru
         width=width,
         bucket_ids=ids,
         bucket_starts=starts,
+        steps=module.sorted_steps(columns[second]) if first < 0 <= second and steps else None,
         fences=np.ascontiguousarray(columns[second][:: module.FENCE_ROWS]) if second >= 0 and fences else None,
         zone=[(column.min().item(), column.max().item()) for column in columns] if zone else None,
     )
