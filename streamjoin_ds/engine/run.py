@@ -169,6 +169,7 @@ class Run:
         self.grid = grid
         self.zone = zone
         self._keys: dict[int, npt.NDArray[Any]] = {}
+        self._values: dict[str, npt.NDArray[Any] | None] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
         self.block: str | None = None
         # What the state codec made of this run; a run never changes, so neither does that.
@@ -207,8 +208,11 @@ class Run:
 
     def values(self, name: str) -> npt.NDArray[Any] | None:
         """Items of a column (`item_values`); None where it has nulls or no fixed width."""
-        column = self.tuples.column(name)
-        return item_values(column) if fixed_width(column.type) and not column.null_count else None
+        if name not in self._values:
+            column = self.tuples.column(name)
+            plain = fixed_width(column.type) and not column.null_count
+            self._values[name] = item_values(column) if plain else None
+        return self._values[name]
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
         """The run as `RunsProbe` wants it for these conditions; kept."""

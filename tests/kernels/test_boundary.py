@@ -222,3 +222,20 @@ def test_one_object_serves_one_thread_at_a_time():
     other.join()
     assert len(refused) == 1
     assert scan.candidates == len(left) * len(right)
+
+
+@pytest.mark.parametrize("kernel", COMPILED, ids=lambda kernel: kernel.name)
+def test_steps_that_lie_read_nothing_outside(kernel):
+    right = [np.arange(64, dtype=np.int64)]
+    options = {"first": -1, "second": 0, "width": 1}
+    count = len(kernel.module.sorted_steps(right[0]))
+    for value in (-5, 64, 2**31 - 1, -(2**31)):
+        steps = np.full(count, value, dtype=np.int32)
+        index = kernel.module.RunIndex(right, [-1], [1], **options, steps=steps)
+        out = np.empty((3, 64), dtype=np.int32)
+        probing = kernel.module.RunsProbe([np.arange(100)], [index], implementation=kernel.name)
+        while written := probing.fill(*out):
+            assert out[1, :written].min() >= 0
+            assert out[1, :written].max() < 64
+    with pytest.raises(KernelError, match="steps"):
+        kernel.module.RunIndex(right, [-1], [1], **options, steps=np.zeros(count + 1, dtype=np.int32))
