@@ -195,7 +195,7 @@ def _ends(run: Run) -> tuple[int, int]:
 
 
 def _due(runs: Sequence[Run], max_span: int, count: int) -> slice | None:
-    """Neighbours that may be merged, the newest and fewest first: `count` at least, none larger than the others together.
+    """Neighbours that may be merged, the newest and fewest first: `count` at least, none larger than the rest together.
 
     So a tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged
     grow geometrically towards the old end, whatever the sizes of the batches.

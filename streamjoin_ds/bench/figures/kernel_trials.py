@@ -25,6 +25,7 @@ _DOMAIN, _EPS = 10_000, 10
 _UNIT_BLOCK = 4
 _BUFFER_ROWS = 1 << 16
 _COLD_BYTES = 1 << 28
+_COPIES, _COPIED_BYTES = 4096, 1 << 26
 _RATE = 500.0
 
 
@@ -70,7 +71,7 @@ def nested_loop(trial: Trial) -> Outcome:
 
     means = _repeated(trial, once)
     ordered = np.sort(right)
-    ends = [np.searchsorted(ordered, left + eps, side) for eps, side in ((_EPS, "right"), (-_EPS, "left"))]
+    ends = np.searchsorted(ordered, left + _EPS, "right"), np.searchsorted(ordered, left - _EPS, "left")
     blocks = trial.push_rows / _UNIT_BLOCK
     nanoseconds = [mean * 1e9 / blocks for mean in means]
     numbers = {"ns": nanoseconds, "ns_per_byte": [value / (8 * rows) for value in nanoseconds]}
@@ -83,8 +84,9 @@ def copying(trial: Trial) -> Outcome:
     cold = np.ones(max(_COLD_BYTES, 2 * size), dtype=np.uint8)
     buffer = np.empty(size, dtype=np.uint8)
     # Steps that no prefetcher foresees, through all of it.
+    count = max(min(_COPIES, _COPIED_BYTES // size), 16)
     starts = (
-        (words(trial.workload.seed, "figures.copy", 0, 4096) % np.uint64(len(cold) - size)).astype(np.int64).tolist()
+        (words(trial.workload.seed, "figures.copy", 0, count) % np.uint64(len(cold) - size)).astype(np.int64).tolist()
     )
     empty_s = min(_copy_all(cold, buffer, starts, 0) for _ in range(5))
     numbers = [
@@ -97,8 +99,8 @@ def copying(trial: Trial) -> Outcome:
 
 
 def _copy_all(cold: np.ndarray, buffer: np.ndarray, starts: list[int], size: int) -> float:
-    target = memoryview(buffer)[:size]
-    source = memoryview(cold)
+    target = buffer.data[:size]
+    source = cold.data
     began = time.perf_counter()
     for start in starts:
         target[:] = source[start : start + size]

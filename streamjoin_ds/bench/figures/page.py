@@ -24,7 +24,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h2 { margin-top: 3rem; border-bottom: 1px solid #999 } h3 { margin-top: 2.5rem }
 table { border-collapse: collapse; margin: .5rem 0; font-size: .875rem } caption { text-align: left; font-weight: 600 }
 th, td { border: 1px solid #bbb; padding: .2rem .6rem; text-align: right } th[scope=row], .facts td { text-align: left }
-th { background: #f2f2f2 } .scroll { overflow-x: auto } nav ul { columns: 2 } .quick { background: #fff3cd; padding: .5rem 1rem }
+th { background: #f2f2f2 } .scroll { overflow-x: auto } nav ul { columns: 2 }
+.quick { background: #fff3cd; padding: .5rem 1rem }
 .plot { height: 26rem }
 """
 
@@ -73,10 +74,7 @@ def _head(report: Report, facts: dict[str, str]) -> str:
     rows = "".join(
         f'<tr><th scope="row">{_text(name)}</th><td>{_text(value)}</td></tr>' for name, value in told.items()
     )
-    links = "".join(
-        f'<li><a href="#{d.panel.place}">{_text(d.panel.paper)}, Figure {_text(d.panel.number)}: {_text(d.panel.title)}</a></li>'
-        for d in report.drawn
-    )
+    links = "".join(f'<li><a href="#{drawn.panel.place}">{_title(drawn.panel)}</a></li>' for drawn in report.drawn)
     quick = (
         '<p class="quick"><strong>A quick look:</strong> windows and runs are tiny; it shows that all works, and '
         "measures nothing.</p>"
@@ -100,8 +98,8 @@ def _section(drawn: Drawn, report: Report, facts: dict[str, str], number: int) -
     runs = sorted({trial.runs for trial in trials})
     counted = f"{drawn.checked:,} matches were counted independently and are what was found. " if drawn.checked else ""
     how = (
-        f"{facts['CPU']}, {facts['cores used']} cores, kernels {facts['instruction set of the kernels']}; seed {extent.seed}; "
-        f"{len(trials)} trials, median of {' or '.join(map(str, runs))} runs. {counted}"
+        f"{facts['CPU']}, {facts['cores used']} cores, kernels {facts['instruction set of the kernels']}; "
+        f"seed {extent.seed}; {len(trials)} trials, median of {' or '.join(map(str, runs))} runs. {counted}"
     )
     plot = _figure(drawn).to_html(
         full_html=False,
@@ -110,7 +108,7 @@ def _section(drawn: Drawn, report: Report, facts: dict[str, str], number: int) -
         config={"displaylogo": False, "responsive": True},
         default_height="26rem",
     )
-    title = f"{_text(panel.paper)}, Figure {_text(panel.number)}: {_text(panel.title)}"
+    title = _title(panel)
     return f"""<section id="{panel.place}" aria-labelledby="{panel.place}-title">
 <h3 id="{panel.place}-title">{title}</h3>
 <div class="plot" role="img" aria-label="Plot of the table below: {title}">{plot}</div>
@@ -232,6 +230,10 @@ def _place(x: float | str) -> str:
 
 def _value(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _title(panel: Panel) -> str:
+    return _text(f"{panel.paper}, Figure {panel.number}: {panel.title}")
 
 
 def _text(text: str) -> str:

@@ -89,9 +89,9 @@ def _eight(extent: Extent) -> list[Panel]:
         ]
 
     depth = (
-        "Our engine has no insertion depth: no tree is cut into subindexes. What decides here where a new tuple goes is "
-        "the size of a push: up to 1,024 tuples go to the unsorted tail (4,096 rows), more become a sorted run of their "
-        "own. "
+        "Our engine has no insertion depth: no tree is cut into subindexes. What decides here where a new tuple goes "
+        "is the size of a push: up to 1,024 tuples go to the unsorted tail (4,096 rows), more become a sorted run of "
+        "their own. "
     )
     return [
         _panel(
@@ -99,16 +99,16 @@ def _eight(extent: Extent) -> list[Panel]:
             measured=_TWO_WAY + f"Pushes of {extent.push_rows:,} tuples a stream. The nested loop is our SIMD scan "
             f"(windows up to {extent.scan_window_rows:,}); sorted runs stand for their B+-Tree; round robin deals one "
             "stream to engines tuple by tuple and copies the other to all. There is no Bw-tree.",
-            reported="The nested loop slows down linearly with the window, the index hardly does; round robin gives the "
-            "nested loop 8 times on 16 hardware threads, the index 2.5 times.",
+            reported="The nested loop slows down linearly with the window, the index hardly does; round robin gives "
+            "the nested loop 8 times on 16 hardware threads, the index 2.5 times.",
             is_log_x=True, is_log_y=True,
         ),
         _panel(
             "8b", "Length of the chain of runs", ("runs in the window", "million probes/s"), chains,
             measured=f"Search only: probes against a window of {window:,} tuples in a chain of that many runs, two "
-            "matches a probe, one thread; 256 probes at a time where runs are scanned. Sorted runs stand for their chain "
-            "of immutable B+-Trees (IB-chain). We have no chain of growing trees (B-chain); unsorted runs stand beside "
-            "instead.",
+            "matches a probe, one thread; 256 probes at a time where runs are scanned. Sorted runs stand for their "
+            "chain of immutable B+-Trees (IB-chain). We have no chain of growing trees (B-chain); unsorted runs stand "
+            "beside instead.",
             reported="Immutable trees are 50 % faster than growing ones; a chain of two is best, and search costs grow "
             "almost linearly with the length.",
             is_log_x=True, is_log_y=True,
@@ -116,8 +116,8 @@ def _eight(extent: Extent) -> list[Panel]:
         _panel(
             "8c", "Where new tuples go, 1 thread", ("tuples a stream in a push", _SPEED), inserts(1),
             measured=depth + _TWO_WAY,
-            reported="With one thread the insertion depth matters little; the deepest is worse, as more is searched for "
-            "the place to insert.",
+            reported="With one thread the insertion depth matters little; the deepest is worse, as more is searched "
+            "for the place to insert.",
             is_log_x=True, is_log_y=True,
         ),
         _panel(
@@ -144,8 +144,8 @@ def _nine(extent: Extent) -> list[Panel]:
     ratio = (
         "Their merge ratio is how large the growing tree may become, over the window, before it is merged. Ours is how "
         "many runs of like size are merged at a time: a small one copies often and leaves few runs to search, a large "
-        "one the other way round; no merge makes a run that spans more than a quarter of the window. Windows are filled "
-        "by such pushes from the start. "
+        "one the other way round; no merge makes a run that spans more than a quarter of the window. Windows are "
+        "filled by such pushes from the start. "
     )
     costs = []
     window_pair = (extent.windows[-3 if len(extent.windows) > 2 else 0], extent.windows[-1])
@@ -205,8 +205,8 @@ def _ten(extent: Extent) -> list[Panel]:
         return [_line(f"window of {rows:,}", extent.tasks, trial(rows), value) for rows in task_windows]
 
     task = (
-        "Their task is a few tuples that a thread takes in hand at a time; the like here is a push of as many tuples of "
-        "each stream to one engine with one thread. " + _TWO_WAY
+        "Their task is a few tuples that a thread takes in hand at a time; the like here is a push of as many tuples "
+        "of each stream to one engine with one thread. " + _TWO_WAY
     )
     no_tree = "We have no B+-Tree and no IM-Tree: beside our sorted runs stand the same runs without SIMD"
     return [
@@ -215,8 +215,8 @@ def _ten(extent: Extent) -> list[Panel]:
             [*(_by_window(extent, f"sorted runs, {name}", **options) for name, options in kinds),
              _by_window(extent, "sorted runs, merged two at a time", merge_runs=2)],
             measured=_TWO_WAY + f"{no_tree}, and merged as early as can be. Pushes of {extent.push_rows:,} tuples.",
-            reported="PIM-Tree is fastest and the B+-Tree slowest at every window; over the B+-Tree, IM-Tree gains 50 % "
-            "and PIM-Tree 63 % on average.",
+            reported="PIM-Tree is fastest and the B+-Tree slowest at every window; over the B+-Tree, IM-Tree gains 50 "
+            "% and PIM-Tree 63 % on average.",
             is_log_x=True,
         ),
         _panel(
@@ -277,9 +277,9 @@ def _eleven(extent: Extent) -> list[Panel]:
     return [
         _panel(
             "11a", "Memory of both windows", (_WINDOW, "MiB, the largest"), memories,
-            measured="Two streams of 24 bytes a tuple (time, number, key); largest while the windows are filled and have "
-            "been full for as long again, each in a fresh process. Growth of the process is all of it: indexes, buffers "
-            "of the feed and of merges, and what the allocator keeps. One run.",
+            measured="Two streams of 24 bytes a tuple (time, number, key); largest while the windows are filled and "
+            "have been full for as long again, each in a fresh process. Growth of the process is all of it: indexes, "
+            "buffers of the feed and of merges, and what the allocator keeps. One run.",
             reported="PIM-Tree at merge ratio 1 takes almost twice the room of the B+-Tree, whatever the window; an "
             "element there has 8 bytes.",
             is_bars=True,
@@ -287,8 +287,8 @@ def _eleven(extent: Extent) -> list[Panel]:
         _panel(
             "11b", "Unequal rates", ("rates of the two streams", _SPEED),
             [_line(f"windows of {rows:,}", [f"1:{part}" for part in parts], rated(rows)) for rows in windows],
-            measured=_TWO_WAY + "Stream s has a tuple where r has 1, 3, 7, 15; both windows hold as many tuples, so that "
-            "of s spans more time. One thread.",
+            measured=_TWO_WAY + "Stream s has a tuple where r has 1, 3, 7, 15; both windows hold as many tuples, so "
+            "that of s spans more time. One thread.",
             reported="Slightly faster the more unequal the rates are.",
         ),
         _panel(
@@ -299,10 +299,10 @@ def _eleven(extent: Extent) -> list[Panel]:
         ),
         _panel(
             "11d", "Memory traffic of the join", ("threads", "GB/s"), moved,
-            measured="A guest system cannot read this machine's memory controllers. Instead: bytes that the join cannot "
-            "do without by its own counters (keys of the pairs it tests, new tuples, result columns; no merges, no "
-            f"searches), over the time it took: a lower bound. Window of {extent.windows[-1]:,} tuples. Beside it what "
-            "one core copies from memory.",
+            measured="A guest system cannot read this machine's memory controllers. Instead: bytes that the join "
+            "cannot do without by its own counters (keys of the pairs it tests, new tuples, result columns; no merges, "
+            f"no searches), over the time it took: a lower bound. Window of {extent.windows[-1]:,} tuples. Beside it "
+            "what one core copies from memory.",
             reported="Up to 43 GB/s there were; stores are 22 % of the traffic with one thread, 16 % with many.",
             is_bars=True, is_stacked=True,
         ),
@@ -331,21 +331,22 @@ def _twelve(extent: Extent) -> list[Panel]:
         _panel(
             "12a", "Scaling with threads", ("threads", _SPEED),
             [by_threads("two streams", False), by_threads("self-join", True)],
-            measured=_TWO_WAY + self_join + f"Window of {window:,} tuples. Our threads share out the probes of a push and "
-            "nothing is locked, so there is no line without concurrency control: it is that of one thread.",
+            measured=_TWO_WAY + self_join + f"Window of {window:,} tuples. Our threads share out the probes of a push "
+            "and nothing is locked, so there is no line without concurrency control: it is that of one thread.",
             reported="Concurrency control costs nearly 40 % and 26 %; eight threads give 4.6 and 4 times one, sixteen "
             "(hyper-threads) 5.7 and 5.",
         ),
         _panel(
             "12b", "Distributions of the keys", ("distribution", _SPEED), skewed,
-            measured=_TWO_WAY + f"Window of {window:,} tuples; the band is set for two matches under each distribution.",
+            measured=_TWO_WAY + f"Window of {window:,} tuples; the band is set for two matches under each "
+            "distribution.",
             reported="Uniform keys are fastest, by 2 % and 4 % over Gaussian and gamma on average.", is_bars=True,
         ),
         _panel(
             "12c", "Self-join by window", (_WINDOW, _SPEED), [*selves, slow],
             measured=_TWO_WAY + self_join + "Plain C stands where the paper has its slower index, the B+-Tree.",
-            reported="Threads do not pay for the smallest windows; beyond, 16 of them give 4 times the one of PIM-Tree, 7 "
-            "times that of the B+-Tree.",
+            reported="Threads do not pay for the smallest windows; beyond, 16 of them give 4 times the one of "
+            "PIM-Tree, 7 times that of the B+-Tree.",
             is_log_x=True,
         ),
     ]  # fmt: skip
@@ -370,28 +371,30 @@ def _thirteen(extent: Extent) -> list[Panel]:
     )
     return [
         _panel(
-            "13a", "Where new keys fall while they drift", ("ranges, most hit first, %", "share of tuples, over an equal share"),
+            "13a", "Where new keys fall while they drift", ("ranges, most hit first, %", "share of the tuples, times even"),
             [Series(f"drift {drift:g}", ((None, trial),), "inserts") for drift, trial in drifts],
             measured=shifting + "Counted: into which of 256 ranges, which cut the largest run of the window into equal "
             "parts, the tuples of the middle phase fall. Our engine does not insert by range, so no such skew can slow "
             "it; the picture shows what a tree would face.",
-            reported="Even without drift; at the fastest, 77 % of the inserts fall into one of 1,024 subindexes, and 70 % "
-            "of them get almost none.",
+            reported="Even without drift; at the fastest, 77 % of the inserts fall into one of 1,024 subindexes, and "
+            "70 % of them get almost none.",
             is_log_y=False,
         ),
         _panel(
             "13b", "Speed while the keys drift", ("tuples so far, in windows", _SPEED),
             [Series(f"drift {drift:g}", ((None, trial),), "rows_per_second", 1e6) for drift, trial in drifts],
             measured=shifting + f"{_threads(extent.cores)}; each point is half a window of tuples, the median of "
-            f"{min(extent.runs, 3)} runs. While keys drift, fewer of those in the window are near: the matches go down.",
+            f"{min(extent.runs, 3)} runs. While keys drift, fewer of those in the window are near: the matches go "
+            "down.",
             reported="Slow drifts cost nearly nothing; moderate ones bring speed down to 35 % on average, fast ones to "
             "16 %, by waiting for locks; it recovers when the keys stay.",
         ),
         _panel(
             "13c", "Threads and partitioning by window", (_WINDOW, _SPEED),
-            [_by_window(extent, "plain C, 1 thread", kernel="scalar"), _by_window(extent, "SIMD, 1 thread"),
-             *(_by_window(extent, f"SIMD, {_threads(k)}", threads=k) for k in _many(extent)[1:]), *_round_robin(extent)],
-            measured=_TWO_WAY + blocking + " In their places: plain C for the slower index, and round robin over engines.",
+            [_by_window(extent, "plain C, 1 thread", kernel="scalar"),
+             *(_by_window(extent, f"SIMD, {_threads(k)}", threads=k) for k in _many(extent)), *_round_robin(extent)],
+            measured=_TWO_WAY + blocking + " In their places: plain C for the slower index, and round robin over "
+            "engines.",
             reported="16 threads give 3.7 times one thread with PIM-Tree on average and 7.5 times the B+-Tree, nothing "
             "for small windows; blocking merges are slightly faster; PIM-Tree is 2.2 times the Bw-tree.",
             is_log_x=True,

@@ -40,7 +40,7 @@ def steps(pushes: Pushes) -> Outcome:
     out = np.empty((3, _BUFFER_ROWS), dtype=np.int32)
     numbers: dict[str, list[float]] = {name: [] for name in STEPS}
     found = expected = 0
-    spans = []
+    spans: list[tuple[int, int]] = []
     for run in range(pushes.trial.runs):
         took: dict[str, float] = defaultdict(float)
         rows = 0

@@ -63,7 +63,9 @@ class Trial:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Trial:
         """The trial that `to_facts` was called on."""
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in facts["workload"].items()}
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in facts["workload"].items()
+        }
         return cls(**{**facts, "workload": Workload(**given)})
 
 

@@ -114,7 +114,8 @@ def joining(trial: Trial) -> Outcome:
         names = ("rows_per_second", "push_us", "matches_per_row", "loads_per_second", "stores_per_second")
         numbers: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(trial.runs):
-            took, rows, matches = [], pushes.rows, pushes.matches
+            took: list[float] = []
+            rows, matches = pushes.rows, pushes.matches
             tested = sum(join.counters["candidates"] for join in pushes.joins)
             while not took or sum(took) < trial.run_s:
                 took.append(pushes.push())
