@@ -259,3 +259,19 @@ def test_it_is_quick_and_says_where_and_with_what(quick):
     assert {"CPU", "cores used", "git commit", "plotly", "numpy", "Python"} <= set(measures["machine"])
     assert "A quick look:" in text
     assert f"{measures['wall_s']:.1f} s" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--to", "nowhere/figures.html"], "the folder to write the page to does not exist"),
+        (["pim-tree-99", "--to", "figures.html"], "there is no figure 'pim-tree-99'"),
+    ],
+)
+def test_what_cannot_be_is_one_line_before_anything_is_measured(tmp_path, arguments, told):
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "figures", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"streamjoin: ARGUMENT: {told}")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

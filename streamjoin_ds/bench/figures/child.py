@@ -15,17 +15,17 @@ from streamjoin_ds.engine.pinning import pin_threads
 __all__ = ["main"]
 
 
-def main(cores: int) -> None:
-    """Serve, pinned to so many cores, until standard input ends."""
+def main() -> None:
+    """Serve until standard input ends, pinned for each trial to as many cores as it has threads."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    with pin_threads(cores):
-        for line in sys.stdin:
-            trial = Trial.from_facts(json.loads(line))
+    for line in sys.stdin:
+        trial = Trial.from_facts(json.loads(line))
+        with pin_threads(trial.threads):
             outcome = TRIALS[trial.kind](trial)
-            gc.collect()
-            print(json.dumps(asdict(outcome)), file=answers, flush=True)
+        gc.collect()
+        print(json.dumps(asdict(outcome)), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()

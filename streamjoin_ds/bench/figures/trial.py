@@ -23,7 +23,7 @@ class Trial:
     push_rows : int
         Tuples of the faster stream in a push; or probes, where a kernel is measured alone.
     threads : int
-        Also the number of cores that its process is pinned to.
+        Also the number of cores that its process is pinned to meanwhile.
     kernel, index : str
         As `WindowJoin` takes them.
     merge_runs : int

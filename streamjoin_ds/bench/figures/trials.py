@@ -37,6 +37,8 @@ class Pushes:
         self.joins = [WindowJoin(trial.workload.bound(), threads=threads, **options) for _ in range(trial.cells)]  # type: ignore[arg-type]
         self._executor = ThreadPoolExecutor(trial.cells) if trial.cells > 1 else None
         self.clock_us = 0
+        # What is older is left out: before windows are full, what would have expired by then.
+        self.oldest_us = (0, 0)
         self.span_us = trial.push_rows * min(trial.workload.steps_us)
         self._stretches: dict[int, tuple[int, pa.RecordBatch]] = {}
         self.matches = 0
@@ -69,7 +71,8 @@ class Pushes:
         return {0: batches[0], 1: batches[1].filter(pa.array(mine))}
 
     def _batch(self, stream: int, begin_us: int, end_us: int) -> pa.RecordBatch:
-        first, last = self.workload.rows_within(stream, begin_us, end_us)
+        first, last = self.workload.rows_within(stream, max(begin_us, self.oldest_us[stream]), end_us)
+        last = max(first, last)
         start, rows = self._stretches.get(stream, (0, None))
         if rows is None or first < start or last > start + rows.num_rows:
             start, rows = first, self.workload.batch(stream, first, max(last, first + _STRETCH_ROWS))
@@ -84,7 +87,9 @@ def _pushed(join: WindowJoin, batches: Mapping[int, pa.RecordBatch], watermark_u
 def filled(trial: Trial) -> Pushes:
     """An engine with full windows, warm."""
     pushes = Pushes(trial)
-    longest_us = max(trial.workload.windows_us)
+    windows_us = trial.workload.windows_us
+    longest_us = max(windows_us)
+    pushes.oldest_us = longest_us - windows_us[0], longest_us - windows_us[1]
     fill_us = pushes.span_us
     if not trial.is_steady:
         fill_us = max(fill_us, min(_MOST_FILL_ROWS * min(trial.workload.steps_us), longest_us // _FILL_PARTS))

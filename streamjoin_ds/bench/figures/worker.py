@@ -1,4 +1,4 @@
-"""Processes that trials are done in, one for each number of cores."""
+"""The process that trials are done in, one after the other; those that ask for it have one of their own."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CLOSE_WITHIN_S = 10.0
 
 
 class Workers:
-    """Does trials; a context manager that ends its processes."""
+    """Does trials; a context manager that ends its process."""
 
     def __init__(self) -> None:
-        self._workers: dict[int, _Worker] = {}
+        self._common: _Worker | None = None
 
     def __enter__(self) -> Workers:
         return self
@@ -29,11 +29,11 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers.values():
-            worker.end()
+        if self._common is not None:
+            self._common.end()
 
     def done(self, trial: Trial) -> Outcome:
-        """Do a trial in a process pinned to as many cores as it has threads.
+        """Do a trial in a process that is pinned, meanwhile, to as many cores as the trial has threads.
 
         Raises
         ------
@@ -41,14 +41,14 @@ class Workers:
             It failed, or its engine found another number of matches than the independent count.
         """
         if trial.is_fresh:
-            worker = _Worker(trial.threads)
+            worker = _Worker()
             try:
                 return verified(trial, worker.done(trial))
             finally:
                 worker.end()
-        if trial.threads not in self._workers:
-            self._workers[trial.threads] = _Worker(trial.threads)
-        return verified(trial, self._workers[trial.threads].done(trial))
+        if self._common is None:
+            self._common = _Worker()
+        return verified(trial, self._common.done(trial))
 
 
 def verified(trial: Trial, outcome: Outcome) -> Outcome:
@@ -66,9 +66,9 @@ def verified(trial: Trial, outcome: Outcome) -> Outcome:
 
 
 class _Worker:
-    def __init__(self, cores: int) -> None:
+    def __init__(self) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by end)
-        command = [sys.executable, "-m", "streamjoin_ds.bench.figures.child", str(cores)]
+        command = [sys.executable, "-m", "streamjoin_ds.bench.figures.child"]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, text=True)
 
