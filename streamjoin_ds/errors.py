@@ -39,6 +39,7 @@ __all__ = [
     "StateVersionError",
     "StreamJoinError",
     "TableError",
+    "TableWriteError",
     "WatermarkMissingError",
     "WindowError",
 ]
@@ -190,6 +191,12 @@ class TableError(StreamJoinError):
     """A target table cannot be written by this join."""
 
     code = "TABLE"
+
+
+class TableWriteError(StreamJoinError, OSError):
+    """A table's file or log entry cannot be written: no room, or no right to."""
+
+    code = "TABLE_WRITE"
 
 
 class FingerprintMismatchError(StreamJoinError):

@@ -35,6 +35,9 @@ class Folder(Protocol):
     def read(self, name: str) -> pa.Buffer:
         """The bytes of a file; FileNotFoundError, OSError."""
 
+    def touch(self, name: str) -> None:
+        """Make a file look as if it had just been written; what cannot be done is left."""
+
     def forget(self, name: str) -> bool:
         """Drop what is kept of a file nearer than where it lies; whether there was something."""
 
@@ -83,6 +86,11 @@ class LocalFolder:
     def read(self, name: str) -> pa.Buffer:
         """Mapped, not copied."""
         return _mapped(self.root / name)
+
+    def touch(self, name: str) -> None:
+        """See `Folder`."""
+        with contextlib.suppress(OSError):
+            os.utime(self.root / name)
 
     def forget(self, name: str) -> bool:
         """Nothing is nearer."""
@@ -174,6 +182,9 @@ class RemoteFolder:
             data = file.read_buffer()
         self._keep(name, data)
         return data
+
+    def touch(self, name: str) -> None:
+        """Arrow's file systems have no such thing; their files are not tidied up by age."""
 
     def forget(self, name: str) -> bool:
         """Drop the copy."""

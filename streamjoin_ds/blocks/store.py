@@ -51,7 +51,8 @@ class BlockStore:
     def write(self, stem: str, table: pa.Table, facts: Mapping[str, str] | None = None) -> BlockRef:
         """Write a block; the same stem, table and facts give the same file, however often and from wherever.
 
-        Written aside and renamed: a reader sees all of it or nothing. A file that is there already is only verified.
+        Written aside and renamed: a reader sees all of it or nothing. A file that is there already is only verified,
+        and counts as new again: what tidies up goes by the age of files.
 
         Parameters
         ----------
@@ -71,7 +72,9 @@ class BlockStore:
         data = encode(table, facts)
         digest = checksum(data)
         name = self._checked(f"{stem}-{digest}{_SUFFIX}")
-        if not self._holds(name, data.size, digest):
+        if self._holds(name, data.size, digest):
+            self._folder.touch(name)
+        else:
             try:
                 self._folder.write(name, data)
             except OSError as error:

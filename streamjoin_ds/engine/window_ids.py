@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
@@ -40,14 +41,16 @@ class WindowIds:
         Returns
         -------
         first, last : ndarray, shape (n,), int64
-            ``last < first`` where a time lies between two windows.
+            ``last < first`` where a time lies between two windows. Windows whose id is no int64 (there are some with a
+            ``T`` of one microsecond, near the ends of time) are left out.
         """
         # By quotient and rest, so that no time is too near an end of int64 to add a window to it.
         every_us, lag = self._window.every_us, self._window.lags[stream]
         quotient, rest = np.divmod(times_us, every_us)
-        first = quotient + (rest > 0) - lag
-        last = quotient + (rest + (self._window.windows_us[stream] - 1)) // every_us - lag
-        return first, last
+        first, below = quotient + (rest > 0), (rest + (self._window.windows_us[stream] - 1)) // every_us
+        if every_us == 1:
+            return _within_int64(quotient, -lag, below)
+        return first - lag, quotient + below - lag
 
     def common(self, block: Block) -> tuple[Int64, Int64]:
         """First and last window common to the tuples of each partial result."""
@@ -81,3 +84,16 @@ class WindowIds:
             positions = np.searchsorted(ends, rows, "right").astype(np.int32)
             window_ids: Int64 = last[positions] - (ends[positions] - 1 - rows)
             yield {stream: picks.take(positions) for stream, picks in block.items()}, window_ids
+
+
+def _within_int64(ids: Int64, shift: int, more: Int64) -> tuple[Int64, Int64]:
+    """``ids + shift`` and ``ids + shift + more``, cut at the ends of int64; empty where all is beyond."""
+    # Near an end only, and there rarely: exact in Python's integers.
+    first, last = ids + shift, ids + shift + more
+    ends = np.abs(ids // 2) > (1 << 61)
+    for n in np.flatnonzero(ends).tolist():
+        low = int(ids[n]) + shift
+        high = low + int(more[n])
+        is_beyond = low > INT64_MAX or high < INT64_MIN
+        first[n], last[n] = (1, 0) if is_beyond else (max(low, INT64_MIN), min(high, INT64_MAX))
+    return first, last

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.spec import BoundJoin, Condition, duration_text
+from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
 
 __all__ = ["explain"]
 
@@ -45,7 +45,7 @@ def _join(bound: BoundJoin) -> Iterator[str]:
             yield f"  filter      {term.text}   at the source of {name}"
     for term in bound.terms:
         yield f"  decide      {term.text}"
-    if not any(condition.left_key or condition.right_key for condition in bound.conditions):
+    if not any(isinstance(predicate, Band) for predicate in join.predicates):
         yield "  find        no band and no equality: every combination inside the window is tested"
     yield f"  result      {', '.join(bound.result_schema.names)}"
     yield f"  fingerprint {bound.fingerprint}"

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow import parquet
 
-from streamjoin_ds.errors import ArgumentError, PunctuationError
+from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, PunctuationError, TableError
 from streamjoin_ds.sink.guard import Identity
+from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row
 from streamjoin_ds.sink.tables import (
@@ -34,6 +36,7 @@ from streamjoin_ds.sink.tables import (
     REJECTS_SCHEMA,
     TableSet,
     check_match_schema,
+    filesystem_of,
 )
 from streamjoin_ds.sink.target import Batch, Target
 from streamjoin_ds.sink.writer import TableWriter
@@ -187,11 +190,14 @@ class Committer:
         PunctuationError
             The punctuation goes back, or a file holds a result older than the last punctuation.
         ForeignCheckpointError
-            The tables hold batches of another checkpoint, or lack batches before this one.
+            The tables hold batches of another checkpoint, lack batches before this one, or hold this batch with other
+            records.
         CommitConflictError
             Another driver committed this batch at the same moment.
         FileMissingError
             A reported file is not there with the bytes reported.
+        TableWriteError
+            There is no room, or no right to write.
         """
         batch = Batch(batch_id, query_id)
         self.commit_before(batch_id, query_id, reports, ledger=ledger, metrics=metrics)
@@ -242,7 +248,8 @@ class Committer:
             files = [report for report in reports if report.table == name]
             if files:
                 self._targets[name].commit(batch, lambda _table, files=files: files)  # type: ignore[misc]
-        self._append("ledger", batch, ledger)
+        if not self._append("ledger", batch, ledger):
+            self._check_same(batch, ledger)
         self._append("metrics", batch, metrics)
 
     def commit_after(
@@ -293,7 +300,8 @@ class Committer:
             "userMetadata": self._user_metadata(batch, punctuation_us),
         }
 
-    def _append(self, name: str, batch: Batch, rows: pa.Table) -> None:
+    def _append(self, name: str, batch: Batch, rows: pa.Table) -> bool:
+        """Append rows that the driver wrote itself; False if the table had the batch."""
         target = self._targets[name]
         written: list[FileReport] = []
 
@@ -307,7 +315,37 @@ class Committer:
                     written.extend(writer.close())
             return written
 
-        target.commit(batch, files)
+        return target.commit(batch, files, user_metadata=self._user_metadata(batch, None))
+
+    def _check_same(self, batch: Batch, ledger: pa.Table) -> None:
+        """Refuse a batch that the ledger has with other records.
+
+        Batches keep their records as long as their offsets are logged. A checkpoint that was taken back loses the later
+        offsets: cut anew, what is read under an old number would be taken for what the table has, and be lost. Asked
+        of the log, and only of a batch that is done again; an entry that was cleaned away says nothing.
+        """
+        target = self._targets["ledger"]
+        for version in range(target.table.version(), 0, -1):
+            try:
+                commit = read_commit(target.path, version)
+                if commit.batch_id != batch.batch_id:
+                    continue
+                tables = [self._small_table(target, path) for path in commit.paths]
+            except (TableError, FileNotFoundError):
+                return
+            names = ["stream", "read", "stored", "late", "rejected", "filtered"]
+            there = {tuple(row.values()) for table in tables for row in table.select(names).to_pylist()}
+            if there != {tuple(row.values()) for row in ledger.select(names).to_pylist()}:
+                message = f"batch {batch.batch_id} holds other records than the batch of this number in {target.path}"
+                hint = "go on with the newest checkpoint, and with one driver; or use a new table and a new checkpoint"
+                raise ForeignCheckpointError(message, name=target.path, hint=hint)
+            return
+
+    @staticmethod
+    def _small_table(target: Target, path: str) -> pa.Table:
+        filesystem, folder = filesystem_of(target.path)
+        with filesystem.open_input_file(f"{folder}/{path}") as file:
+            return parquet.ParquetFile(file).read()
 
     def _user_metadata(self, batch: Batch, punctuation_us: int | None) -> str:
         facts = {

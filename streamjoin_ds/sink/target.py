@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError
+from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport
@@ -169,6 +169,8 @@ class Target:
         ------
         CommitConflictError
             Another driver committed this batch between the check and the commit.
+        TableWriteError
+            There is no room, or no right to write.
         """
         failure: CommitFailedError | None = None
         for _ in range(_ATTEMPTS):
@@ -193,6 +195,12 @@ class Target:
                 # Lost to the same application id, or to a change of the table's properties: a fresh snapshot tells.
                 failure = error
                 continue
+            except (DeltaError, OSError) as error:
+                # Whether the entry was written after all is asked when the batch is done again.
+                message = f"the log of {self.path} cannot be written"
+                raise TableWriteError(
+                    message, name=self.path, hint="make room, or rights, where the table lies"
+                ) from error
             self._tend_log(table.version() + 1)
             return True
         raise self._lost(batch) from failure

@@ -25,13 +25,14 @@ import contextlib
 import os
 import re
 import uuid
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.sink.report import REPORT_TABLES, FileReport
 from streamjoin_ds.sink.statistics import FileStatistics
 from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of, is_local
@@ -151,6 +152,8 @@ class TableWriter:
         ColumnError
             A column is missing, surplus, of another type, or null where the schema requires a value. The rows of this
             call are then not written.
+        TableWriteError
+            There is no room, or no right to write.
         """
         if self._closed:
             message = "the writer is closed"
@@ -175,6 +178,11 @@ class TableWriter:
         -------
         list of FileReport
             In the order of writing.
+
+        Raises
+        ------
+        TableWriteError
+            As `write`; every file of this writer is removed.
         """
         if not self._closed:
             try:
@@ -226,13 +234,23 @@ class TableWriter:
     def _encode(self, table: pa.Table) -> None:
         offset = 0
         while offset < table.num_rows:
-            if self._file is None:
-                self._file = self._begin_file()
-            part = table.slice(offset, self._rows_per_file - self._file.statistics.rows)
-            self._file.write(part)
+            with self._named():
+                if self._file is None:
+                    self._file = self._begin_file()
+                part = table.slice(offset, self._rows_per_file - self._file.statistics.rows)
+                self._file.write(part)
             offset += part.num_rows
             if self._file.statistics.rows >= self._rows_per_file:
                 self._finish_file()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say of an error of the file system which table could not be written."""
+        try:
+            yield
+        except OSError as error:
+            message = f"a file of {self._folder} cannot be written: {error.strerror or 'the file system refuses'}"
+            raise TableWriteError(message, name=self._folder, hint="make room, or rights, where it lies") from error
 
     def _begin_file(self) -> _OpenFile:
         name = f"{self._stem}{uuid.uuid4().hex}.parquet"
@@ -241,7 +259,8 @@ class TableWriter:
     def _finish_file(self) -> None:
         if self._file is None:
             return
-        size_bytes = self._file.finish()
+        with self._named():
+            size_bytes = self._file.finish()
         statistics = self._file.statistics
         self._reports.append(
             FileReport(self._table, self._file.name, statistics.rows, size_bytes, statistics.to_json())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, PredicateError
-from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, check_result_name, names_hint, result_type, schema_facts
+from streamjoin_ds.spec.bound_columns import ResultColumn, column_type, result_columns, travelling_columns
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, result_type, schema_facts
 from streamjoin_ds.spec.evaluation import Mask, holds
 from streamjoin_ds.spec.exact import exact_bounds
 from streamjoin_ds.spec.expression import (
@@ -106,15 +107,6 @@ class Term:
     text: str
     rejecting: tuple[Column, ...]
     columns: tuple[Column, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ResultColumn:
-    """A column of the result and the stream and column it comes from."""
-
-    name: str
-    stream: int
-    column: str
 
 
 @dataclass(frozen=True)
@@ -304,7 +296,7 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
             continue
         left, right = sorted((predicate.left, predicate.right), key=lambda column: join.names.index(column.stream))
         numbers = (join.names.index(left.stream), join.names.index(right.stream))
-        types = (_type(join, schemas, left), _type(join, schemas, right))
+        types = (column_type(join, schemas, left), column_type(join, schemas, right))
         if left != predicate.left:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
         kind, lo, hi = exact_bounds(*types, predicate)
@@ -319,7 +311,7 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         left_key = _key(keys[left_stream], Key(left_name, kind))
         right_key = _key(keys[right_stream], Key(right_name, kind))
         conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
-    result = _result_columns(join, schemas)
+    result = result_columns(join, schemas)
     terms = _terms(join, schemas, asked)
     deciding = tuple(term for term in terms if len(term.streams) > 1)
     filters = tuple(tuple(term for term in terms if term.streams == (n,)) for n in range(len(join.streams)))
@@ -329,12 +321,12 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     read = needed | {(column.stream, column.name) for term in terms for column in term.columns}
     return BoundJoin(
         join,
-        _travelling(join, schemas, needed),
+        travelling_columns(join, schemas, needed),
         tuple(map(tuple, keys)),
         tuple(conditions),
         deciding,
         filters,
-        _travelling(join, schemas, read),
+        travelling_columns(join, schemas, read),
         result,
     )
 
@@ -348,7 +340,7 @@ def _terms(join: Join, schemas: Mapping[str, pa.Schema], asked: Sequence[Express
             if not columns:
                 msg = f"a part of '{expression}' is about no stream"
                 raise PredicateError(msg, name=str(expression)[:200], hint="name a column, for example 'e.altitude'")
-            kinds = {column: _type(join, schemas, column) for column in columns}
+            kinds = {column: column_type(join, schemas, column) for column in columns}
             facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])
             streams = tuple(sorted({join.names.index(column.stream) for column in columns}))
             rejecting = tuple(sorted(rejecting_columns(part)))
@@ -384,54 +376,3 @@ def _key(keys: list[Key], key: Key) -> int:
     if key not in keys:
         keys.append(key)
     return keys.index(key)
-
-
-def _type(join: Join, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
-    """Type of a column inside the house, where an event time is a timestamp whatever it was in the file."""
-    schema = schemas[column.stream]
-    if column.name not in schema.names:
-        msg = f"stream {column.stream} has no column '{column.name}'"
-        raise ColumnError(msg, name=str(column), hint=names_hint(column.name, schema.names, "its columns are"))
-    if column.name == join.streams[join.names.index(column.stream)].time:
-        return TIMESTAMP
-    return result_type(schema.field(column.name).type, str(column))
-
-
-def _result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
-    columns: list[ResultColumn] = []
-    for text in join.select:
-        stream, _, name = text.partition(".")
-        names = schemas[stream].names if name == "*" else [Column.of(text).name]
-        for column in names:
-            _type(join, schemas, Column(stream, column))
-            entry = ResultColumn(f"{stream}_{column}", join.names.index(stream), column)
-            if entry not in columns:
-                columns.append(entry)
-    columns.sort(key=lambda column: column.stream)
-    taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.names)]
-    taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
-    folded = {name.lower(): "a column that every result has" for name in taken}
-    for result in columns:
-        source = f"{join.names[result.stream]}.{result.column}"
-        check_result_name(result.name, source)
-        if result.name.lower() in folded:
-            msg = f"the result column '{result.name}' of {source} collides with {folded[result.name.lower()]}"
-            hint = "leave it out with select, or rename the column or the stream (Delta ignores case)"
-            raise ColumnError(msg, name=result.name, hint=hint)
-        folded[result.name.lower()] = source
-    return tuple(columns)
-
-
-def _travelling(join: Join, schemas: Mapping[str, pa.Schema], needed: Set[tuple[str, str]]) -> tuple[pa.Schema, ...]:
-    """Of each stream the columns that are needed, and its time."""
-    travelling = []
-    for number, stream in enumerate(join.streams):
-        wanted = {stream.time} | {column for name, column in needed if name == stream.name}
-        for name in (TS, SEQ, *join.window.stamps(number, join.names)):
-            if name in wanted:
-                msg = f"stream {stream.name} has a column '{name}', a name the join uses itself"
-                raise ColumnError(msg, name=name, hint="rename the column, or leave it out with select")
-        fields = [field for field in schemas[stream.name] if field.name in wanted]
-        kinds = [_type(join, schemas, Column(stream.name, field.name)) for field in fields]
-        travelling.append(pa.schema([pa.field(f.name, k, f.nullable) for f, k in zip(fields, kinds, strict=True)]))
-    return tuple(travelling)

@@ -15,6 +15,7 @@
   that could need more than 76 digits (a product of four 64-bit columns) is refused when it is bound.
 - ``/`` is always float64, of integers too (as in Spark); ``x / 0`` and ``x % 0`` are null; ``%`` has the sign of its
   left side.
+- A literal that needs more than 76 digits before or after the point (``1e100``) is a float64.
 - Beside a float, numbers become the nearest float64: int64 beyond 2^53 too (as in Spark and DuckDB).
 - Comparisons are of one family, or of number and float, or of date and timestamp (a date is its midnight UTC).
 """

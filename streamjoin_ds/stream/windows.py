@@ -78,13 +78,15 @@ class CellWindows:
 
         A block that leaves the manifest with batch *b* is named by the manifests before it, which Spark may come back
         to until ``retain_batches`` more batches have begun. It is remembered until then, and removed by whichever
-        attempt finds it due: a second one finds it gone, which is as well.
+        attempt finds it due: a second one finds it gone, which is as well. One that the manifest names again (a merged
+        run that expiry thinned out until it is what it was before) has not left: its time begins anew when it does.
         """
         windows = self.engine.save(self._store)
         self.new_blocks = sorted(self.engine.blocks - self._blocks_before)
         left = sorted(self._blocks_before - self.engine.blocks)
-        retired = [*self.state.retired, *((batch_id, name) for name in left)]
-        due = {name for since, name in retired if since < batch_id - self._plan.retain_batches} - self.engine.blocks
+        waiting = (entry for entry in self.state.retired if entry[1] not in self.engine.blocks)
+        retired = [*waiting, *((batch_id, name) for name in left)]
+        due = {name for since, name in retired if since < batch_id - self._plan.retain_batches}
         if due and self._store is not None:
             self._store.blocks.remove(due)
         state = CellState(

@@ -119,7 +119,7 @@ def scenarios(
                 math.floor(min(hi, 5.0)) if math.floor(min(hi, 5.0)) >= math.ceil(lo) else math.ceil(lo),
             )
         predicates.append(Band(*columns, lo, hi))
-    window = _window(chooser, draw(st.sampled_from(kinds)), count)
+    window = window_of(chooser, draw(st.sampled_from(kinds)), count)
     tables, listed = {}, []
     for name, stream_fields in zip(names, fields, strict=True):
         schema = pa.schema(
@@ -132,7 +132,7 @@ def scenarios(
     return Scenario(Join(listed, predicates, window), tables)
 
 
-def _window(chooser: random.Random, kind: str, streams: int) -> Window:
+def window_of(chooser: random.Random, kind: str, streams: int) -> Window:
     if kind == "count":
         return CountWindow(tuple(chooser.choice((0, 1, 2, 3, 5, 8, 1 << 40)) for _ in range(streams)))
     if kind == "periodic":

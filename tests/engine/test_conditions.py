@@ -17,8 +17,8 @@ from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec import BoundJoin, Expression, Join, Stream, band, bind, equal
 from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.spec.predicate import Band
-from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches
-from tests.engine.scenarios import Scenario, numbers_of, run_engine
+from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
+from tests.engine.scenarios import Scenario, cuts_of, numbers_of, run_engine, window_of
 from tests.engine.streams import TIME
 from tests.support.conditions import SCHEMA, conditions, table
 
@@ -45,7 +45,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         where = where if where is not None and columns_of(where) else None
         streams.append(Stream(name, time="when", delay=f"{chooser.choice([0, 10, 40])}us", schema=schema, where=where))
     try:
-        return Scenario(Join(streams, predicates, f"{chooser.choice([5, 50])}us"), tables)
+        window = window_of(chooser, chooser.choice(["time", "time", "count", "periodic"]), len(names))
+        return Scenario(Join(streams, predicates, window), tables)
     except PredicateError as error:
         assume("76 digits" not in error.message and "about no stream" not in error.message)
         raise
@@ -55,7 +56,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 @given(scenario=scenarios(), seed=st.integers(0, 1000))
 def test_results_and_ledger_are_the_contracts(scenario: Scenario, seed: int) -> None:
     join = Join.from_facts(scenario.join.to_facts())
-    cuts = {name: list(random_batches(rows, seed + n)) for n, (name, rows) in enumerate(scenario.tables.items())}
+    cuts = cuts_of(scenario, seed)
     result, engine = run_engine(Scenario(join, scenario.tables), cuts, chunk_rows=64)
     assert numbers_of(join, result) == oracle_numbers(scenario.join, scenario.tables)
     for field in result.schema:
@@ -79,7 +80,7 @@ def test_a_filter_and_the_same_condition_in_the_predicates_are_one(scenario: Sce
     wheres = [stream.where for stream in scenario.join.streams if stream.where is not None]
     streams = [replace(stream, where=None) for stream in scenario.join.streams]
     moved = Join(streams, [*scenario.join.predicates, *wheres], scenario.join.window)  # type: ignore[list-item]
-    cuts = {name: list(random_batches(rows, seed)) for name, rows in scenario.tables.items()}
+    cuts = cuts_of(scenario, seed)
     here, one = run_engine(scenario, cuts)
     there, other = run_engine(Scenario(moved, scenario.tables), cuts)
     assert numbers_of(moved, here) == numbers_of(moved, there)

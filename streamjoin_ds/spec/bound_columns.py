@@ -1,0 +1,79 @@
+"""Columns of a bound join: the type each has inside the house, which of them travel, which are in the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, check_result_name, names_hint, result_type
+from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
+from streamjoin_ds.spec.predicate import Column
+
+__all__ = ["ResultColumn", "column_type", "result_columns", "travelling_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """A column of the result and the stream and column it comes from."""
+
+    name: str
+    stream: int
+    column: str
+
+
+def column_type(join: Join, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
+    """Type of a column inside the house, where an event time is a timestamp whatever it was in the file."""
+    schema = schemas[column.stream]
+    if column.name not in schema.names:
+        msg = f"stream {column.stream} has no column '{column.name}'"
+        raise ColumnError(msg, name=str(column), hint=names_hint(column.name, schema.names, "its columns are"))
+    if column.name == join.streams[join.names.index(column.stream)].time:
+        return TIMESTAMP
+    return result_type(schema.field(column.name).type, str(column))
+
+
+def result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
+    """What is selected, in the order of the streams; `ColumnError` for names that collide or that Delta refuses."""
+    columns: list[ResultColumn] = []
+    for text in join.select:
+        stream, _, name = text.partition(".")
+        names = schemas[stream].names if name == "*" else [Column.of(text).name]
+        for column in names:
+            column_type(join, schemas, Column(stream, column))
+            entry = ResultColumn(f"{stream}_{column}", join.names.index(stream), column)
+            if entry not in columns:
+                columns.append(entry)
+    columns.sort(key=lambda column: column.stream)
+    taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.names)]
+    taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
+    folded = {name.lower(): "a column that every result has" for name in taken}
+    for result in columns:
+        source = f"{join.names[result.stream]}.{result.column}"
+        check_result_name(result.name, source)
+        if result.name.lower() in folded:
+            msg = f"the result column '{result.name}' of {source} collides with {folded[result.name.lower()]}"
+            hint = "leave it out with select, or rename the column or the stream (Delta ignores case)"
+            raise ColumnError(msg, name=result.name, hint=hint)
+        folded[result.name.lower()] = source
+    return tuple(columns)
+
+
+def travelling_columns(
+    join: Join, schemas: Mapping[str, pa.Schema], needed: Set[tuple[str, str]]
+) -> tuple[pa.Schema, ...]:
+    """Of each stream the columns that are needed, and its time."""
+    travelling = []
+    for number, stream in enumerate(join.streams):
+        wanted = {stream.time} | {column for name, column in needed if name == stream.name}
+        for name in (TS, SEQ, *join.window.stamps(number, join.names)):
+            if name in wanted:
+                msg = f"stream {stream.name} has a column '{name}', a name the join uses itself"
+                raise ColumnError(msg, name=name, hint="rename the column, or leave it out with select")
+        fields = [field for field in schemas[stream.name] if field.name in wanted]
+        kinds = [column_type(join, schemas, Column(stream.name, field.name)) for field in fields]
+        travelling.append(pa.schema([pa.field(f.name, k, f.nullable) for f, k in zip(fields, kinds, strict=True)]))
+    return tuple(travelling)

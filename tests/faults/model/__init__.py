@@ -1,0 +1,13 @@
+"""A model of Spark's micro-batch protocol with every fault that it may meet, around the real source, cells and sink.
+
+::
+
+    schedule ──► world ──► driver ──► read tasks ──► cell tasks ──► BatchCommit ──► log of the table
+    (faults)       │         ▲  offsets/n      state of version n+1      │             commits/n
+                   │         └──────────── kill, stall, no room ─────────┘
+                   └──► invariants: the oracle's rows once, late rows, ledger, punctuations, state, blocks
+
+Real: everything of `streamjoin_ds`. Modelled: Spark (`checkpoint`, `driver`), and below the sink the Delta log
+(`delta_log`; a run can use delta-rs instead). Between any two file operations a process can die, stop and go on later,
+or find the disk full (`disk`, `process`).
+"""

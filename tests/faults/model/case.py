@@ -1,0 +1,205 @@
+"""What a run joins, and what must come out: rows of a seed, and the contract's answer in plain Python."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.source.feed import ArrayFrontier, Frontier
+from streamjoin_ds.source.generator import GENERATORS, GeneratorKind
+from streamjoin_ds.source.synthetic import Parameters
+from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, TimeWindow, bind
+from streamjoin_ds.testing import late_rows, oracle_numbers
+from tests.faults.model.schedule import Schedule
+
+__all__ = ["NAMES", "Case", "case_of"]
+
+NAMES = ("l", "r")
+_COLUMNS = {"ts": pa.timestamp("us", tz="UTC"), "x": pa.int64(), "y": pa.float64()}
+_START_US = 1_704_067_200_000_000
+_TICK_US = 250_000  # few different times: pairs exactly a window, or a delay, apart are common
+_BROKEN = "what is this,1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """The input of one run and the contract's answer.
+
+    Attributes
+    ----------
+    rows : dict of str to list of dict
+        A record that cannot be read has no time.
+    pairs : list of (int, int)
+        Numbers of the tuples that join.
+    late : dict of str to list of int
+    """
+
+    join: Join
+    rows: dict[str, list[dict[str, Any]]]
+    pairs: list[tuple[int, int]]
+    late: dict[str, list[int]]
+
+    def bound(self, source: str, folder: Path) -> BoundJoin:
+        """The join over files in `folder`, or over the generator `listed`."""
+        schema = pa.schema([pa.field(name, kind, name != "ts") for name, kind in _COLUMNS.items()])
+        streams = []
+        for name, stream in zip(NAMES, self.join.streams, strict=True):
+            facts = {"stream": NAMES.index(name), "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
+            where = str(folder / f"{name}.csv") if source == "csv" else Generator("listed", facts)
+            columns = schema if source == "csv" else None
+            streams.append(Stream(name, where, delay=stream.delay, schema=columns))
+        join = Join(streams, self.join.predicates, self.join.window)
+        return bind(join, dict.fromkeys(NAMES, schema))
+
+    def text(self, name: str) -> bytes:
+        """A stream as CSV."""
+        lines = ["ts,x,y"]
+        for row in self.rows[name]:
+            fields = ("" if value is None else str(value) for value in row.values())
+            lines.append(_BROKEN if row["ts"] is None else ",".join(fields))
+        return "".join(line + "\n" for line in lines).encode()
+
+    # ------------------------------------------------------------------ what each batch must say
+
+    def largest_us(self, name: str, first: int, last: int) -> int | None:
+        """Largest event time of the records [first, last)."""
+        times = [row["ts"] for row in self.rows[name][first:last] if row["ts"] is not None]
+        return max(times, default=None)
+
+    def watermark_us(self, ends: Sequence[int]) -> int | None:
+        """The query's watermark when so many records of each stream were read; None while one had no tuple."""
+        lows = []
+        for name, stream, end in zip(NAMES, self.join.streams, ends, strict=True):
+            largest = self.largest_us(name, 0, end)
+            if largest is None:
+                return None
+            lows.append(largest - stream.delay_us)
+        return min(lows)
+
+    def ledger(self, name: str, first: int, last: int) -> dict[str, int]:
+        """A stream's row of the ledger for the batch with the records [first, last)."""
+        late = sum(first <= number < last for number in self.late[name])
+        rejected = sum(row["ts"] is None for row in self.rows[name][first:last])
+        gone = set(self.late[name])
+        column = "x" if "x" in str(self.join.predicates[0]) else "y"
+        nulls = sum(
+            row["ts"] is not None and row[column] is None and number not in gone
+            for number, row in enumerate(self.rows[name])
+            if first <= number < last
+        )
+        stored = last - first - late - rejected
+        return {
+            "read": last - first,
+            "stored": stored,
+            "late": late,
+            "rejected": rejected,
+            "filtered": 0,
+            "null_keys": nulls,
+        }
+
+    def late_facts(self) -> Counter[tuple[str, int, int, int]]:
+        """Late tuples: stream, number, time, largest time before it."""
+        found: Counter[tuple[str, int, int, int]] = Counter()
+        for name in NAMES:
+            for number in self.late[name]:
+                largest = self.largest_us(name, 0, number)
+                assert largest is not None
+                found[name, number, self.rows[name][number]["ts"], largest] += 1
+        return found
+
+    def event_time_us(self, pair: tuple[int, int]) -> int:
+        return int(max(self.rows[name][number]["ts"] for name, number in zip(NAMES, pair, strict=True)))
+
+
+@lru_cache(maxsize=64)
+def case_of(schedule: Schedule) -> Case:
+    """The case of a schedule, whatever its faults (`case_key`)."""
+    dice = random.Random(f"case {schedule.seed}")
+    delays = [dice.choice((0, 1_000_000, 2_000_000)) for _ in NAMES]
+    extents = [dice.choice((500_000, 1_000_000, 2_000_000, 4_000_000)) for _ in NAMES]
+    predicate = dice.choice(("abs(l.x - r.x) <= 1", "abs(l.y - r.y) <= 0.5", "l.x = r.x"))
+    streams = [Stream(name, delay=f"{delay}us") for name, delay in zip(NAMES, delays, strict=True)]
+    window = TimeWindow.of({name: f"{extent}us" for name, extent in zip(NAMES, extents, strict=True)}, NAMES)
+    join = Join(streams, predicate, window)
+    rows = {
+        name: _rows(random.Random(f"{name} {schedule.seed}"), delay, schedule)
+        for name, delay in zip(NAMES, delays, strict=True)
+    }
+    late = {name: late_rows(join, name, rows[name]) for name in NAMES}
+    return Case(join, rows, [(pair[0], pair[1]) for pair in oracle_numbers(join, rows)], late)
+
+
+def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:
+    rows = []
+    step = dice.choice((1, 2, 2, 2, 3))
+    # Few different times and values in half of the cases: what lies exactly on a bound is what goes wrong.
+    coarse = schedule.seed % 2 == 0
+    values = 2 if coarse else 6
+    broken = 0.06 if schedule.source == "csv" else 0.0
+    for number in range(schedule.rows):
+        # One step more than the delay: exactly at the bound of being late, or late by a little.
+        most = delay_us // _TICK_US + (step if dice.random() < 0.3 else 0)
+        behind = dice.randint(0, most)
+        time = _START_US + (number * step - (behind // step * step if coarse else behind)) * _TICK_US
+        if dice.random() < 0.1:
+            time -= delay_us + dice.randint(1, 8) * _TICK_US
+        x, y = dice.randrange(values), dice.randrange(2 * values) / 4
+        row: dict[str, Any] = {"ts": time, "x": x, "y": y}
+        if dice.random() < 0.06:
+            row["x"] = row["y"] = None
+        if dice.random() < broken:
+            row = {"ts": None, "x": None, "y": None}
+        rows.append(row)
+    return rows
+
+
+# ---------------------------------------------------------------------- the generator "listed"
+
+_KEPT = 64
+_kept: dict[int, list[dict[str, Any]]] = {}
+
+
+def _keep(rows: list[dict[str, Any]]) -> int:
+    """Hand rows to the generator: its parameters are plain values."""
+    key = zlib.crc32(repr(rows).encode())
+    _kept[key] = rows
+    if len(_kept) > _KEPT:
+        del _kept[next(iter(_kept))]
+    return key
+
+
+class _ListedRows:
+    """Rows as they were given: a generator's stream is read in several parts, a file's in one."""
+
+    columns = tuple(pa.field(name, kind) for name, kind in _COLUMNS.items() if name != "ts")
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.name = "listed"
+        self._rows = _kept[parameters.integer("key", 0, 0)]
+        self.rows = len(self._rows)
+
+    def make(self, first: int, last: int, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]]:
+        rows = self._rows[first:last]
+        columns = {name: pa.array([row[name] for row in rows], _COLUMNS[name]) for name in names}
+        return np.array([row["ts"] for row in rows], np.int64), columns
+
+    def frontier(self, first: int, last: int) -> Frontier:
+        times = np.array([row["ts"] for row in self._rows[:last]], np.int64)
+        return ArrayFrontier(np.maximum.accumulate(times)[first:] if last > first else times[:0])
+
+
+LISTED = GeneratorKind("rows that a test gave", _ListedRows, {"stream": "", "rows": "", "key": ""})
+
+
+def allow_listed() -> None:
+    """Make the generator known in this process."""
+    GENERATORS["listed"] = LISTED  # type: ignore[index]

@@ -1,0 +1,91 @@
+"""What Spark keeps of a query: its logs of offsets and commits, and versions of its state.
+
+As Spark 4: an entry of a log is put if absent; version n + 1 of the state is what batch n left, written under that name
+by every attempt; what lies more than `retain` batches back is purged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError"]
+
+
+class ConcurrentWriteError(Exception):
+    """Spark's CONCURRENT_STREAM_LOG_UPDATE: another driver has written this entry."""
+
+
+class StateDiffersError(Exception):
+    """Two attempts left different bytes under one name: which of them counts is then a matter of luck."""
+
+
+@dataclass
+class Checkpoint:
+    """The folder of one query; offsets are texts, as Spark logs them.
+
+    Attributes
+    ----------
+    states : dict of (partition, version) to dict of cell to bytes
+    """
+
+    retain: int
+    offsets: dict[int, str] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+    states: dict[tuple[int, int], dict[int, bytes]] = field(default_factory=dict)
+
+    def log_offsets(self, batch: int, text: str) -> None:
+        if batch in self.offsets:
+            msg = f"offsets/{batch} is there"
+            raise ConcurrentWriteError(msg)
+        self.offsets[batch] = text
+
+    def log_commit(self, batch: int) -> None:
+        if batch in self.commits:
+            msg = f"commits/{batch} is there"
+            raise ConcurrentWriteError(msg)
+        self.commits.add(batch)
+
+    def keep_state(self, partition: int, version: int, state: dict[int, bytes]) -> None:
+        """Write a version; over one that is there, as Spark's first format of checkpoints does.
+
+        One that is no longer retained may differ: a driver that stopped before it logged its offsets finds, once they
+        are purged, nothing that fences it, and cuts batches of its own.
+        """
+        there = self.states.get((partition, version))
+        newest = max((version for _, version in self.states), default=0)
+        if there is not None and there != state and version >= newest - self.retain:
+            msg = f"partition {partition} version {version}"
+            raise StateDiffersError(msg)
+        self.states[partition, version] = state
+
+    def purge(self, batch: int) -> None:
+        """What Spark does at the start of `batch`, and its maintenance of the state some time later."""
+        first = batch - self.retain
+        self.offsets = {n: text for n, text in self.offsets.items() if n >= first}
+        self.commits = {n for n in self.commits if n >= first}
+        newest = max((version for _, version in self.states), default=0)
+        self.states = {key: state for key, state in self.states.items() if key[1] >= newest - self.retain}
+
+    def taken_back(self, batches: int) -> int:
+        """Take the query back by up to so many batches, as far as everything for it is kept; how many it was.
+
+        The entries after the batch that is to be repeated go, as an operator removes them; versions of the state that
+        are newer stay, and are written over.
+        """
+        if not self.offsets:
+            return 0
+        last = max(self.offsets)
+        possible = [
+            batch
+            for batch in self.offsets
+            if last - min(batches, self.retain) <= batch and (batch == 0 or self._has(batch))
+        ]
+        first = min(possible, default=last)
+        self.offsets = {n: text for n, text in self.offsets.items() if n <= first}
+        self.commits = {n for n in self.commits if n < first}
+        return last - first
+
+    def _has(self, version: int) -> bool:
+        """Whether the state of this version is there, and the offsets that it goes with."""
+        partitions = {partition for partition, _ in self.states}
+        return version - 1 in self.offsets and all((partition, version) in self.states for partition in partitions)

@@ -1,0 +1,194 @@
+"""The file system as the processes of a run see it: before each change one can die, stop, or find no room.
+
+Points are named by what the file is (``exchange``, ``block``, a table) and the step (``open``, ``write``, ``sync``,
+``rename``, ``remove``). A write cut short by a death leaves half of its bytes. Only files of the run are looked at;
+nothing else that this Python process does with files is touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pytest
+from pyarrow import fs
+
+from tests.faults.model.process import Killed
+
+__all__ = ["Watcher", "at", "filesystem_of", "no_room", "table_name", "unlink", "watched"]
+
+# The functions as they were: hooks stand in front of them while a run lasts.
+unlink = os.unlink
+_write, _fsync, _replace = os.write, os.fsync, os.replace
+
+
+class Watcher(Protocol):
+    """Who is asked at each point; `root` is the folder of the run."""
+
+    root: str
+
+    def point(self, name: str, *, writes: bool = False) -> None: ...
+
+    def alive(self) -> bool: ...
+
+    def block_written(self, name: str) -> None: ...
+
+    @property
+    def current(self) -> Any: ...
+
+
+_watcher: Watcher | None = None
+
+
+def at(name: str, *, writes: bool = False) -> None:
+    """Come to a point; `writes` where room is needed."""
+    if _watcher is not None and _watcher.current is not None:
+        _watcher.point(name, writes=writes)
+
+
+def no_room() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def table_name(path: str) -> str:
+    """ "matches", "late", ..., of a table's path or of a file's in it."""
+    folder = next((part for part in path.split("/") if part.startswith("matches")), "table")
+    return folder.removeprefix("matches_")
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Ask `watcher` at every point, for as long as the context lasts."""
+    global _watcher
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "write", _hooked_write)
+        patch.setattr(os, "fsync", _hooked_fsync)
+        patch.setattr(os, "replace", _hooked(_replace, "rename"))
+        patch.setattr(os, "unlink", _hooked(unlink, "remove"))
+        patch.setattr("streamjoin_ds.sink.writer.filesystem_of", filesystem_of)
+        _watcher = watcher
+        try:
+            yield
+        finally:
+            _watcher = None
+
+
+def _kind(path: Any) -> str | None:
+    """What a file of the run is; None of any other, and where no process of the run is at work."""
+    if _watcher is None or _watcher.current is None:
+        return None
+    path = os.fspath(path)
+    if not isinstance(path, str) or not path.startswith(_watcher.root):
+        return None
+    folder = path[len(_watcher.root) + 1 :].split("/", 1)[0]
+    if folder.startswith("matches"):
+        return folder.removeprefix("matches_")
+    return {"exchange": "exchange", "blocks": "block"}.get(folder)
+
+
+def _of_descriptor(descriptor: int) -> str | None:
+    if _watcher is None or _watcher.current is None:
+        return None
+    return _kind(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
+def _hooked_write(descriptor: int, data: Any) -> int:
+    kind = _of_descriptor(descriptor)
+    if kind is not None:
+        assert _watcher is not None
+        alive = _watcher.alive()
+        try:
+            at(f"{kind} write", writes=True)
+        except (Killed, OSError):
+            if alive:
+                _write(descriptor, data[: len(data) // 2])
+            raise
+    return _write(descriptor, data)
+
+
+def _hooked_fsync(descriptor: int) -> None:
+    kind = _of_descriptor(descriptor)
+    if kind is not None:
+        at(f"{kind} sync")
+
+
+def _hooked(function: Callable[..., None], step: str) -> Callable[..., None]:
+    def hooked(path: Any, *arguments: Any, **options: Any) -> None:
+        kind = _kind(path)
+        if kind is not None:
+            at(f"{kind} {step}")
+        function(path, *arguments, **options)
+        if kind == "block" and step == "rename":
+            assert _watcher is not None
+            _watcher.block_written(os.path.basename(os.fspath(arguments[0])))
+
+    return hooked
+
+
+def filesystem_of(table_path: str) -> tuple[Any, str]:
+    """In place of `streamjoin_ds.sink.tables.filesystem_of`, for the writer of Parquet files."""
+    return _TableFiles(), table_path
+
+
+class _TableFiles:
+    """The local file system, its steps as points."""
+
+    type_name = "local"
+
+    def __init__(self) -> None:
+        self._files = fs.LocalFileSystem()
+
+    def create_dir(self, path: str, *, recursive: bool) -> None:
+        os.makedirs(path, exist_ok=recursive)
+
+    def open_output_stream(self, path: str) -> _OutputFile:
+        at(f"{table_name(path)} open", writes=True)
+        return _OutputFile(path)
+
+    def move(self, source: str, target: str) -> None:
+        at(f"{table_name(target)} rename")
+        _replace(source, target)
+
+    def delete_file(self, path: str) -> None:
+        at(f"{table_name(path)} remove")
+        unlink(path)
+
+
+class _OutputFile(io.RawIOBase):
+    """A file that Arrow writes to."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed with this
+        self._name = table_name(path)
+        assert _watcher is not None
+        self._owner = _watcher.current
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        size = len(data)
+        # Arrow closes what is left open when it is collected, whoever runs by then.
+        if _watcher is None or _watcher.current is not self._owner:
+            return size
+        try:
+            at(f"{self._name} write", writes=True)
+        except (Killed, OSError):
+            if not self._owner.gone:
+                self._file.write(bytes(data)[: size // 2])
+            raise
+        self._file.write(data)
+        self._size += size
+        return size
+
+    def tell(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -1,0 +1,199 @@
+"""What must hold after every run, whatever happened on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamjoin_ds.blocks import Cache
+from streamjoin_ds.engine import run_store
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.sink.log import read_commit
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.stream.windows import CellWindows
+from tests.faults.model.case import NAMES
+from tests.faults.model.world import World
+
+__all__ = ["violations"]
+
+
+def violations(world: World) -> list[str]:
+    """All that is wrong with a run that has ended; empty of a good one."""
+    found = list(world.violations)
+    if any("did not finish" in text for text in found):
+        return found
+    tables = _Tables(world)
+    for check in (_pairs, _late, _ledger, _punctuations, _manifests, _blocks):
+        found += [f"{check.__name__.strip('_')}: {text}" for text in check(world, tables)]
+    return found
+
+
+class _Tables:
+    """The tables by their logs alone: rows with the version that added them."""
+
+    def __init__(self, world: World) -> None:
+        self.set = TableSet(world.plan.table_root)
+        self.commits = {name: self._commits(self.set.path_of(name)) for name in TableSet.names()}
+        # What was planned is known from the ledger's read counts only where it is right; offsets are purged.
+        self.ends: dict[int, list[int]] = {}
+
+    def _commits(self, path: str) -> list[tuple[Any, list[dict[str, Any]]]]:
+        commits = []
+        version = 1
+        while (Path(path) / "_delta_log" / f"{version:020d}.json").exists():
+            commit = read_commit(path, version)
+            rows: list[dict[str, Any]] = []
+            for file in commit.paths:
+                rows += _rows(f"{path}/{file}")
+            commits.append((commit, rows))
+            version += 1
+        return commits
+
+    def rows(self, name: str) -> Iterator[dict[str, Any]]:
+        for _, rows in self.commits[name]:
+            yield from rows
+
+
+def _rows(path: str) -> list[dict[str, Any]]:
+    """Rows of a file, times as microseconds."""
+    with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+        table = file.read(use_threads=False)
+    columns = {
+        name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _differences(found: Counter[Any], expected: Counter[Any]) -> list[str]:
+    texts = [f"missing {key} x{count}" for key, count in sorted((expected - found).items())[:3]]
+    return texts + [f"surplus {key} x{count}" for key, count in sorted((found - expected).items())[:3]]
+
+
+def _pairs(world: World, tables: _Tables) -> list[str]:
+    """Each result of the oracle once, its columns those of its tuples, and no other."""
+    rows = world.case.rows
+    found: Counter[Any] = Counter()
+    for row in tables.rows("matches"):
+        values = [row[f"{name}_{column}"] for name in NAMES for column in ("ts", "x")]
+        found[(row["l_seq"], row["r_seq"], row["event_time"], *map(str, values))] += 1
+    expected: Counter[Any] = Counter()
+    for pair in world.case.pairs:
+        values = [
+            rows[name][number][column] for name, number in zip(NAMES, pair, strict=True) for column in ("ts", "x")
+        ]
+        expected[(*pair, world.case.event_time_us(pair), *map(str, values))] += 1
+    return _differences(found, expected)
+
+
+def _late(world: World, tables: _Tables) -> list[str]:
+    found = Counter((row["stream"], row["seq"], row["ts"], row["largest_ts"]) for row in tables.rows("late"))
+    texts = _differences(found, world.case.late_facts())
+    rejects = Counter((row["stream"], row["line"]) for row in tables.rows("rejects"))
+    expected = Counter(
+        (name, number + 2) for name in NAMES for number, row in enumerate(world.case.rows[name]) if row["ts"] is None
+    )
+    return texts + _differences(rejects, expected)
+
+
+def _ledger(world: World, tables: _Tables) -> list[str]:
+    """One row a batch and stream, and each says what the records of its batch are."""
+    texts = []
+    read = dict.fromkeys(NAMES, 0)
+    found = sorted(tables.rows("ledger"), key=lambda row: (row["batch_id"], row["stream"]))
+    batches = [batch for batch, _ in Counter((row["batch_id"], row["stream"]) for row in found)]
+    expected = [batch for batch in range(len(found) // 2) for _ in NAMES]
+    if batches != expected:
+        texts.append(f"batches {batches}")
+    for row in found:
+        name, first = row["stream"], read[row["stream"]]
+        read[name] = last = first + row["read"]
+        tables.ends.setdefault(row["batch_id"], []).append(last)
+        right = {"batch_id": row["batch_id"], "stream": name, **world.case.ledger(name, first, last)}
+        right["largest_ts"] = world.case.largest_us(name, 0, last)
+        if row != right:
+            texts.append(f"{row} is not {right}")
+    if any(read[name] != len(world.case.rows[name]) for name in NAMES):
+        texts.append(f"read {read}")
+    return texts
+
+
+def _punctuations(world: World, tables: _Tables) -> list[str]:
+    """Never back, never before a row it speaks of, each with its batch, and as far as the input allows."""
+    texts = []
+    promised = None
+    for number, (commit, rows) in enumerate(tables.commits["matches"]):
+        if commit.batch_id != number:
+            texts.append(f"commit {number} of the matches is of batch {commit.batch_id}")
+        early = [row["event_time"] for row in rows if promised is not None and row["event_time"] < promised]
+        if early:
+            texts.append(f"batch {number} holds a row of {min(early)} after {promised} was given")
+        expected = world.case.watermark_us(tables.ends[number] if len(tables.ends.get(number, ())) == 2 else (0, 0))
+        if commit.punctuation_us != expected:
+            texts.append(f"batch {number} gives {commit.punctuation_us}, not {expected}")
+        if promised is not None and (commit.punctuation_us is None or commit.punctuation_us < promised):
+            texts.append(f"batch {number} goes back from {promised} to {commit.punctuation_us}")
+        promised = commit.punctuation_us
+    given = [(row["batch_id"], row["punctuation"], row["matches"]) for row in tables.rows("punctuations")]
+    right = [(n, commit.punctuation_us, len(rows)) for n, (commit, rows) in enumerate(tables.commits["matches"])]
+    if given != right:
+        texts.append(f"rows {given}, not {right}")
+    metrics = Counter((row["batch_id"], row["cell"]) for row in tables.rows("metrics"))
+    cells = Counter((batch, cell) for batch in range(len(right)) for cell in range(world.plan.layout.cells))
+    return texts + _differences(metrics, cells)
+
+
+def _manifests(world: World, tables: _Tables) -> list[str]:
+    """Spark may come back by as many batches as it is told to retain: all blocks of those versions are there.
+
+    It may hold older ones by luck, where it died before it purged; nothing is promised of them.
+    """
+    del tables
+    texts = []
+    oldest = max((version for _, version in world.checkpoint.states), default=0) - 1 - world.schedule.retain
+    before, run_store._cache = run_store._cache, Cache(1 << 26)
+    try:
+        for (_, version), state in sorted(world.checkpoint.states.items()):
+            for cell, blob in state.items() if version >= oldest else ():
+                try:
+                    CellWindows(world.plan, cell, blob)
+                except StreamJoinError as error:  # noqa: PERF203 - each is reported
+                    texts.append(f"version {version} of cell {cell} cannot be loaded: {error.code} {error.name}")
+    finally:
+        run_store._cache = before
+    return texts
+
+
+def _blocks(world: World, tables: _Tables) -> list[str]:
+    """No block but those that a manifest names, those that wait for their end, and those of processes long passed."""
+    del tables
+    if world.schedule.blocks is None:
+        return ["a folder of blocks"] if world.block_names() else []
+    named: set[str] = set()
+    for state in world.checkpoint.states.values():
+        for cell, blob in state.items():
+            try:
+                windows = CellWindows(world.plan, cell, blob)
+            except StreamJoinError:
+                continue
+            named |= windows.engine.blocks | {name for _, name in windows.state.retired}
+    there = world.block_names()
+    leaked = {name for name in there - named - world.late_blocks if not name.startswith(".")}
+    texts = [f"{name} leaks" for name in sorted(leaked)]
+    aside = len({name for name in there if name.startswith(".")})
+    deaths = sum(fault.kind != "twice" for fault in world.fired)
+    if aside > deaths:
+        texts.append(f"{aside} unfinished blocks after {deaths} deaths")
+    exchange = world.folder / "exchange"
+    waiting = [path.name for path in exchange.iterdir()] if exchange.is_dir() else []
+    done = world.source_done
+    if done and not any(fault.kind in ("stall", "freeze") for fault in world.fired):
+        seqs = [done[name]["seq"] for name in NAMES]
+        stale = [name for name in waiting if name.startswith("x") and int(name[24:43]) <= seqs[int(name[1:3])]]
+        texts += [f"exchange block {name} stays" for name in sorted(stale)]
+    return texts

@@ -1,0 +1,100 @@
+"""Processes that can die or stop between any two steps: at most one runs at a time, so a run is a function of its seed.
+
+A process that was killed does nothing more, not even what its code does on the way out: each step it still tries
+raises `Killed`. One that stops (SIGSTOP) waits in a thread of its own until its time comes, and then goes on in the
+middle of what another one is doing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamjoin_ds.blocks import Cache
+
+__all__ = ["Fiber", "Killed", "Process"]
+
+
+class Killed(BaseException):
+    """The process is dead. Not an `Exception`: no handler may take it for an error of its own."""
+
+
+@dataclass(eq=False)
+class Process:
+    """A driver, or one attempt of a task in a Python worker.
+
+    Attributes
+    ----------
+    actor : {"driver", "read", "cell"}
+    batch : int
+        The batch it works for now.
+    cache : Cache
+        Of its Python worker.
+    driver : Process or None
+        Whose task it is.
+    fiber : Fiber or None
+        The thread in which it can stop; a task without one stops with its driver.
+    """
+
+    name: str
+    actor: str
+    batch: int
+    cache: Cache[Any]
+    driver: Process | None = None
+    fiber: Fiber | None = None
+    dead: bool = False
+    frozen: int = 0  # steps for which its driver is to stop
+    stopped: bool = False  # once, so it may be late with all that it does
+
+    @property
+    def root(self) -> Process:
+        """The driver."""
+        return self.driver or self
+
+    @property
+    def gone(self) -> bool:
+        """Dead, by itself or with its driver."""
+        return self.dead or (self.fiber is None and self.root.dead)
+
+
+class Fiber:
+    """A body in a thread of its own that runs only while someone waits in `resume` for it to stop or end."""
+
+    def __init__(self, body: Callable[[], Any]) -> None:
+        self._body = body
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.done = self._started = False
+
+    def resume(self) -> None:
+        """Run it on; back when it has stopped or ended."""
+        if not self._started:
+            self._started = True
+            self._thread.start()
+        self._go.release()
+        self._back.acquire()
+
+    def stop(self) -> None:
+        """Called by the body: stop here until resumed."""
+        self._back.release()
+        self._go.acquire()
+
+    def result(self) -> Any:
+        """What the body returned; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            self.value = self._body()
+        except BaseException as error:  # handed to whoever asks for the result
+            self.error = error
+        finally:
+            self.done = True
+            self._back.release()

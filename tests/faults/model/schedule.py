@@ -1,0 +1,204 @@
+"""Schedules: what a run is given, and the faults it meets; printed as one line, read back from it, shrunk."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+
+__all__ = ["CRASH_POINTS", "KINDS", "Fault", "Schedule", "random_schedule", "shrunk"]
+
+# The notes' names (reliability, section 4): of batch n, C8 is in the planning of batch n + 1.
+CRASH_POINTS = {
+    "C1": ("driver", "offsets"),
+    "C2": ("driver", "offsets logged"),
+    "C3": ("cell", "state kept"),
+    "C4": ("driver", "sink"),
+    "C5": ("driver", "matches log"),
+    "C6": ("driver", "matches logged"),
+    "C7": ("driver", "commits logged"),
+    "C8": ("driver", "plan"),
+}
+_TABLES = ("late", "rejects", "ledger", "metrics", "punctuations")
+POINTS = {
+    "driver": (
+        *("plan", "offsets", "offsets logged", "source commit", "purge", "sink", "sink done", "commits"),
+        *("commits logged", "matches log", "matches logged"),
+        *(f"{table} {step}" for table in _TABLES for step in ("log", "logged")),
+        *(f"{table} {step}" for table in _TABLES[2:] for step in ("open", "write", "rename")),
+    ),
+    "read": ("begin", "exchange write", "exchange rename", "end"),
+    "cell": (
+        *("begin", "state put", "state kept"),
+        *(f"block {step}" for step in ("write", "sync", "rename", "remove")),
+        *(f"{table} {step}" for table in ("matches", "late") for step in ("open", "write", "sync", "rename")),
+    ),
+}
+WRITES = {
+    "driver": tuple(f"{table} {step}" for table in _TABLES[2:] for step in ("open", "write", "log")),
+    "read": ("exchange write",),
+    "cell": ("block write", "matches open", "matches write", "late write"),
+}
+KINDS = {
+    "crash": "driver and workers die (kill -9)",
+    "kill": "a Python worker dies; Spark tries its task again",
+    "stall": "a task stops, another attempt takes its place, and it goes on later: a zombie attempt, a late write",
+    "twice": "two attempts of a task run to their end (speculation)",
+    "freeze": "the driver stops, another one takes its place, and it goes on later: a zombie driver",
+    "full": "no room on the disk from here on, until the query has stopped",
+    "back": "the driver dies, and the checkpoint is taken back by some of the batches that it retains",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, at the `nth` time that a process of this kind, working for this batch, comes to this point.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    delay : int
+        Of a process that stops: how many steps of others later it goes on. Of "twice": which attempt counts. Of "back":
+        by how many batches.
+    """
+
+    kind: str
+    batch: int
+    actor: str
+    point: str
+    nth: int = 0
+    delay: int = 0
+
+    def __str__(self) -> str:
+        delay = f" delay {self.delay}" if self.delay else ""
+        return f"{self.kind} at batch {self.batch} {self.actor} '{self.point}' {self.nth}{delay}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One run: its input, its plan, its faults.
+
+    Parameters
+    ----------
+    seed : int
+        Of the input, and of what Spark leaves open: the order of rows, tasks and reports, which worker has a task.
+    rows : int
+        Records of each stream; the first of as many as the seed gives.
+    blocks : int or None
+        Bytes from which a run is a block; None: no folder of blocks.
+    tailed : int
+        Rows up to which a batch goes to a window's tail, and is no run.
+    """
+
+    seed: int
+    layout: str = "1x2"
+    partitions: int = 2
+    exchange: str = "reference"
+    source: str = "csv"
+    rows: int = 24
+    batch_rows: int = 12
+    blocks: int | None = 0
+    retain: int = 1
+    workers: int = 2
+    grows: bool = False
+    tailed: int = 0
+    faults: tuple[Fault, ...] = ()
+
+    def to_text(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Schedule:
+        """The schedule that `to_text` wrote."""
+        facts = json.loads(text)
+        return cls(**{**facts, "faults": tuple(Fault(**fault) for fault in facts["faults"])})
+
+    def __str__(self) -> str:
+        facts = {name: value for name, value in asdict(self).items() if name != "faults"}
+        lines = [", ".join(f"{name} {value}" for name, value in facts.items())]
+        return "\n".join(lines + [f"  {fault}" for fault in self.faults] + [f"  replay: {self.to_text()}"])
+
+
+def random_schedule(seed: int) -> Schedule:
+    """The schedule of a seed: 0 to 5 faults, mostly 1 to 3."""
+    dice = random.Random(seed)
+    rows = dice.choice((12, 18, 24, 30))
+    schedule = Schedule(
+        seed,
+        layout=dice.choice(("1x1", "1x1", "1x2", "2x1", "1x2", "2x2")),
+        partitions=dice.choice((1, 2)),
+        exchange=dice.choice(("reference", "reference", "reference", "packed", "packed", "rows")),
+        source=dice.choice(("csv", "listed", "listed")),
+        rows=rows,
+        batch_rows=dice.choice((3, 5, 8) if rows == 12 else (8, 10, 12, 16)),
+        blocks=dice.choice((0, 0, 0, 1500, 1 << 40, None)),
+        retain=dice.choice((1, 1, 2, 3)),
+        workers=dice.choice((1, 2, 3)),
+        tailed=(0, 0, 3, 1_024)[seed // 2 % 4],
+    )
+    schedule = replace(schedule, grows=schedule.source == "csv" and dice.random() < 0.4)
+    batches = -(-2 * rows // schedule.batch_rows)
+    count = dice.choices(range(6), (1, 5, 5, 4, 2, 1))[0]
+    return replace(schedule, faults=tuple(_random_fault(dice, batches) for _ in range(count)))
+
+
+def _random_fault(dice: random.Random, batches: int) -> Fault:
+    kind = dice.choices(tuple(KINDS), (6, 3, 5, 2, 6, 2, 2))[0]
+    batch = dice.randrange(batches)
+    actor = dice.choices(("driver", "read", "cell"), (4, 1, 3))[0]
+    if kind in ("kill", "stall", "twice") and actor == "driver":
+        actor = dice.choice(("read", "cell", "cell"))
+    point = dice.choice((WRITES if kind == "full" else POINTS)[actor])
+    if kind == "twice":
+        point = "begin"
+    nth = dice.choice((0, 0, 0, 1, 1, 2, 3))
+    if actor == "driver":
+        nth = dice.choice((0, 0, 0, 0, 1)) if "write" in point else 0
+    if kind in ("stall", "freeze"):
+        delay = dice.choice((1, 2, 5, 20, 60, 150, 400))
+    else:
+        delay = dice.randrange(3) if kind == "twice" else dice.randint(1, 3) if kind == "back" else 0
+    return Fault(kind, batch, actor, point, nth, delay)
+
+
+def shrunk(schedule: Schedule, fails: Callable[[Schedule], bool], most: int = 150) -> Schedule:
+    """A schedule that still fails and of which nothing can be left out; `most` runs at most."""
+    runs = 0
+    while runs < most:
+        for smaller in _smaller(schedule):
+            runs += 1
+            if fails(smaller):
+                schedule = smaller
+                break
+            if runs >= most:
+                break
+        else:
+            break
+    return schedule
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """Simpler schedules, the simplest first."""
+    faults = schedule.faults
+    if faults:
+        yield replace(schedule, faults=())
+    for gone in range(len(faults)):
+        yield replace(schedule, faults=faults[:gone] + faults[gone + 1 :])
+    plain = Schedule(0, layout="1x1", partitions=1, rows=1, batch_rows=1 << 10, blocks=None, workers=1)
+    for name in ("layout", "partitions", "exchange", "source", "blocks", "retain", "workers", "grows"):
+        value = getattr(plain, name)
+        if getattr(schedule, name) != value:
+            yield replace(schedule, **{name: value})
+    for rows in (schedule.rows // 2, schedule.rows * 3 // 4, schedule.rows - 1):
+        if 0 < rows < schedule.rows:
+            yield replace(schedule, rows=rows)
+    if schedule.batch_rows < 2 * schedule.rows:
+        yield replace(schedule, batch_rows=2 * schedule.batch_rows)
+    for place, fault in enumerate(faults):
+        for change in ({"delay": 1}, {"delay": fault.delay // 2}, {"nth": 0}, {"batch": fault.batch - 1}):
+            name, value = next(iter(change.items()))
+            if 0 <= value < getattr(fault, name):
+                yield replace(schedule, faults=(*faults[:place], replace(fault, **change), *faults[place + 1 :]))

@@ -1,0 +1,384 @@
+"""A run: drivers one after the other, or two at a time, until all is joined; and who dies or stops at which step."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.blocks import Cache
+from streamjoin_ds.engine import run_store
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.stream import commit as commit_room
+from tests.faults.model import disk
+from tests.faults.model.case import NAMES, allow_listed, case_of
+from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
+from tests.faults.model.delta_log import LogTable, PointedTable
+from tests.faults.model.driver import Driver, StateMissingError, TaskFailedError
+from tests.faults.model.process import Fiber, Killed, Process
+from tests.faults.model.schedule import Fault, Schedule
+
+__all__ = ["World", "simulated"]
+
+_MAX_DRIVERS = 40
+_CACHE_BYTES = 1 << 26
+
+
+class World:
+    """The state of one run.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    folder : Path
+        Empty; of this run.
+    delta : {"log", "delta-rs"}
+        What is below the sink: see `delta_log`.
+
+    Attributes
+    ----------
+    violations : list of str
+        What must not have happened; empty at the end of a good run.
+    fired : list of Fault
+    """
+
+    def __init__(self, schedule: Schedule, folder: Path, delta: str = "log") -> None:
+        allow_listed()
+        self.schedule, self.folder, self.root, self.delta = schedule, folder, str(folder), delta
+        self.case = case_of(replace(schedule, faults=()))
+        bound = self.case.bound(schedule.source, folder)
+        self.plan = Plan(
+            bound,
+            Layout.parse(schedule.layout, len(NAMES)),
+            schedule.partitions,
+            schedule.exchange,
+            self.root,
+            TableSet(str(folder / "matches")).root,
+            "join-model",
+            state_root="" if schedule.blocks is None else str(folder / "blocks"),
+            block_bytes=schedule.blocks or 0,
+            retain_batches=schedule.retain,
+        )
+        self.checkpoint = Checkpoint(schedule.retain)
+        self.dice = random.Random(f"world {schedule.seed}")
+        self.current: Process | None = None
+        self.ticks = 0
+        self.parked: list[tuple[int, Process]] = []
+        self.unfired = list(schedule.faults)
+        self.fired: list[Fault] = []
+        self.passed: Counter[tuple[str, int, str, str]] = Counter()
+        self.seen: Counter[tuple[str, str]] = Counter()
+        self.full: Process | None = None
+        self.drivers: list[Process] = []
+        self.committed: set[int] = set()
+        self.workers = [Cache[Any](_CACHE_BYTES) for _ in range(schedule.workers)]
+        self.committers: dict[Process, Committer] = {}
+        self.violations: list[str] = []
+        self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
+        self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
+        self.tasks = 0
+        self._files = {name: self.case.text(name) for name in NAMES} if schedule.source == "csv" else {}
+        self._written = dict.fromkeys(self._files, 0)
+        for name in self._files:
+            (folder / f"{name}.csv").touch()
+        self.feed(everything=not schedule.grows)
+
+    # ------------------------------------------------------------------ the run
+
+    def run(self) -> None:
+        """Until a driver has found nothing new, after which all that had stopped goes on, and one more driver looks."""
+        with self.installed():
+            for _ in range(_MAX_DRIVERS):
+                if self.drive() and self.fed:
+                    break
+            else:
+                self.violations.append(f"{_MAX_DRIVERS} drivers did not finish")
+            self.settle()
+
+    def settle(self) -> None:
+        """Let go on what had stopped; after that a driver without faults finds all done."""
+        self.unfired = []
+        while self.parked:
+            self._go_on(self.parked.pop(0)[1])
+        if not self.drive():
+            self.violations.append("a driver without faults did not finish")
+
+    def drive(self) -> bool:
+        """One driver, until it ends or stops; whether it found nothing new."""
+        process = Process(f"driver {len(self.drivers)}", "driver", 0, Cache(1))
+        self.drivers.append(process)
+        back = any(fault.kind == "back" for fault in self.schedule.faults)
+        rows = self.schedule.batch_rows + (0 if back else self.dice.choice((0, 0, 2)))
+
+        def body() -> None:
+            Driver(self, process, rows).run()
+
+        process.fiber = Fiber(lambda: self._within(process, body))
+        self._resume(process)
+        return process.fiber.done and self._judged(process, process.fiber.error) is None
+
+    def _within(self, process: Process, body: Callable[[], Any]) -> Any:
+        before, self.current = self.current, process
+        try:
+            return body()
+        finally:
+            self.current = before
+
+    def _resume(self, process: Process) -> None:
+        assert process.fiber is not None
+        before = self.current
+        process.fiber.resume()
+        self.current = before
+
+    def _judged(self, process: Process, error: BaseException | None) -> BaseException | None:
+        """Note an error that nothing explains; room is made when a query has stopped for want of it."""
+        full, self.full = self.full, None if process is self.full else self.full
+        if error is None or isinstance(error, (Killed, TaskFailedError)):
+            return error
+        rivals = process.stopped or process.root.stopped
+        fitting = isinstance(error, StreamJoinError) and (rivals or full is not None)
+        if not fitting and not (rivals and isinstance(error, (ConcurrentWriteError, StateMissingError))):
+            self.violations.append(f"{process.name} failed: {type(error).__name__}: {error}")
+        return error
+
+    # ------------------------------------------------------------------ points
+
+    def point(self, name: str, *, writes: bool = False) -> None:
+        """The running process comes to a step: here it may die, stop, or find no room, and others go on."""
+        process = self.current
+        if process is None:
+            return
+        if process.gone:
+            raise Killed
+        self.ticks += 1
+        while self.parked and (due := min(self.parked, key=lambda entry: entry[0]))[0] <= self.ticks:
+            self.parked.remove(due)
+            self._go_on(due[1])
+        if process.gone:
+            raise Killed
+        key = (process.root.name, process.root.batch, process.actor, name)
+        nth = self.passed[key]
+        self.passed[key] += 1
+        self.seen[process.actor, name] += 1
+        for fault in self.unfired:
+            place = (fault.batch, fault.actor, fault.point, fault.nth)
+            if place == (process.root.batch, process.actor, name, nth) and fault.kind != "twice":
+                self._fire(fault, process)
+                break
+        if writes and self.full is not None:
+            raise disk.no_room()
+
+    def alive(self) -> bool:
+        """Whether the running process is alive."""
+        return self.current is not None and not self.current.gone
+
+    def block_written(self, name: str) -> None:
+        """Note what a process writes that had stopped, or one with a rival: nobody may look after it."""
+        assert self.current is not None
+        if self.current.stopped or self.current.root.stopped:
+            self.late_blocks.add(name)
+
+    def _fire(self, fault: Fault, process: Process) -> None:
+        self.unfired.remove(fault)
+        self.fired.append(fault)
+        root = process.root
+        if fault.kind == "full":
+            self.full = root
+        elif fault.kind == "kill":
+            process.dead = True
+            raise Killed
+        elif fault.kind in ("crash", "back"):
+            root.dead = True
+            if fault.kind == "back":
+                self._taken_back(fault.delay)
+            raise Killed
+        elif fault.kind == "freeze":
+            assert root.fiber is not None
+            if process.fiber is not None and process is not root:
+                process.frozen = fault.delay
+                process.fiber.stop()
+            else:
+                self._stop(root, root, fault.delay)
+            self.current = process
+            if process.gone:
+                raise Killed
+        elif process.fiber is not None and process.actor != "driver":
+            self._stop(process, process, fault.delay)
+            self.current = process
+
+    def _stop(self, process: Process, running: Process, delay: int) -> None:
+        assert running.fiber is not None
+        self.parked.append((self.ticks + delay, process))
+        running.fiber.stop()
+
+    def _go_on(self, process: Process) -> None:
+        """A process that had stopped goes on while others have long done its work."""
+        assert process.fiber is not None
+        process.stopped = True
+        if process.actor == "driver":
+            for driver in self.drivers:
+                if driver.fiber is not None and not driver.fiber.done:
+                    driver.stopped = True
+        self._resume(process)
+        if process.fiber.done:
+            self._judged(process, process.fiber.error)
+
+    def _taken_back(self, batches: int) -> None:
+        """An operator stops all drivers, and takes the checkpoint back; not while files grow: batches would differ."""
+        for driver in self.drivers:
+            driver.dead = True
+        if not self.schedule.grows:
+            self.checkpoint.taken_back(batches)
+
+    # ------------------------------------------------------------------ what drivers ask for
+
+    def task_process(self, actor: str, driver: Process, dice: random.Random) -> Process:
+        """A new attempt, on any of the workers."""
+        self.tasks += 1
+        cache = dice.choice(self.workers)
+        process = Process(f"{actor} task {self.tasks} of {driver.name}", actor, driver.batch, cache, driver)
+        if any((f.kind, f.batch, f.actor) == ("stall", driver.batch, actor) for f in self.unfired):
+            process.fiber = Fiber(lambda: None)
+        return process
+
+    def attempt(self, process: Process, body: Callable[[], Any]) -> Any:
+        """What an attempt gave; None if it has stopped; `Killed` if it died."""
+        try:
+            if process.fiber is None:
+                return self._within(process, body)
+            process.fiber = Fiber(lambda: self._within(process, body))
+            self._resume(process)
+            while not process.fiber.done and process.frozen:
+                # The driver stops, and its task with it: on this thread the task waits for the driver.
+                delay, process.frozen = process.frozen, 0
+                driver = process.root
+                self._stop(driver, driver, delay)
+                self.current = driver
+                if driver.dead:
+                    process.dead = True
+                self._resume(process)
+            return process.fiber.result() if process.fiber.done else None
+        except Killed:
+            if not process.root.dead:
+                self.workers[self.workers.index(process.cache)] = Cache(_CACHE_BYTES)
+            raise
+
+    def second_attempts(self, process: Process) -> Iterator[int]:
+        """Of a task that has a second attempt: which of the two counts."""
+        for fault in list(self.unfired):
+            if (fault.kind, fault.batch, fault.actor) == ("twice", process.root.batch, process.actor):
+                self.unfired.remove(fault)
+                self.fired.append(fault)
+                yield fault.delay
+
+    def partition_of(self, cell: int) -> int:
+        """Spark's partition of a cell: labels are chosen so that cells go round (`plan.labels`)."""
+        return cell % self.schedule.partitions
+
+    def feed(self, *, everything: bool = False) -> None:
+        """Let the files grow, at any byte."""
+        for name, text in self._files.items():
+            left = len(text) - self._written[name]
+            size = left if everything or left < 60 else self.dice.randint(20, 120)
+            size = min(size, left)
+            if size:
+                with open(self.folder / f"{name}.csv", "ab") as file:
+                    file.write(text[self._written[name] : self._written[name] + size])
+                self._written[name] += size
+
+    @property
+    def fed(self) -> bool:
+        """Whether the files are whole."""
+        return all(self._written[name] == len(text) for name, text in self._files.items())
+
+    def block_names(self) -> set[str]:
+        """Files of blocks, finished or not."""
+        folder = self.folder / "blocks"
+        return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+    def committer_for(self, plan: Plan) -> tuple[Committer, Any]:
+        """In place of `streamjoin_ds.stream.commit.committer_for`: one a driver, which is a process."""
+        assert self.current is not None
+        driver = self.current.root
+        if driver not in self.committers:
+            committer = Committer(
+                TableSet(plan.table_root),
+                plan.bound.result_schema,
+                join_id=plan.join_id,
+                fingerprint=plan.bound.fingerprint,
+                description="model",
+                clock=lambda: 0,
+            )
+            committer.open()
+            self.committers[driver] = committer
+        return self.committers[driver], _NoMaintenance()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The model below and around the package, for as long as the context lasts."""
+        table = LogTable if self.delta == "log" else PointedTable
+        with pytest.MonkeyPatch.context() as patch, disk.watched(self):
+            patch.setattr(run_store, "_cache", _CacheOfCurrent(self))
+            patch.setattr(commit_room, "committer_for", self.committer_for)
+            patch.setattr("streamjoin_ds.engine.window._MAX_TAILED_ROWS", self.schedule.tailed)
+            for room in ("target", "commit"):
+                patch.setattr(f"streamjoin_ds.sink.{room}.DeltaTable", table)
+            yield
+
+
+class _NoMaintenance:
+    """Compaction has its own tests (`tests/sink`); here it would be a thread of its own."""
+
+    def after_commit(self, batch_id: int) -> None:
+        del batch_id
+
+
+class _CacheOfCurrent:
+    """`run_store._cache` of the Python worker that runs now."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        current = self._world.current
+        return getattr(Cache(_CACHE_BYTES) if current is None else current.cache, name)
+
+
+_scratch: Path | None = None
+
+
+def scratch() -> Path:
+    """In memory where that is possible: a run makes a few hundred small files."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="streamjoin-faults-", dir=memory if memory.is_dir() else None))
+
+
+@contextmanager
+def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
+    """A run of a schedule, done; its folder is there until the context ends."""
+    pa.set_cpu_count(1)
+    folder = scratch()
+    try:
+        world = World(schedule, folder, delta)
+        world.run()
+        yield world
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def facts_of(world: World) -> str:
+    """For reading a run: what Spark kept."""
+    return json.dumps({"offsets": world.checkpoint.offsets, "commits": sorted(world.checkpoint.commits)})

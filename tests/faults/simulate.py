@@ -1,0 +1,118 @@
+"""Run schedules by the thousand, and say which failed, shrunk to the least that still fails.
+
+python -m tests.faults.simulate --seeds 100000 --workers 2
+python -m tests.faults.simulate --replay '{"seed": 17, ...}'     (as printed of a failure)
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import combinations_with_replacement
+
+from tests.faults.model.invariants import violations
+from tests.faults.model.schedule import CRASH_POINTS, KINDS, Fault, Schedule, random_schedule, shrunk
+from tests.faults.model.world import simulated
+
+__all__ = ["Outcome", "exhaustive", "minimal", "outcome_of"]
+
+_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one schedule."""
+
+    schedule: Schedule
+    violations: tuple[str, ...]
+    fired: Counter[str] = field(default_factory=Counter)
+    drivers: int = 0
+    batches: int = 0
+
+
+def outcome_of(schedule: Schedule, delta: str = "log") -> Outcome:
+    """Run a schedule; an exception of the model itself is a violation too."""
+    try:
+        with simulated(schedule, delta) as world:
+            fired = Counter(fault.kind for fault in world.fired)
+            return Outcome(schedule, tuple(violations(world)), fired, len(world.drivers), len(world.committed))
+    except Exception:
+        return Outcome(schedule, (traceback.format_exc(limit=-3),))
+
+
+def minimal(schedule: Schedule, delta: str = "log") -> Outcome:
+    """The least schedule that still fails, and how."""
+    return outcome_of(shrunk(schedule, lambda smaller: bool(outcome_of(smaller, delta).violations)), delta)
+
+
+def exhaustive(kinds: tuple[str, ...] = ("crash",), layout: str = "1x2", seed: int = 7) -> Iterator[Schedule]:
+    """Three batches, faults of these kinds at C1 to C8: each place alone, each pair of places, and none.
+
+    A place twice is a fault during recovery from the same one.
+    """
+    plain = Schedule(seed, layout=layout, source="listed", rows=18, batch_rows=12)
+    places = [
+        Fault(kind, batch + (name == "C8"), *CRASH_POINTS[name], delay=30 if kind == "freeze" else 0)
+        for kind in kinds
+        for batch in range(_BATCHES)
+        for name in CRASH_POINTS
+    ]
+    yield plain
+    for place in places:
+        yield replace(plain, faults=(place,))
+    for pair in combinations_with_replacement(places, 2):
+        yield replace(plain, faults=pair)
+
+
+def _of_seed(seed: int) -> Outcome:
+    return outcome_of(random_schedule(seed))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.simulate", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2_000, help="how many (2000)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
+    parser.add_argument("--replay", help="a schedule as it was printed: run it alone")
+    given = parser.parse_args(arguments)
+    if given.replay:
+        outcome = outcome_of(Schedule.from_text(given.replay))
+        print(outcome.schedule, *outcome.violations, sep="\n")
+        return bool(outcome.violations)
+    began = time.monotonic()
+    fired: Counter[str] = Counter()
+    drivers = batches = 0
+    failures: list[Outcome] = []
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+        seeds = range(given.first, given.first + given.seeds)
+        for number, outcome in enumerate(pool.imap_unordered(_of_seed, seeds, chunksize=16), 1):
+            fired += outcome.fired
+            drivers += outcome.drivers
+            batches += outcome.batches
+            if outcome.violations:
+                failures.append(outcome)
+                print(f"seed {outcome.schedule.seed}: {outcome.violations[0]}", flush=True)
+            if number % 1000 == 0:
+                rate = number / (time.monotonic() - began)
+                print(f"{number} seeds, {len(failures)} failed, {rate:.1f} seeds/s", flush=True)
+    took = time.monotonic() - began
+    print(
+        f"{given.seeds} seeds in {took:.0f} s ({given.seeds / took:.1f} seeds/s), {drivers} drivers, {batches} batches"
+    )
+    for kind, meaning in KINDS.items():
+        print(f"  {fired[kind]:7d} {kind:7s} {meaning}")
+    print(f"{len(failures)} failed")
+    for outcome in failures[:5]:
+        least = minimal(outcome.schedule)
+        print(f"\nseed {outcome.schedule.seed}, at least:\n{least.schedule}", *least.violations[:5], sep="\n  ")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

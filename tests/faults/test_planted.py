@@ -1,0 +1,43 @@
+"""The simulator finds what it is for: each of these bugs, planted alone, within a few seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.model.schedule import random_schedule
+from tests.faults.planted import BUGS, Bug, planted
+from tests.faults.simulate import outcome_of
+from tests.faults.test_seeds import SEEDS
+
+# Of the seeds that `test_seeds` passes without a bug.
+MOST_SEEDS = 100
+
+
+def test_there_are_enough() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 20
+    assert MOST_SEEDS <= SEEDS
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: Bug) -> None:
+    with planted(bug):
+        for seed in range(MOST_SEEDS):
+            if outcome_of(random_schedule(seed)).violations:
+                return
+    pytest.fail(f"{MOST_SEEDS} seeds did not notice: {bug.name}")
+
+
+def test_planting_leaves_nothing_behind() -> None:
+    for bug in BUGS:
+        with planted(bug):
+            pass
+    assert not outcome_of(random_schedule(0)).violations
+
+
+def test_a_bug_that_cannot_be_planted_is_told_of() -> None:
+    edit = BUGS[0].edits[0]
+    with (
+        pytest.raises(AssertionError, match="does not hold once"),
+        planted(Bug("x", (type(edit)(edit.where, "@", ""),))),
+    ):
+        pass

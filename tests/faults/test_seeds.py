@@ -1,0 +1,34 @@
+"""Two thousand schedules: whatever dies, stops or fills up, the tables are the contract's.
+
+Half of them are in `test_more_seeds`: a file of tests stays in one process.
+`python -m tests.faults.simulate --seeds 100000` runs more of the same, and shrinks what fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.faults.model.schedule import KINDS, random_schedule
+from tests.faults.simulate import minimal, outcome_of
+
+SEEDS = 2_000
+CHUNK = 250
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 2, CHUNK))
+def test_every_schedule_is_exact(first: int) -> None:
+    check(first)
+
+
+def check(first: int) -> None:
+    fired: Counter[str] = Counter()
+    for seed in range(first, first + CHUNK):
+        outcome = outcome_of(random_schedule(seed))
+        fired += outcome.fired
+        if outcome.violations:
+            least = minimal(outcome.schedule)
+            texts = [f"seed {seed}: {outcome.violations[0]}", "at least:", str(least.schedule), *least.violations]
+            pytest.fail("\n".join(texts))
+    assert set(fired) == set(KINDS)
