@@ -68,7 +68,7 @@ class Extent:
             basic_window_bytes=tuple(1 << n for n in range(6, 21, 2)),
             basic_window_minutes=(1, 5, 15),
             drifts=(0.0, 0.2, 0.5, 1.0),
-            drift_window_rows=1 << 17,
+            drift_window_rows=1 << 16,
             push_rows=8192,
             threads=_powers(cores),
             runs=runs,
