@@ -59,7 +59,10 @@ def count(name: str) -> int:
 
 
 def test_every_option_named_exists() -> None:
-    known = {option for command in COMMANDS.values() for parameter in command.params for option in parameter.opts}
+    suites = [
+        each for command in COMMANDS.values() if isinstance(command, click.Group) for each in command.commands.values()
+    ]
+    known = {option for each in (*COMMANDS.values(), *suites) for parameter in each.params for option in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
     assert named
     assert named <= known

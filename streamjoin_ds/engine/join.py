@@ -30,10 +30,10 @@ from streamjoin_ds.engine.pairs import MIN_FREE
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.results import Results
-from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.run import MERGE_RUNS, Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.tail import TAIL_ROWS
-from streamjoin_ds.engine.window import MERGE_RUNS, Window
+from streamjoin_ds.engine.window import Window
 from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
@@ -43,6 +43,7 @@ __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
+MIN_MERGE_RUNS, MAX_MERGE_RUNS = 2, 1 << 20
 # Less is done sooner than a thread is woken.
 _MIN_SIDE_BY_SIDE = 2
 
@@ -66,13 +67,16 @@ class WindowJoin:
         In which order the others join the tuples of a stream; "auto" decides by estimated selectivity, push by push.
     chunk_rows : int
         Most pairs in the air at each step, and most rows of a result chunk.
+    merge_runs : int
+        Merge ratio: runs of like size are merged as soon as there are so many of them. Many: less is copied, probes
+        meet more runs.
 
     Raises
     ------
     KernelError
         A kernel that cannot run here.
     ArgumentError
-        threads or chunk_rows out of range.
+        threads, chunk_rows or merge_runs out of range.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class WindowJoin:
         index: str | Mapping[str, Sequence[str]] = "auto",
         order: str | Sequence[str] = "auto",
         chunk_rows: int = CHUNK_ROWS,
+        merge_runs: int = MERGE_RUNS,
     ) -> None:
         if not 1 <= threads <= MAX_THREADS:
             msg = "the number of threads is out of range"
@@ -91,6 +96,9 @@ class WindowJoin:
         if not MIN_FREE <= chunk_rows <= CHUNK_ROWS:
             msg = "chunk_rows is out of range"
             raise ArgumentError(msg, name="chunk_rows", hint=f"{MIN_FREE} to {CHUNK_ROWS}")
+        if not MIN_MERGE_RUNS <= merge_runs <= MAX_MERGE_RUNS:
+            msg = "merge_runs is out of range"
+            raise ArgumentError(msg, name="merge_runs", hint=f"{MIN_MERGE_RUNS} to {MAX_MERGE_RUNS}")
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads
@@ -99,7 +107,7 @@ class WindowJoin:
         self._finder = Finder(self.kernels, self._executor, threads, chunk_rows)
         count = len(bound.names)
         forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
-        self.forms = tuple(RunForm(bound, stream, self.kernels, forced[stream]) for stream in range(count))
+        self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merge_runs) for n in range(count))
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [[n for n, field in enumerate(schema) if not field.nullable] for schema in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
@@ -350,7 +358,7 @@ class WindowJoin:
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
         lines = [f"kernel {self.kernels.implementation}, {self.threads} threads"]
-        lines.append(f"merge ratio {MERGE_RUNS}, the newest tuples unsorted up to {TAIL_ROWS} rows")
+        lines.append(f"merge ratio {self.forms[0].merge_runs}, the newest tuples unsorted up to {TAIL_ROWS} rows")
         lines += self._order_lines()
         for stream, window in enumerate(self._windows):
             lines.append(f"window of {self.bound.names[stream]}: {window.rows} rows in {len(window.runs)} runs")

@@ -26,18 +26,27 @@ from streamjoin_ds.engine.keys import is_stored, key_column, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["Range", "Run", "RunForm"]
+__all__ = ["MERGE_RUNS", "Range", "Run", "RunForm"]
 
 Range = tuple[int | float, int | float]
 
+MERGE_RUNS = 4
 _ROWS_PER_SEARCH = 64
 
 
 class RunForm:
-    """What all runs of one stream have in common: their columns, their keys, how they are laid out."""
+    """What all runs of one stream have in common: their columns, their keys, how they are laid out and merged."""
 
-    def __init__(self, bound: BoundJoin, stream: int, kernels: Kernels, index: str | Sequence[str] = "auto") -> None:
+    def __init__(
+        self,
+        bound: BoundJoin,
+        stream: int,
+        kernels: Kernels,
+        index: str | Sequence[str] = "auto",
+        merge_runs: int = MERGE_RUNS,
+    ) -> None:
         self.stream = stream
+        self.merge_runs = merge_runs
         self.kernels = kernels
         self.keys = bound.keys[stream]
         self.position_key = bound.position_keys[stream]

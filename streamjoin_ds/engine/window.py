@@ -1,9 +1,10 @@
 """The window of one stream: the runs that a tuple of another stream may still meet.
 
-New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged four at a
-time, so a tuple is copied a logarithmic number of times and a probe meets a logarithmic number of runs (PIM-Tree's
-merge ratio). A run is merged only while it spans a small part of the window's positions (event times, or numbers of a
-count window): then whole runs expire, and the exact test does the rest (LLHJ's coarse-grained disposal).
+New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged, four at a
+time unless told otherwise (PIM-Tree's merge ratio), so a tuple is copied a logarithmic number of times and a probe
+meets a logarithmic number of runs. A run is merged only while it spans a small part of the window's positions (event
+times, or numbers of a count window): then whole runs expire, and the exact test does the rest (LLHJ's coarse-grained
+disposal).
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
 from streamjoin_ds.errors import StateCorruptError
 
-__all__ = ["MERGE_RUNS", "Window"]
+__all__ = ["Window"]
 
-MERGE_RUNS = 4
 _MAX_RUN_ROWS = 1 << 23
 _MAX_RUN_BYTES = 1 << 29
 _SPAN_PARTS = 4
@@ -126,8 +126,8 @@ class Window:
             return self
         runs, every = list(self.sealed), self.runs
         span = int(max(run.position[1] for run in every) - min(run.position[0] for run in every)) if every else 0
-        while len(runs) >= MERGE_RUNS:
-            group = _due(runs, span // _SPAN_PARTS)
+        while len(runs) >= self.form.merge_runs:
+            group = _due(runs, span // _SPAN_PARTS, self.form.merge_runs)
             if group is None:
                 break
             runs[group] = [self.form.merged(runs[group])]
@@ -194,13 +194,13 @@ def _ends(run: Run) -> tuple[int, int]:
     return int(lowest), int(highest)
 
 
-def _due(runs: Sequence[Run], max_span: int) -> slice | None:
-    """Neighbours that may be merged, the newest and fewest first: four at least, none larger than the others together.
+def _due(runs: Sequence[Run], max_span: int, count: int) -> slice | None:
+    """Neighbours that may be merged, the newest and fewest first: `count` at least, none larger than the rest together.
 
     So a tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged
     grow geometrically towards the old end, whatever the sizes of the batches.
     """
-    for start in range(len(runs) - MERGE_RUNS, -1, -1):
+    for start in range(len(runs) - count, -1, -1):
         rows = largest = size_bytes = 0
         longest: int | float = 0
         oldest, newest = runs[start].position
@@ -212,6 +212,6 @@ def _due(runs: Sequence[Run], max_span: int) -> slice | None:
             largest, longest = max(largest, run.rows), max(longest, last - first)
             oldest, newest = min(oldest, first), max(newest, last)
             narrow = newest - oldest <= max(max_span, _SPAN_GROWTH * longest)
-            if stop - start >= MERGE_RUNS and 2 * largest <= rows and narrow:
+            if stop - start >= count and 2 * largest <= rows and narrow:
                 return slice(start, stop)
     return None

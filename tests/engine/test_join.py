@@ -78,6 +78,21 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, index: str, on:
     assert one.save() == three.save()
 
 
+def test_the_merge_ratio_changes_runs_and_no_result() -> None:
+    bound = band_join(window="30s")
+    batches = _streams(bound, 24, 1200)
+    found, runs = [], []
+    for merge_runs in (2, 4, 12, 1 << 20):
+        join = WindowJoin(bound, merge_runs=merge_runs)
+        found.append(pairs([chunk for batch in batches for chunk in join.push(batch)]))
+        runs.append(join.counters["runs"])
+        assert join.explain()[1].startswith(f"merge ratio {merge_runs},")
+    assert found[0]
+    assert all(each == found[0] for each in found)
+    assert runs == sorted(runs)
+    assert runs[0] < runs[-1] == 2 * len(batches)
+
+
 def test_the_model_indexes_what_narrows() -> None:
     join = WindowJoin(band_join())
     list(join.push(_streams(join.bound, 1, 5000)[0]))
@@ -242,7 +257,7 @@ def test_what_is_refused() -> None:
         join.push({0: holed})
     with pytest.raises(KernelError):
         WindowJoin(bound, kernel="mmx")
-    for options in ({"chunk_rows": 1}, {"threads": 0}):
+    for options in ({"chunk_rows": 1}, {"threads": 0}, {"merge_runs": 1}):
         with pytest.raises(ArgumentError):
             WindowJoin(bound, **options)
 

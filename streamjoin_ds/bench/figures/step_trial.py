@@ -1,0 +1,87 @@
+"""What each step of a push costs: the engine's own pieces, called one by one."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamjoin_ds.bench.figures.trial import Outcome
+from streamjoin_ds.engine.conditions import oriented
+from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.probe import Probes
+from streamjoin_ds.engine.results import Results
+
+if TYPE_CHECKING:
+    from streamjoin_ds.bench.figures.trials import Pushes
+
+__all__ = ["STEPS", "steps"]
+
+# Names of the numbers, microseconds a tuple, and what they are.
+STEPS = {
+    "insert": "insert (sort a batch, seal it as a run)",
+    "search": "search and scan",
+    "gather": "gather result columns",
+    "merge": "merge runs",
+    "delete": "delete (expiry)",
+}
+_BUFFER_ROWS = 1 << 20
+
+
+def steps(pushes: Pushes) -> Outcome:
+    """Microseconds a tuple of each of `STEPS`, on windows that are full."""
+    join, workload = pushes.joins[0], pushes.workload
+    bound = join.bound
+    conditions = [oriented(bound, [stream], 1 - stream) for stream in (0, 1)]
+    results = Results(bound)
+    windows = list(join.windows)
+    out = np.empty((3, _BUFFER_ROWS), dtype=np.int32)
+    numbers: dict[str, list[float]] = {name: [] for name in STEPS}
+    found = expected = 0
+    spans: list[tuple[int, int]] = []
+    for run in range(pushes.trial.runs):
+        took: dict[str, float] = defaultdict(float)
+        rows = 0
+        while not took or sum(took.values()) < pushes.trial.run_s:
+            begin_us, end_us = pushes.clock_us, pushes.clock_us + pushes.span_us
+            batches = [workload.batch(stream, *workload.rows_within(stream, begin_us, end_us)) for stream in (0, 1)]
+            matches = 0
+            for stream, batch in enumerate(batches):
+                other, places = windows[1 - stream], conditions[stream]
+                began = time.perf_counter()
+                window, picks = windows[stream].taking(batch)
+                inserted = time.perf_counter()
+                columns = [picks.key(condition.probe_key) for condition in places]
+                probing = Probes(join.kernels, places, columns, len(picks)).over(other.runs)
+                count = 0
+                while written := probing.fill(*out[:, count:]):
+                    count += written
+                searched = time.perf_counter()
+                assert count < _BUFFER_ROWS, "a batch of two matches a tuple"
+                block = {
+                    stream: picks.take(out[0, :count]),
+                    1 - stream: Picks(other.stack, out[1, :count], out[2, :count]),
+                }
+                matches += results.table(block, lambda work, given: [work(one) for one in given]).num_rows
+                gathered = time.perf_counter()
+                windows[stream] = window
+                for name, seconds in (
+                    ("insert", inserted - began), ("search", searched - inserted), ("gather", gathered - searched)
+                ):  # fmt: skip
+                    took[name] += seconds
+            began = time.perf_counter()
+            windows = [w.expired(end_us - extent) for w, extent in zip(windows, workload.windows_us, strict=True)]
+            expired = time.perf_counter()
+            windows = [window.merged() for window in windows]
+            took["delete"] += expired - began
+            took["merge"] += time.perf_counter() - expired
+            pushes.clock_us = end_us
+            rows += sum(batch.num_rows for batch in batches)
+            if run == 0 and not spans:
+                spans.append((begin_us, end_us))
+                found, expected = matches, workload.matches_of_push(begin_us, end_us)
+        for name in STEPS:
+            numbers[name].append(took[name] * 1e6 / rows)
+    return Outcome(numbers, {}, found, expected, spans)

@@ -1,0 +1,162 @@
+"""Does the trials of all panels, each trial once, and gives what was measured panel by panel."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from streamjoin_ds.bench.figures.cell_join import cell_join_panels
+from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
+from streamjoin_ds.bench.figures.pim_tree import pim_tree_panels
+from streamjoin_ds.bench.figures.trial import Outcome, Trial
+from streamjoin_ds.bench.figures.worker import Workers
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.stream.session import usable_core_count
+
+__all__ = ["Drawn", "Line", "Report", "figure_names", "measure_figures"]
+
+DEFAULT_RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series as it was measured.
+
+    Attributes
+    ----------
+    name : str
+    places : tuple of float or str
+        Of x.
+    values : tuple of float
+        Medians over the runs, in the panel's unit.
+    runs : tuple of tuple of float
+        The runs of each value, in the same unit; empty for a line that is one trial's curve.
+    outcomes : tuple of Outcome
+    trials : tuple of Trial
+    """
+
+    name: str
+    places: tuple[float | str, ...]
+    values: tuple[float, ...]
+    runs: tuple[tuple[float, ...], ...]
+    trials: tuple[Trial, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A panel and its lines."""
+
+    panel: Panel
+    lines: tuple[Line, ...]
+
+    @property
+    def checked(self) -> int:
+        """Matches that were counted independently, in all its trials."""
+        done = {
+            trial: outcome for line in self.lines for trial, outcome in zip(line.trials, line.outcomes, strict=True)
+        }
+        return sum(outcome.expected for trial, outcome in done.items() if trial.kind not in _UNCOUNTED)
+
+
+# Trials that find no matches: what they check is something else.
+_UNCOUNTED = ("copy", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a page says.
+
+    Attributes
+    ----------
+    drawn : tuple of Drawn
+    extent : Extent
+    is_quick : bool
+    wall_s : float
+        Of all trials.
+    trials : int
+    load_before, load_after : float
+        Processes that wanted a core, mean of a minute: others make numbers worse.
+    """
+
+    drawn: tuple[Drawn, ...]
+    extent: Extent
+    is_quick: bool
+    wall_s: float
+    trials: int
+    load_before: float
+    load_after: float
+
+
+def _panels(extent: Extent) -> list[Panel]:
+    return [*cell_join_panels(extent), *pim_tree_panels(extent)]
+
+
+def figure_names() -> tuple[str, ...]:
+    """The panels' names, in the report's order."""
+    return tuple(panel.place for panel in _panels(Extent.quick(1, 1)))
+
+
+def measure_figures(names: Sequence[str], is_quick: bool, runs: int, seed: int, say: Callable[[str], None]) -> Report:
+    """Measure all points of some figures.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Panels, or the beginnings of their names (``"pim-tree-8"``); none: all.
+    is_quick : bool
+        Everything tiny: a look, not a measurement.
+    runs : int
+        Of each point; two where it is quick.
+    seed : int
+        Of the generated tuples.
+    say : callable
+        Takes a line on what is being done.
+
+    Raises
+    ------
+    ArgumentError
+        There is no such figure.
+    BenchError
+        A trial failed, or an engine found another number of matches than the independent count.
+    """
+    for name in names:
+        if not any(place.startswith(name) for place in figure_names()):
+            msg = f"there is no figure '{name}'"
+            raise ArgumentError(msg, name=name, hint=f"one of {', '.join(figure_names())}, or how some of these begin")
+    cores = usable_core_count()
+    extent = Extent.quick(cores, seed) if is_quick else Extent.full(cores, runs, seed)
+    panels = [panel for panel in _panels(extent) if not names or panel.place.startswith(tuple(names))]
+    outcomes: dict[Trial, Outcome] = {}
+    load_before, began = _load(), time.monotonic()
+    drawn = []
+    with Workers() as workers:
+        for panel in panels:
+            for trial in (trial for series in panel.series for _, trial in series.points):
+                if trial not in outcomes:
+                    outcomes[trial] = workers.done(trial)
+            drawn.append(Drawn(panel, tuple(_line(series, outcomes) for series in panel.series)))
+            say(f"{panel.place}: {panel.title} ({time.monotonic() - began:.0f} s so far)")
+    return Report(tuple(drawn), extent, is_quick, time.monotonic() - began, len(outcomes), load_before, _load())
+
+
+def _line(series: Series, outcomes: dict[Trial, Outcome]) -> Line:
+    trials = tuple(trial for _, trial in series.points)
+    done = tuple(outcomes[trial] for trial in trials)
+    if [x for x, _ in series.points] == [None]:
+        curve = done[0].curves[series.value]
+        places: tuple[float | str, ...] = tuple(x for x, _ in curve)
+        return Line(series.name, places, tuple(y / series.per for _, y in curve), (), trials, done)
+    runs = tuple(tuple(value / series.per for value in outcome.numbers[series.value]) for outcome in done)
+    places = tuple(x for x, _ in series.points if x is not None)
+    return Line(series.name, places, tuple(statistics.median(values) for values in runs), runs, trials, done)
+
+
+def _load() -> float:
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return 0.0
