@@ -13,10 +13,11 @@ from streamjoin_ds.bench.engine.feeds import band2d
 from streamjoin_ds.bench.figures.trial import Outcome, Trial
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.conditions import oriented
-from streamjoin_ds.engine.kernels import load_kernels
-from streamjoin_ds.engine.probe import Probes
+from streamjoin_ds.engine.finder import Finder
+from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.stack import Stack
+from streamjoin_ds.engine.window import Window
 from streamjoin_ds.source.synthetic import words
 
 __all__ = ["basic_windows", "chain", "copying", "nested_loop"]
@@ -164,16 +165,14 @@ def chain(trial: Trial) -> Outcome:
     conditions = oriented(workload.bound(), [0], 1)
     probes = workload.batch(0, window_rows, window_rows + trial.push_rows)
     columns = _columns(join.forms[0], probes, [condition.probe_key for condition in conditions])
-    out = np.empty((3, _BUFFER_ROWS), dtype=np.int32)
+    window = Window(join.forms[1], runs)
+    finder = Finder(join.kernels, None, 1, CHUNK_ROWS)
     found = 0
 
     def once() -> float:
         nonlocal found
-        found = 0
         began = time.perf_counter()
-        probing = Probes(join.kernels, conditions, columns, trial.push_rows).over(runs)
-        while written := probing.fill(out[0], out[1], out[2]):
-            found += written
+        found = sum([len(places) for places, _ in finder.matches(conditions, columns, trial.push_rows, window, None)])
         return time.perf_counter() - began
 
     means = _repeated(trial, once)

@@ -6,12 +6,10 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from streamjoin_ds.bench.figures.trial import Outcome
 from streamjoin_ds.engine.conditions import oriented
-from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.probe import Probes
+from streamjoin_ds.engine.finder import Finder
+from streamjoin_ds.engine.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.results import Results
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ STEPS = {
     "merge": "merge runs",
     "delete": "delete (expiry)",
 }
-_BUFFER_ROWS = 1 << 20
 
 
 def steps(pushes: Pushes) -> Outcome:
@@ -37,7 +34,7 @@ def steps(pushes: Pushes) -> Outcome:
     conditions = [oriented(bound, [stream], 1 - stream) for stream in (0, 1)]
     results = Results(bound)
     windows = list(join.windows)
-    out = np.empty((3, _BUFFER_ROWS), dtype=np.int32)
+    finder = Finder(join.kernels, None, 1, CHUNK_ROWS)
     numbers: dict[str, list[float]] = {name: [] for name in STEPS}
     found = expected = 0
     spans: list[tuple[int, int]] = []
@@ -54,23 +51,18 @@ def steps(pushes: Pushes) -> Outcome:
                 window, picks = windows[stream].taking(batch)
                 inserted = time.perf_counter()
                 columns = [picks.key(condition.probe_key) for condition in places]
-                probing = Probes(join.kernels, places, columns, len(picks)).over(other.runs)
-                count = 0
-                while written := probing.fill(*out[:, count:]):
-                    count += written
-                searched = time.perf_counter()
-                assert count < _BUFFER_ROWS, "a batch of two matches a tuple"
-                block = {
-                    stream: picks.take(out[0, :count]),
-                    1 - stream: Picks(other.stack, out[1, :count], out[2, :count]),
-                }
-                matches += results.table(block, lambda work, given: [work(one) for one in given]).num_rows
-                gathered = time.perf_counter()
+                took["insert"] += inserted - began
+                began = inserted
+                for positions, partners in finder.matches(places, columns, len(picks), other, None):
+                    searched = time.perf_counter()
+                    block = {stream: picks.take(positions), 1 - stream: partners}
+                    matches += results.table(block, lambda work, given: [work(one) for one in given]).num_rows
+                    gathered = time.perf_counter()
+                    took["search"] += searched - began
+                    took["gather"] += gathered - searched
+                    began = gathered
+                took["search"] += time.perf_counter() - began
                 windows[stream] = window
-                for name, seconds in (
-                    ("insert", inserted - began), ("search", searched - inserted), ("gather", gathered - searched)
-                ):  # fmt: skip
-                    took[name] += seconds
             began = time.perf_counter()
             windows = [w.expired(end_us - extent) for w, extent in zip(windows, workload.windows_us, strict=True)]
             expired = time.perf_counter()
