@@ -9,8 +9,10 @@ import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from streamjoin_ds.engine import window
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
@@ -71,8 +73,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         query = batches(Path(name) / "checkpoint")
         query.reader.prepareForTriggerAvailableNow()
-        for _ in range(BATCHES):
-            assert query.step()
+        for number in range(BATCHES):  # runs in blocks, runs inline, and a tail
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(window, "_MAX_TAILED_ROWS", 0 if number % 3 else MAX_ROWS)
+                assert query.step()
         Identity.create(query.folder, query.bound, LAYOUT, LAYOUT.cells)
         shutil.copy(query.folder / "join.json", target)
         shutil.copytree(query.plan.state_root, target / "blocks")
