@@ -12,6 +12,7 @@ from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingErro
 from streamjoin_ds.source.csv_lines import NULL_TEXTS, csv_header
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.generator import generator_schema
+from streamjoin_ds.source.json_lines import check_nulls
 from streamjoin_ds.source.lines import first_line
 from streamjoin_ds.source.listing import FileEntry, Location
 from streamjoin_ds.source.text import open_text
@@ -91,6 +92,7 @@ def _json(data: bytes) -> pa.Table:
     if not data.strip():
         msg = "no records"
         raise pa.ArrowInvalid(msg)
+    check_nulls(data)
     return arrow_json.read_json(
         pa.BufferReader(data),
         arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.json as arrow_json
@@ -10,7 +11,10 @@ import pyarrow.json as arrow_json
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.lines import Lines
 
-__all__ = ["JsonLines"]
+__all__ = ["JsonLines", "check_nulls"]
+
+
+_STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
 
 
 class JsonLines:
@@ -38,6 +42,7 @@ class JsonLines:
         except UnicodeDecodeError as error:
             msg = "not UTF-8"
             raise pa.ArrowInvalid(msg) from error
+        check_nulls(data)
         try:
             table = self._read(data)
         except pa.ArrowInvalid:
@@ -115,6 +120,24 @@ class JsonLines:
         if place < 0 or pa.types.is_string(table.column(place).type):
             return table
         return table.set_column(place, self._time, table.column(place).cast(pa.string()))
+
+
+def check_nulls(data: bytes) -> None:
+    """Refuse a ``null`` outside of any object with ArrowInvalid: Arrow's reader writes it to where no column is, and the process dies.
+
+    (apache/arrow#47409.) Such a null is the first thing of its line, or follows an object.
+    """
+    if b"null" not in data:
+        return
+    for match in _STRAY_NULL.finditer(data):
+        begin, end = data.rfind(b"\n", 0, match.start() + 1) + 1, data.find(b"\n", match.end())
+        try:
+            is_object = isinstance(json.loads(data[begin : end if end >= 0 else len(data)]), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:  # else what was found is inside a text
+            msg = "a null outside of an object"
+            raise pa.ArrowInvalid(msg)
 
 
 def _timestamps(texts: pa.ChunkedArray) -> pa.Array:
