@@ -76,7 +76,7 @@ def test_every_command_named_exists() -> None:
     named = set(re.findall(r"`streamjoin (\w+)", TEXT)) | {line[1] for line in command_lines()}
     assert {"run", "explain", "bench", "doctor"} <= named <= set(COMMANDS)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"^make (\w+)", "\n".join(blocks("")), re.MULTILINE)) == {"demo", "test"} <= targets
+    assert {"demo", "test"} <= set(re.findall(r"^make (\w+)", "\n".join(blocks("")), re.MULTILINE)) <= targets
 
 
 def test_every_folder_and_file_named_exists() -> None:

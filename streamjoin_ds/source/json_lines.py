@@ -123,9 +123,10 @@ class JsonLines:
 
 
 def check_nulls(data: bytes) -> None:
-    """Refuse a ``null`` outside of any object with ArrowInvalid: Arrow's reader writes it to where no column is, and the process dies.
+    """Refuse a ``null`` outside of any object with ArrowInvalid.
 
-    (apache/arrow#47409.) Such a null is the first thing of its line, or follows an object.
+    Arrow's reader writes it to where no column is, and the process dies (apache/arrow#47409). Such a null is the first
+    thing of its line, or follows an object.
     """
     if b"null" not in data:
         return
