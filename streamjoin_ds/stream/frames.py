@@ -13,11 +13,11 @@ import pyarrow as pa
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
 from streamjoin_ds.plan import Layout, Plan, choose_layout
-from streamjoin_ds.sink.tables import is_local
 from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
 from streamjoin_ds.stream.cell import STATE_DDL, TaskFacts
+from streamjoin_ds.stream.identity import local_path
 from streamjoin_ds.stream.windows import RETAIN_KEY, CellWindows
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
         partitions,
         "packed",
         foreign=True,
-        state_root="" if blocks is None else os.path.abspath(blocks) if is_local(blocks) else blocks,
+        state_root="" if blocks is None else _blocks_root(blocks),
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
     packed = reduce(
@@ -82,6 +82,12 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
                 msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')"
             )
     return packed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
+
+
+def _blocks_root(blocks: str) -> str:
+    """A folder as all processes see it: absolute where it is this machine's, however it is written; else the URI."""
+    local = local_path(blocks)
+    return blocks if local is None else os.path.abspath(local)
 
 
 def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
