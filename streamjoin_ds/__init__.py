@@ -13,7 +13,6 @@ imports no Spark: `JoinEngine` works without it.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
     )
     from streamjoin_ds.stream.join import StreamJoin
 
-try:
-    __version__ = version("streamjoin-ds")
-except PackageNotFoundError:  # on the path, not installed
-    __version__ = "0+source"
+    __version__: str
 
 # Imported at first use: a Python worker that needs one kernel, or `streamjoin --help`, pays for nothing else.
 _HOMES = {
@@ -71,10 +67,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         msg = f"module 'streamjoin_ds' has no attribute '{name}'"
         raise AttributeError(msg)
     return getattr(import_module(f"streamjoin_ds.{_HOMES[name]}"), name)
+
+
+def _version() -> str:
+    # Imports a parser of e-mails: 20 ms that no worker needs.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("streamjoin-ds")
+    except PackageNotFoundError:  # on the path, not installed
+        return "0+source"
 
 
 def __dir__() -> list[str]:

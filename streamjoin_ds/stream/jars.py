@@ -21,6 +21,7 @@ import zipfile
 from pathlib import Path
 
 from streamjoin_ds.errors import DependencyMissingError, JarsMissingError
+from streamjoin_ds.stream.user_cache import cache_root
 
 __all__ = ["default_cache_path", "delta_coordinate", "delta_jars", "delta_jars_in"]
 
@@ -47,12 +48,7 @@ def delta_coordinate() -> str:
 
 def default_cache_path() -> Path:
     """Folder the jars are kept in: one for each pair of Delta and Spark, under the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        root = Path(base) if base else Path.home() / ".cache"
-    except RuntimeError:  # no home folder: an odd container
-        root = Path(tempfile.gettempdir())
-    return root / "streamjoin_ds" / f"jars-{_installed('delta-spark')}-spark-{_minor(_installed('pyspark'))}"
+    return cache_root() / f"jars-{_installed('delta-spark')}-spark-{_minor(_installed('pyspark'))}"
 
 
 def delta_jars_in(cache_path: Path) -> list[Path] | None:

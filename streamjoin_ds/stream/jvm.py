@@ -15,7 +15,7 @@ from typing import Any
 from streamjoin_ds.errors import SparkStartError
 from streamjoin_ds.stream.java import find_java
 
-__all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down"]
+__all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down", "spark_home"]
 
 _LAST_WORDS_SECONDS = 15
 _environment_lock = threading.RLock()
@@ -35,6 +35,13 @@ def environment(**variables: str) -> Iterator[None]:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
+
+
+def spark_home() -> Path:
+    """Folder of the Spark that `launch` starts."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home())
 
 
 def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | None = None) -> Any:
@@ -60,7 +67,9 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     java_home = java_home or find_java().home
     settings = SparkConf(loadDefaults=False)
     settings.setAll(list(configuration.items()))
-    with log_path.open("ab") as log, environment(JAVA_HOME=str(java_home)):
+    # Without SPARK_HOME Spark's script starts a Python to look for it.
+    homes = {"JAVA_HOME": str(java_home), "SPARK_HOME": str(spark_home())}
+    with log_path.open("ab") as log, environment(**homes):
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 settings, popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}
@@ -72,8 +81,14 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     return gateway
 
 
-def shut_down(gateway: Any) -> None:
-    """End the Java process and wait until it has removed its temporary files. A second call does nothing."""
+def shut_down(gateway: Any, within_s: float = _LAST_WORDS_SECONDS) -> None:
+    """End the Java process and wait until it has removed its temporary files. A second call does nothing.
+
+    Parameters
+    ----------
+    within_s : float
+        Time it is given before it is ended with more force.
+    """
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is None or process.poll() is not None:
         return
@@ -84,7 +99,7 @@ def shut_down(gateway: Any) -> None:
         if end is not None:
             end()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LAST_WORDS_SECONDS)
+            process.wait(within_s)
             return
 
 

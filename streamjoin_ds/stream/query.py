@@ -22,6 +22,7 @@ from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.identity import Identity, local_path
+from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder
 
@@ -104,7 +105,9 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
     with configured(spark, plan.partitions):
-        return cells.start()
+        query = cells.start()
+    note_join()
+    return query
 
 
 def _located(join: Join) -> Join:

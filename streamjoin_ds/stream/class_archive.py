@@ -1,0 +1,189 @@
+"""Java's classes as it had them after a join, mapped by the next start instead of read, checked and linked again.
+
+::
+
+    a join ends, and there is no archive ──► class_training, in the background: a small join, its classes dumped
+                                                  │
+    streamjoin doctor --spark ────────────────────┤
+                                                  ▼
+    spark_session ◄── classes-<key>-<checksum>.jsa in the user's cache     key: this Java, this Spark's jars
+
+Of a start with full windows it takes 3 of 11 s (measured; two cores). An archive of another Java or other jars has
+another key; Java itself refuses one that does not fit, and starts without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from streamjoin_ds.stream.user_cache import trusted_cache
+
+__all__ = ["ClassArchive", "archive_setting"]
+
+_KEPT = 2
+_STALE_S = 3600.0
+_OPTIONS = "spark.driver.extraJavaOptions"
+# Settings of the caller that an archive would not fit, or that say what he wants of one.
+_OWN_OPTIONS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")
+_CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The archive of one Java and one Spark, whether it is there or not.
+
+    Attributes
+    ----------
+    folder : Path
+        Where it lies.
+    key : str
+        What it is for, 16 digits.
+    java_home : Path
+    """
+
+    folder: Path
+    key: str
+    java_home: Path
+
+    @classmethod
+    def of(cls, java_home: Path, spark_home: Path) -> ClassArchive | None:
+        """Of this Java and this Spark; None where there is no folder for it."""
+        folder = trusted_cache()
+        if folder is None:
+            return None
+        java = (java_home / "bin" / "java").resolve()
+        files = [java, java.parent.parent / "lib" / "server" / "libjvm.so", java.parent.parent / "release"]
+        files += sorted((spark_home / "jars").glob("*.jar"))
+        digest = xxhash.xxh3_64()
+        for text in (str(java_home), *(os.environ.get(name, "") for name in _CLASS_PATHS), *map(_facts, files)):
+            digest.update(text.encode() + b"\0")
+        return cls(folder, digest.hexdigest(), java_home)
+
+    def path(self) -> Path | None:
+        """The archive, whole; None if there is none. A damaged one is removed."""
+        for path in sorted(self.folder.glob(f"classes-{self.key}-*.jsa")):
+            with contextlib.suppress(OSError, ValueError):
+                if path.stem.rpartition("-")[2] == _checksum(path):
+                    with contextlib.suppress(OSError):
+                        os.utime(path)  # the oldest by use goes first
+                    return path
+                path.unlink()
+        return None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this Java makes none; None if it was not tried, or it does."""
+        try:
+            return self._refused.read_text(encoding="utf-8")
+        except OSError:
+            return None
+
+    @property
+    def _refused(self) -> Path:
+        return self.folder / f"classes-{self.key}.none"
+
+    def aside(self) -> Path:
+        """A file that Java may write an archive to, for `keep`."""
+        return self.folder / f".classes-{self.key}-{os.getpid()}.jsa"
+
+    def keep(self, aside: Path) -> Path | None:
+        """Take over what Java wrote; None, and remembered, if it wrote nothing. Older archives go."""
+        try:
+            checksum = _checksum(aside)
+        except (OSError, ValueError):
+            self._refused.write_text("this Java writes no archive of classes", encoding="utf-8")
+            return None
+        descriptor = os.open(aside, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        path = self.folder / f"classes-{self.key}-{checksum}.jsa"
+        aside.replace(path)
+        self._tidy()
+        return path
+
+    def _tidy(self) -> None:
+        """Keep the archives used last; remove what makers that were killed left behind."""
+        archives = sorted(self.folder.glob("classes-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+        before = time.time() - _STALE_S
+        torn = [path for path in self.folder.glob(".classes-*.jsa") if path.stat().st_mtime < before]
+        for path in [*archives[_KEPT:], *torn]:
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def sole_maker(self) -> Iterator[bool]:
+        """Whether no other process is making this archive now; if so, none will for as long as the context lasts."""
+        with (self.folder / f".classes-{self.key}.lock").open("wb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+            else:
+                yield True
+
+    def make(self, *, wait: bool) -> Path | None:
+        """Have a process of its own make the archive, unless it is there or this Java makes none.
+
+        Parameters
+        ----------
+        wait : bool
+            False: it goes on by itself, at the lowest priority, also when this process ends.
+
+        Returns
+        -------
+        Path or None
+            The archive, if it is there by now.
+        """
+        if self.refusal is None and self.path() is None and os.access(self.folder, os.W_OK):
+            command = [sys.executable, "-m", "streamjoin_ds.stream.class_training", str(self.java_home)]
+            with contextlib.suppress(OSError):
+                maker = subprocess.Popen(
+                    [*command, *([] if wait else ["--background"])],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                if wait:
+                    maker.wait()
+        return self.path() if wait else None
+
+
+def archive_setting(archive: ClassArchive, settings: Mapping[str, str]) -> dict[str, str]:
+    """The Java option that maps the archive, as a Spark setting; none where there is no archive, or it would not fit.
+
+    Parameters
+    ----------
+    settings : mapping
+        The session's others: those of its caller go before.
+    """
+    options = settings.get(_OPTIONS, "")
+    if "spark.driver.extraClassPath" in settings or any(own in options for own in _OWN_OPTIONS):
+        return {}
+    path = archive.path()
+    return {} if path is None or '"' in str(path) else {_OPTIONS: f'"-XX:SharedArchiveFile={path}"'}
+
+
+def _facts(path: Path) -> str:
+    try:
+        facts = path.stat()
+    except OSError:
+        return f"{path} none"
+    return f"{path} {facts.st_size} {facts.st_mtime_ns}"
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return xxhash.xxh3_64_hexdigest(content)
