@@ -16,7 +16,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +151,7 @@ class _Live:
                 "read": list(summary.read.values()),
                 "matches": summary.matches,
                 "state_rows": summary.state_rows,
-                "state_bytes": self._weight.new_bytes() if self._weight is not None else 0,
+                **(self._weight.new_bytes() if self._weight is not None else {}),
             }
         )
         self._full_batches += full
@@ -161,22 +161,22 @@ class _Live:
 
 
 class _Weight:
-    """Bytes of the files under a checkpoint that hold windows: blocks, and Spark's state."""
+    """Bytes of the files under a checkpoint that hold windows: the engine's blocks, and Spark's own files of state."""
 
     def __init__(self, checkpoint: Path) -> None:
-        self._folders = [checkpoint / name for name in ("blocks", "state")]
+        self._folders = {"block_bytes": checkpoint / "blocks", "row_bytes": checkpoint / "state"}
         self._seen: set[Path] = set()
 
-    def new_bytes(self) -> int:
-        """Of the files that are there for the first time."""
-        total = 0
-        for folder in self._folders:
-            for path in folder.rglob("*"):
-                if path not in self._seen and path.is_file():
-                    self._seen.add(path)
-                    with contextlib.suppress(FileNotFoundError):
-                        total += path.stat().st_size
-        return total
+    def new_bytes(self) -> dict[str, int]:
+        """Of the files that are there for the first time: ``block_bytes``, and ``row_bytes`` of the cells' rows."""
+        return {name: sum(self._new_sizes(folder)) for name, folder in self._folders.items()}
+
+    def _new_sizes(self, folder: Path) -> Iterator[int]:
+        for path in folder.rglob("*"):
+            if path not in self._seen and path.is_file():
+                self._seen.add(path)
+                with contextlib.suppress(FileNotFoundError):
+                    yield path.stat().st_size
 
 
 def _delete_rows(table: Path) -> None:

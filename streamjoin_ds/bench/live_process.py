@@ -42,7 +42,8 @@ class LiveRun:
     session_s : float
         When it had a Spark session.
     batches : list of dict
-        Its commits, in order: ``at_s, batch_id, full, read, matches, state_rows, state_bytes``.
+        Its commits, in order: ``at_s, batch_id, full, read, matches, state_rows``; of a task that weighs also
+        ``block_bytes, row_bytes``, what the batch wrote of blocks and of the cells' state rows.
     triggers : list of dict
         Spark's progress of the last query's triggers: ``batchId, timestamp, durationMs``.
     peak_mib, others_cores : float
@@ -65,6 +66,11 @@ class LiveRun:
     def rate(self, of: Callable[[dict[str, Any]], float]) -> float:
         """Median over the batches over full windows of something a second, from commit to commit."""
         return statistics.median(of(batch) / seconds for seconds, batch in self.full_steps())
+
+    def bytes_per_row(self, of: str) -> float:
+        """State that the batches over full windows wrote for each row they read: "block_bytes" or "row_bytes"."""
+        weighed = [batch for batch in self.batches if batch["full"]]
+        return sum(batch[of] for batch in weighed) / sum(sum(batch["read"]) for batch in weighed)
 
     def latencies_ms(self) -> list[float]:
         """From a tuple's event to the commit of its batch, of a paced query: evenly spread samples of all tuples.

@@ -65,6 +65,7 @@ def machine_checks() -> Iterator[Check]:
     for package in _PACKAGES:
         yield _package(package, ranges)
     yield _jar_cache()
+    yield _class_archive(make=False)
     yield _shared_memory()
 
 
@@ -97,6 +98,7 @@ def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
         yield Check("Delta round trip", error_text(error)[0], "missing", "pip install 'delta-spark==4.4.0'")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    yield _class_archive(make=True)
 
 
 def python_facts() -> dict[str, str]:
@@ -248,6 +250,27 @@ def _jar_cache() -> Check:
         return Check("Delta jars", f"{len(jars)} in {path}")
     what = "damaged" if path.exists() else "not there yet"
     return Check("Delta jars", f"{what}: {path}", "warning", "the first Spark session fetches them (13 MB).")
+
+
+def _class_archive(*, make: bool) -> Check:
+    """Java's classes in one file that the next start maps: there, made now, or why not. Never something that lacks."""
+    from streamjoin_ds.stream.class_archive import ClassArchive
+    from streamjoin_ds.stream.java import find_java
+    from streamjoin_ds.stream.jvm import spark_home
+
+    name = "class archive"
+    try:
+        archive = ClassArchive.of(find_java().home, spark_home())
+    except (StreamJoinError, ImportError):
+        return Check(name, "none: Java or PySpark is missing")
+    if archive is None:
+        return Check(name, "none: the user's cache folder cannot be made, or anybody may write to it")
+    path = archive.make(wait=True) if make else archive.path()
+    if path is not None:
+        return Check(name, f"{path.stat().st_size / 2**20:.0f} MiB, Spark starts with it: {path}")
+    if archive.refusal is not None:
+        return Check(name, f"none: {archive.refusal}")
+    return Check(name, "not there yet: made after the first join, or by `streamjoin doctor --spark`")
 
 
 def _shared_memory() -> Check:

@@ -73,7 +73,7 @@ class ClassArchive:
     def path(self) -> Path | None:
         """The archive, whole; None if there is none. A damaged one is removed."""
         for path in sorted(self.folder.glob(f"classes-{self.key}-*.jsa")):
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError):
                 if path.stem.rpartition("-")[2] == _checksum(path):
                     with contextlib.suppress(OSError):
                         os.utime(path)  # the oldest by use goes first
@@ -99,9 +99,8 @@ class ClassArchive:
 
     def keep(self, aside: Path) -> Path | None:
         """Take over what Java wrote; None, and remembered, if it wrote nothing. Older archives go."""
-        try:
-            checksum = _checksum(aside)
-        except (OSError, ValueError):
+        checksum = _checksum(aside) if aside.exists() else ""
+        if not checksum:
             self._refused.write_text("this Java writes no archive of classes", encoding="utf-8")
             return None
         descriptor = os.open(aside, os.O_RDONLY)
@@ -111,6 +110,7 @@ class ClassArchive:
             os.close(descriptor)
         path = self.folder / f"classes-{self.key}-{checksum}.jsa"
         aside.replace(path)
+        self._refused.unlink(missing_ok=True)
         self._tidy()
         return path
 
@@ -134,19 +134,21 @@ class ClassArchive:
                 yield True
 
     def make(self, *, wait: bool) -> Path | None:
-        """Have a process of its own make the archive, unless it is there or this Java makes none.
+        """Have a process of its own make the archive, unless it is there.
 
         Parameters
         ----------
         wait : bool
-            False: it goes on by itself, at the lowest priority, also when this process ends.
+            False: it goes on by itself, at the lowest priority, also when this process ends; and only if this Java
+            never refused before.
 
         Returns
         -------
         Path or None
             The archive, if it is there by now.
         """
-        if self.refusal is None and self.path() is None and os.access(self.folder, os.W_OK):
+        untried = wait or self.refusal is None  # who waits asks for it: what was refused is tried again
+        if untried and self.path() is None and os.access(self.folder, os.W_OK):
             command = [sys.executable, "-m", "streamjoin_ds.stream.class_training", str(self.java_home)]
             with contextlib.suppress(OSError):
                 maker = subprocess.Popen(
@@ -185,5 +187,8 @@ def _facts(path: Path) -> str:
 
 
 def _checksum(path: Path) -> str:
+    """Of a file's content; "" of an empty one, which cannot be mapped."""
+    if not path.stat().st_size:
+        return ""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return xxhash.xxh3_64_hexdigest(content)

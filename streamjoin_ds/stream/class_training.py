@@ -46,7 +46,8 @@ def _run(folder: Path, aside: Path, java_home: Path) -> None:
         "streamjoin classes", conf=options, log_path=folder / "log", java_home=java_home, class_archive=False
     )
     sides = [
-        Stream(side, Generator("band2d", {"rate": 1_000, "rows": _ROWS, "seed": 1, "side": side})) for side in ("r", "s")
+        Stream(side, Generator("band2d", {"rate": 1_000, "rows": _ROWS, "seed": 1, "side": side}))
+        for side in ("r", "s")
     ]
     join = StreamJoin(sides, on=[band("r.x", "s.a", 10), band("r.y", "s.b", 10)], window="1s")
     for rows, available_now in ((_ROWS, False), (_ROWS // 2, True)):

@@ -27,7 +27,7 @@ _TASK = LiveTask("nowhere", rate=100, window_us=5_000_000, eps=300, batches=3, b
 def _batch(number, at_s, *, full=True, read=(100, 100), matches=0):
     return {
         "at_s": at_s, "batch_id": number, "full": full, "read": list(read), "matches": matches,
-        "state_rows": 0, "state_bytes": 0,
+        "state_rows": 0,
     }  # fmt: skip
 
 
@@ -94,9 +94,17 @@ def test_state_is_weighed_once_when_it_is_new(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * size)
     weight = _Weight(tmp_path)
-    assert (weight.new_bytes(), weight.new_bytes()) == (15, 0)
+    assert weight.new_bytes() == {"block_bytes": 10, "row_bytes": 5}
+    assert weight.new_bytes() == {"block_bytes": 0, "row_bytes": 0}
     (tmp_path / "blocks" / "b.arrow").write_bytes(b"xx")
-    assert weight.new_bytes() == 2
+    assert weight.new_bytes() == {"block_bytes": 2, "row_bytes": 0}
+
+
+def test_bytes_a_row_are_of_full_windows_only():
+    batches = [_batch(0, 1.0, full=False), _batch(1, 2.0), _batch(2, 3.0, read=(100, 300))]
+    for batch, written in zip(batches, (9_999, 1_000, 200), strict=True):
+        batch["block_bytes"] = written
+    assert LiveRun(_TASK, 0.0, batches=batches).bytes_per_row("block_bytes") == 1_200 / 600
 
 
 @pytest.mark.parametrize(
