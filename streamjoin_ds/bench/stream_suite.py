@@ -276,9 +276,9 @@ def _input_bound(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Bytes of state that a batch writes for each of its rows, as the window grows 16-fold.
 
-    Two kinds, told apart: the cells' state rows (manifest, tail, runs too small for a block), which Spark writes anew in
-    every batch and which must not grow with the window; and blocks, each written once. A tuple is written once more at
-    each level of merging, of which a window four times as long has one more.
+    Two kinds, told apart: the cells' state rows (manifest, tail, runs too small for a block), which Spark writes anew
+    in every batch and which must not grow with the window; and blocks, each written once. A tuple is written once more
+    at each level of merging, of which a window four times as long has one more.
     """
     rate, batch_rows = 512, 2_000 if settings.quick else 10_000
     # Filled and weighed over the same number of batches each, so that names of retired blocks have added up equally.
@@ -290,9 +290,7 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
         window_us = batches * batch_rows * _SECOND_US // (2 * rate)
         say(f"  windows of {batches} batches of {batch_rows:,} rows, weighed over {weighing} batches")
         with _folder() as folder:
-            run = _done(
-                LiveTask(folder, rate, window_us, 10, weighing, batch_rows, filling * batch_rows, weigh=True)
-            )
+            run = _done(LiveTask(folder, rate, window_us, 10, weighing, batch_rows, filling * batch_rows, weigh=True))
         common = {name: max(value, getattr(run, name)) for name, value in common.items()}
         for name, values in found.items():
             values.append(run.bytes_per_row(name))
