@@ -70,7 +70,8 @@ class LiveRun:
     def bytes_per_row(self, of: str) -> float:
         """State that the batches over full windows wrote for each row they read: "block_bytes" or "row_bytes"."""
         weighed = [batch for batch in self.batches if batch["full"]]
-        return sum(batch[of] for batch in weighed) / sum(sum(batch["read"]) for batch in weighed)
+        rows: int = sum(sum(batch["read"]) for batch in weighed)
+        return float(sum(batch[of] for batch in weighed) / rows)
 
     def latencies_ms(self) -> list[float]:
         """From a tuple's event to the commit of its batch, of a paced query: evenly spread samples of all tuples.

@@ -285,7 +285,8 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     windows = (2, 8) if settings.quick else (4, 16, 64)
     filling = weighing = max(windows)
     found: dict[str, list[float]] = {"row_bytes": [], "block_bytes": []}
-    workload, common = "band2d, windows x 16", {"peak_mib": 0.0, "others_cores": 0.0}
+    workload = "band2d, windows x 16"
+    common: dict[str, Any] = {"peak_mib": 0.0, "others_cores": 0.0}
     for batches in windows:
         window_us = batches * batch_rows * _SECOND_US // (2 * rate)
         say(f"  windows of {batches} batches of {batch_rows:,} rows, weighed over {weighing} batches")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from streamjoin_ds.spec import Generator, Stream, band
 from streamjoin_ds.stream.class_archive import ClassArchive
+from streamjoin_ds.stream.jars import default_cache_path, delta_jars_in
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.jvm import shut_down, spark_home
 from streamjoin_ds.stream.session import own_gateway, spark_session
@@ -30,6 +31,8 @@ def main(java_home: str, *, background: bool) -> None:
         return
     if background:
         os.nice(19)
+        with contextlib.suppress(OSError):  # where Linux groups processes by session, `nice` counts inside one only
+            Path("/proc/self/autogroup").write_text("19", encoding="ascii")
     with archive.sole_maker() as sole, tempfile.TemporaryDirectory(prefix="streamjoin-classes-") as folder:
         if sole and archive.path() is None:
             aside = archive.aside()
@@ -41,9 +44,13 @@ def main(java_home: str, *, background: bool) -> None:
 
 def _run(folder: Path, aside: Path, java_home: Path) -> None:
     """A join that starts, commits, stops and starts again: what Java loads for it is what every join needs."""
-    options = {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={aside}"'}
     session = spark_session(
-        "streamjoin classes", conf=options, log_path=folder / "log", java_home=java_home, class_archive=False
+        "streamjoin classes",
+        delta=delta_jars_in(default_cache_path()) is not None,  # nothing is fetched behind a user's back
+        conf={"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={aside}"'},
+        log_path=folder / "log",
+        java_home=java_home,
+        class_archive=False,
     )
     sides = [
         Stream(side, Generator("band2d", {"rate": 1_000, "rows": _ROWS, "seed": 1, "side": side}))
