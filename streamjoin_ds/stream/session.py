@@ -36,7 +36,7 @@ _JOINED_BY = {
 _ON_THIS_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Java and its Python workers talk by sockets in the file system: 20 to 30 ms of a trigger less than by TCP.
+    # Java and its Python workers talk by sockets in the file system: 60 ms of a trigger less than by TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
