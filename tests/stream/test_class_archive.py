@@ -144,8 +144,8 @@ def test_a_session_takes_most_of_its_classes_from_the_archive(tmp_path: Path) ->
     (cache / "streamjoin_ds").mkdir(parents=True)
     (cache / "streamjoin_ds" / default_cache_path().name).symlink_to(jars)
     home = str(find_java().home)
-    maker = [sys.executable, "-m", "streamjoin_ds.stream.class_training", home, "--background"]
-    subprocess.run(maker, check=True, env=environment, timeout=400)
+    maker = [sys.executable, "-m", "streamjoin_ds.stream.class_training", home]
+    subprocess.run(maker, check=True, env=environment, timeout=900)
     [path] = (cache / "streamjoin_ds").glob("classes-*.jsa")
     log = tmp_path / "classes.log"
     program = f"""
@@ -155,7 +155,7 @@ spark = spark_session(master="local[1]", java_home={home!r}, log_path={str(tmp_p
 assert "SharedArchiveFile" in spark.conf.get("{OPTIONS}")
 assert spark.range(3).count() == 3
 """
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=300)
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=600)
     loaded = log.read_text()
     # Java archives none of Scala's lambdas.
     spark_classes = re.findall(r"org\.apache\.spark\.(?!\S*Lambda)\S+ source: (.*)", loaded)
