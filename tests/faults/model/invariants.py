@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ def violations(world: World) -> list[str]:
     if any("did not finish" in text for text in found):
         return found
     tables = _Tables(world)
-    for check in (_pairs, _late, _ledger, _punctuations, _manifests, _blocks):
+    for check in (_pairs, _late, _ledger, _punctuations, _manifests):
         found += [f"{check.__name__.strip('_')}: {text}" for text in check(world, tables)]
     return found
 
@@ -45,7 +45,7 @@ class _Tables:
     def _commits(self, path: str) -> list[tuple[Any, list[dict[str, Any]]]]:
         commits = []
         version = 1
-        while (Path(path) / "_delta_log" / f"{version:020d}.json").exists():
+        while os.path.exists(f"{path}/_delta_log/{version:020d}.json"):
             commit = read_commit(path, version)
             rows: list[dict[str, Any]] = []
             for file in commit.paths:
@@ -148,40 +148,40 @@ def _punctuations(world: World, tables: _Tables) -> list[str]:
     return texts + _differences(metrics, cells)
 
 
+def _restored(world: World) -> Iterator[tuple[int, int, CellWindows | StreamJoinError]]:
+    """Version, cell, and the windows of each state that is kept, or why they cannot be loaded."""
+    before, run_store._cache = run_store._cache, Cache(1 << 26)
+    try:
+        for (_, version), state in sorted(world.checkpoint.states.items()):
+            for cell, blob in state.items():
+                try:
+                    yield version, cell, CellWindows(world.plan, cell, blob)
+                except StreamJoinError as error:  # noqa: PERF203 - each is reported
+                    yield version, cell, error
+    finally:
+        run_store._cache = before
+
+
 def _manifests(world: World, tables: _Tables) -> list[str]:
     """Spark may come back by as many batches as it is told to retain: all blocks of those versions are there.
 
     It may hold older ones by luck, where it died before it purged; nothing is promised of them.
     """
     del tables
-    texts = []
     oldest = max((version for _, version in world.checkpoint.states), default=0) - 1 - world.schedule.retain
-    before, run_store._cache = run_store._cache, Cache(1 << 26)
-    try:
-        for (_, version), state in sorted(world.checkpoint.states.items()):
-            for cell, blob in state.items() if version >= oldest else ():
-                try:
-                    CellWindows(world.plan, cell, blob)
-                except StreamJoinError as error:  # noqa: PERF203 - each is reported
-                    texts.append(f"version {version} of cell {cell} cannot be loaded: {error.code} {error.name}")
-    finally:
-        run_store._cache = before
-    return texts
+    texts, named = [], set[str]()
+    for version, cell, windows in _restored(world):
+        if isinstance(windows, CellWindows):
+            named |= windows.engine.blocks | {name for _, name in windows.state.retired}
+        elif version >= oldest:
+            texts.append(f"version {version} of cell {cell} cannot be loaded: {windows.code} {windows.name}")
+    return texts + _blocks(world, named)
 
 
-def _blocks(world: World, tables: _Tables) -> list[str]:
+def _blocks(world: World, named: set[str]) -> list[str]:
     """No block but those that a manifest names, those that wait for their end, and those of processes long passed."""
-    del tables
     if world.schedule.blocks is None:
         return ["a folder of blocks"] if world.block_names() else []
-    named: set[str] = set()
-    for state in world.checkpoint.states.values():
-        for cell, blob in state.items():
-            try:
-                windows = CellWindows(world.plan, cell, blob)
-            except StreamJoinError:
-                continue
-            named |= windows.engine.blocks | {name for _, name in windows.state.retired}
     there = world.block_names()
     leaked = {name for name in there - named - world.late_blocks if not name.startswith(".")}
     texts = [f"{name} leaks" for name in sorted(leaked)]

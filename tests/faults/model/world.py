@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ __all__ = ["World", "simulated"]
 
 _MAX_DRIVERS = 40
 _CACHE_BYTES = 1 << 26
+
+
+_first = itemgetter(0)
 
 
 class World:
@@ -79,8 +83,7 @@ class World:
         self.parked: list[tuple[int, Process]] = []
         self.unfired = list(schedule.faults)
         self.fired: list[Fault] = []
-        self.passed: Counter[tuple[str, int, str, str]] = Counter()
-        self.seen: Counter[tuple[str, str]] = Counter()
+        self.passed: dict[tuple[str, int, str, str], int] = {}
         self.full: Process | None = None
         self.drivers: list[Process] = []
         self.committed: set[int] = set()
@@ -164,22 +167,31 @@ class World:
         if process.gone:
             raise Killed
         self.ticks += 1
-        while self.parked and (due := min(self.parked, key=lambda entry: entry[0]))[0] <= self.ticks:
+        while self.parked and (due := min(self.parked, key=_first))[0] <= self.ticks:
             self.parked.remove(due)
             self._go_on(due[1])
         if process.gone:
             raise Killed
-        key = (process.root.name, process.root.batch, process.actor, name)
-        nth = self.passed[key]
-        self.passed[key] += 1
-        self.seen[process.actor, name] += 1
+        root = process.root
+        key = (root.name, root.batch, process.actor, name)
+        nth = self.passed.get(key, 0)
+        self.passed[key] = nth + 1
         for fault in self.unfired:
-            place = (fault.batch, fault.actor, fault.point, fault.nth)
-            if place == (process.root.batch, process.actor, name, nth) and fault.kind != "twice":
-                self._fire(fault, process)
-                break
+            if fault.point == name and fault.kind != "twice":
+                place = (fault.batch, fault.actor, fault.nth)
+                if place == (root.batch, process.actor, nth):
+                    self._fire(fault, process)
+                    break
         if writes and self.full is not None:
             raise disk.no_room()
+
+    @property
+    def seen(self) -> Counter[tuple[str, str]]:
+        """How often a process of each kind came to each point."""
+        seen: Counter[tuple[str, str]] = Counter()
+        for (_, _, actor, name), count in self.passed.items():
+            seen[actor, name] += count
+        return seen
 
     def alive(self) -> bool:
         """Whether the running process is alive."""
