@@ -16,7 +16,7 @@ from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream.windows import CellWindows
-from tests.faults.model.case import NAMES
+from tests.faults.model.case import facts_text
 from tests.faults.model.world import World
 
 __all__ = ["violations"]
@@ -77,18 +77,10 @@ def _differences(found: Counter[Any], expected: Counter[Any]) -> list[str]:
 
 def _pairs(world: World, tables: _Tables) -> list[str]:
     """Each result of the oracle once, its columns those of its tuples, and no other."""
-    rows = world.case.rows
     found: Counter[Any] = Counter()
     for row in tables.rows("matches"):
-        values = [row[f"{name}_{column}"] for name in NAMES for column in ("ts", "x")]
-        found[(row["l_seq"], row["r_seq"], row["event_time"], *map(str, values))] += 1
-    expected: Counter[Any] = Counter()
-    for pair in world.case.pairs:
-        values = [
-            rows[name][number][column] for name, number in zip(NAMES, pair, strict=True) for column in ("ts", "x")
-        ]
-        expected[(*pair, world.case.event_time_us(pair), *map(str, values))] += 1
-    return _differences(found, expected)
+        found[facts_text({name: value for name, value in row.items() if name != "batch_id"})] += 1
+    return _differences(found, world.case.result_facts())
 
 
 def _late(world: World, tables: _Tables) -> list[str]:
@@ -96,7 +88,10 @@ def _late(world: World, tables: _Tables) -> list[str]:
     texts = _differences(found, world.case.late_facts())
     rejects = Counter((row["stream"], row["line"]) for row in tables.rows("rejects"))
     expected = Counter(
-        (name, number + 2) for name in NAMES for number, row in enumerate(world.case.rows[name]) if row["ts"] is None
+        (name, number + 2)
+        for name, rows in world.case.rows.items()
+        for number, row in enumerate(rows)
+        if row["ts"] is None
     )
     return texts + _differences(rejects, expected)
 
@@ -104,10 +99,11 @@ def _late(world: World, tables: _Tables) -> list[str]:
 def _ledger(world: World, tables: _Tables) -> list[str]:
     """One row a batch and stream, and each says what the records of its batch are."""
     texts = []
-    read = dict.fromkeys(NAMES, 0)
+    names = world.case.names
+    read = dict.fromkeys(names, 0)
     found = sorted(tables.rows("ledger"), key=lambda row: (row["batch_id"], row["stream"]))
     batches = [batch for batch, _ in Counter((row["batch_id"], row["stream"]) for row in found)]
-    expected = [batch for batch in range(len(found) // 2) for _ in NAMES]
+    expected = [batch for batch in range(len(found) // len(names)) for _ in names]
     if batches != expected:
         texts.append(f"batches {batches}")
     for row in found:
@@ -118,7 +114,7 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
         right["largest_ts"] = world.case.largest_us(name, 0, last)
         if row != right:
             texts.append(f"{row} is not {right}")
-    if any(read[name] != len(world.case.rows[name]) for name in NAMES):
+    if any(read[name] != len(world.case.rows[name]) for name in names):
         texts.append(f"read {read}")
     return texts
 
@@ -127,13 +123,15 @@ def _punctuations(world: World, tables: _Tables) -> list[str]:
     """Never back, never before a row it speaks of, each with its batch, and as far as the input allows."""
     texts = []
     promised = None
+    none = [0] * len(world.case.names)
     for number, (commit, rows) in enumerate(tables.commits["matches"]):
         if commit.batch_id != number:
             texts.append(f"commit {number} of the matches is of batch {commit.batch_id}")
         early = [row["event_time"] for row in rows if promised is not None and row["event_time"] < promised]
         if early:
             texts.append(f"batch {number} holds a row of {min(early)} after {promised} was given")
-        expected = world.case.watermark_us(tables.ends[number] if len(tables.ends.get(number, ())) == 2 else (0, 0))
+        ends = tables.ends.get(number, [])
+        expected = world.case.watermark_us(ends if len(ends) == len(none) else none)
         if commit.punctuation_us != expected:
             texts.append(f"batch {number} gives {commit.punctuation_us}, not {expected}")
         if promised is not None and (commit.punctuation_us is None or commit.punctuation_us < promised):
@@ -193,7 +191,7 @@ def _blocks(world: World, named: set[str]) -> list[str]:
     waiting = [path.name for path in exchange.iterdir()] if exchange.is_dir() else []
     done = world.source_done
     if done and not any(fault.kind in ("stall", "freeze") for fault in world.fired):
-        seqs = [done[name]["seq"] for name in NAMES]
+        seqs = [done[name]["seq"] for name in world.case.names]
         stale = [name for name in waiting if name.startswith("x") and int(name[24:43]) <= seqs[int(name[1:3])]]
         texts += [f"exchange block {name} stays" for name in sorted(stale)]
     return texts

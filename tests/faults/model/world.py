@@ -25,7 +25,7 @@ from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model import disk
-from tests.faults.model.case import NAMES, allow_listed, case_of
+from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
 from tests.faults.model.delta_log import LogTable, PointedTable
 from tests.faults.model.driver import Driver, StateMissingError, TaskFailedError
@@ -61,12 +61,14 @@ class World:
 
     def __init__(self, schedule: Schedule, folder: Path, delta: str = "log") -> None:
         allow_listed()
+        if "count" in schedule.asks:
+            schedule = replace(schedule, grows=False)  # the order of a window over files that grow is that of growth
         self.schedule, self.folder, self.root, self.delta = schedule, folder, str(folder), delta
         self.case = case_of(replace(schedule, faults=()))
         bound = self.case.bound(schedule.source, folder)
         self.plan = Plan(
             bound,
-            Layout.parse(schedule.layout, len(NAMES)),
+            Layout.parse(_layout(schedule.layout, len(self.case.names)), len(self.case.names)),
             schedule.partitions,
             schedule.exchange,
             self.root,
@@ -93,7 +95,7 @@ class World:
         self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
-        self._files = {name: self.case.text(name) for name in NAMES} if schedule.source == "csv" else {}
+        self._files = {name: self.case.text(name) for name in self.case.names} if schedule.source == "csv" else {}
         self._written = dict.fromkeys(self._files, 0)
         for name in self._files:
             (folder / f"{name}.csv").touch()
@@ -349,6 +351,11 @@ class World:
             for room in ("target", "commit"):
                 patch.setattr(f"streamjoin_ds.sink.{room}.DeltaTable", table)
             yield
+
+
+def _layout(text: str, streams: int) -> str:
+    """The layout for so many streams: those it does not name are in one group."""
+    return "x".join([*text.split("x"), *("1",) * streams][:streams])
 
 
 class _NoMaintenance:
