@@ -62,10 +62,14 @@ class Round:
 
 def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
     """Where a round's driver is killed, one life after the other."""
+    is_planned = True  # the first batch has none before it; one that has begun is planned
     for batch in range(BATCHES):
-        yield chooser.choice(POINTS if batch else POINTS[1:]), batch
+        point = chooser.choice(POINTS[1:] if is_planned else POINTS)
+        yield point, batch
         while chooser.random() < _AGAIN_SHARE:
-            yield chooser.choice(_AGAIN), batch
+            point = chooser.choice(_AGAIN)
+            yield point, batch
+        is_planned = point == "after_batch"
 
 
 def drivers(this: Round, folder: Path, undisturbed: Path, most: int) -> None:

@@ -81,7 +81,7 @@ def _window(schedule: Schedule, names: tuple[str, ...], extents: list[int], more
     if "count" in schedule.asks:
         return CountWindow(tuple(more.choice((0, 1, 2, 3, 5, 8, 12)) for _ in names))
     if "periodic" in schedule.asks:
-        every = more.choice((1, 2, 4)) * _TICK_US
-        lags = (0, *(more.choice((0, 0, 0, 1, -1)) for _ in names[1:]))
-        return PeriodicWindow(every, tuple(more.choice((2, 3, 4, 6, 8)) * _TICK_US for _ in names), lags)
+        every = more.choice((1, 2, 4, 6)) * _TICK_US
+        lags = (0, *(more.choice((0, 0, 1, -1, 2)) for _ in names[1:]))
+        return PeriodicWindow(every, tuple(more.choice((2, 3, 4, 6, 8, 12)) * _TICK_US for _ in names), lags)
     return TimeWindow.of({name: f"{extent}us" for name, extent in zip(names, extents, strict=False)}, names)
