@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +31,10 @@ EXACT = "exact"
 _AGAIN = (*HOOKED[:3], "batch_logged", HOOKED[3])  # a batch that is done anew comes to these
 _AGAIN_SHARE = 0.3
 _TIMEOUT_S = 900  # other work may have the machine
+# Spark gives a Python process ten seconds to start; where the machine is too busy for that, the query ends by itself,
+# as a driver does that dies at its start, and is started again.
+_STARVED = "Python worker failed to connect back"
+_MOST_STARVED = 20
 _TEXT = 3_000  # characters of an error that are kept
 
 
@@ -43,6 +48,8 @@ class Round:
         What was killed where: the point and the batch of a driver; of workers how many waited or were at work.
     outcome : str
         `EXACT`, or what differs.
+    starved : int
+        Lives that ended by themselves because the machine was too busy for Spark to start its Python processes.
     """
 
     seed: int
@@ -50,6 +57,7 @@ class Round:
     kind: str
     kills: list[tuple[str, int]] = field(default_factory=list)
     outcome: str = ""
+    starved: int = 0
     matches: int = 0
     seconds: float = 0.0
 
@@ -72,14 +80,22 @@ def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
         is_planned = point == "after_batch"
 
 
+def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[str]:
+    """One that did not starve."""
+    while True:
+        done = run_driver(folder / "matches", folder / "checkpoint", *armed, timeout_s=_TIMEOUT_S)
+        if _STARVED not in done.stderr or this.starved >= _MOST_STARVED:
+            return done
+        this.starved += 1
+
+
 def drivers(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
     """One checkpoint whose driver is killed again and again, at most `most` times."""
-    table, checkpoint = folder / "matches", folder / "checkpoint"
-    expected = set(pairs(rows(undisturbed)))
+    table, expected = folder / "matches", set(pairs(rows(undisturbed)))
     for point, batch in places(random.Random(f"{this.seed} {this.number}")):
         if len(this.kills) == most:
             break
-        killed = run_driver(table, checkpoint, point, str(batch), timeout_s=_TIMEOUT_S)
+        killed = life(this, folder, point, str(batch))
         if killed.returncode == 0:
             break  # a point of the last batch that is past before it can be seen
         assert killed.returncode == -signal.SIGKILL, (point, batch, killed.stderr[-_TEXT:])
@@ -87,13 +103,13 @@ def drivers(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
         so_far = pairs(rows(table)) if (table / "_delta_log").exists() else []
         assert len(set(so_far)) == len(so_far), (point, batch)
         assert set(so_far) <= expected, (point, batch)
-    again = run_driver(table, checkpoint, timeout_s=_TIMEOUT_S)
+    again = life(this, folder)
     assert again.returncode == 0, again.stderr[-_TEXT:]
 
 
 def workers(this: Round, folder: Path) -> None:
     """One checkpoint whose Python workers are killed in every batch."""
-    done = run_driver(folder / "matches", folder / "checkpoint", "workers", "0", timeout_s=_TIMEOUT_S)
+    done = life(this, folder, "workers", "0")
     found = re.findall(r"killed (\d+) that waited and (\d+) at work", done.stdout)
     this.kills += [
         ("waiting worker", sum(int(waited) for waited, _ in found)),
@@ -139,7 +155,7 @@ def main(driver_count: int, worker_count: int, seed: int, log: Path) -> None:
     root = Path(tempfile.mkdtemp(prefix="streamjoin-campaign-"))
     undisturbed = root / "undisturbed" / "matches"
     undisturbed.parent.mkdir()
-    assert run_driver(undisturbed, undisturbed.parent / "checkpoint", timeout_s=_TIMEOUT_S).returncode == 0
+    assert life(Round(seed, 0, "undisturbed"), undisturbed.parent).returncode == 0
     for kind, count in asked.items():
         while (left := count - sum(sum(one.counts().values()) for one in done if one.kind == kind)) > 0:
             this = Round(seed, len(done) + 1, kind)
@@ -149,6 +165,8 @@ def main(driver_count: int, worker_count: int, seed: int, log: Path) -> None:
             with log.open("a") as file:
                 file.write(json.dumps(asdict(this)) + "\n")
             click.echo(f"round {this.number} of {kind}, {this.seconds:.0f} s: {this.kills}: {this.outcome}")
+            if this.starved:
+                click.echo(f"  {this.starved} lives starved at their start")
             if this.outcome != EXACT:
                 click.echo(f"kept: {root}")
                 sys.exit(1)
