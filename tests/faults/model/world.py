@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import tempfile
@@ -396,8 +395,3 @@ def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
         yield world
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def facts_of(world: World) -> str:
-    """For reading a run: what Spark kept."""
-    return json.dumps({"offsets": world.checkpoint.offsets, "commits": sorted(world.checkpoint.commits)})
