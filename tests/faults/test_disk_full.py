@@ -34,20 +34,23 @@ class SmallDisk:
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
         path.mkdir(parents=True)
-        self._mount(f"size={size_bytes}", "-t", "tmpfs", "tmpfs")
+        done = self._mounted(f"size={size_bytes}", "-t", "tmpfs", "tmpfs")
+        if done.returncode:
+            pytest.skip(f"this process may not mount a small file system: {done.stderr.strip()}")
 
     def grow(self, size_bytes: int) -> None:
-        self._mount(f"remount,size={size_bytes}")
+        done = self._mounted(f"remount,size={size_bytes}")
+        assert done.returncode == 0, done.stderr
 
     def remove(self) -> None:
         subprocess.run(["umount", "--lazy", str(self.path)], check=True, capture_output=True)
 
-    def _mount(self, options: str, *what: str) -> None:
-        done = subprocess.run(
-            ["mount", "-o", options, *what, str(self.path)], check=False, capture_output=True, text=True
-        )
-        if done.returncode:
-            pytest.skip(f"this process may not mount a small file system: {done.stderr.strip()}")
+    def _mounted(self, options: str, *what: str) -> subprocess.CompletedProcess[str]:
+        command = ["mount", "-o", options, *what, str(self.path)]
+        try:
+            return subprocess.run(command, check=False, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            return subprocess.CompletedProcess(command, 127, "", str(error))
 
 
 @pytest.fixture
