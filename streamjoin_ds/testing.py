@@ -45,7 +45,9 @@ _MOST_DIGITS = 76
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
-def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[dict[str, Any]]:
+def oracle_join(
+    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Sequence[Mapping[str, int]] = ()
+) -> list[dict[str, Any]]:
     """Results of a join over whole streams.
 
     Parameters
@@ -55,6 +57,8 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
         Each stream's tuples in its own order; a tuple's number (``_seq``) is its place in it.
     lateness : bool
         Whether late tuples are left out.
+    ends : sequence of mapping of name to int
+        For count windows over files that grow: see `source_order`.
 
     Returns
     -------
@@ -65,7 +69,7 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
     rows = {name: _listed(streams[name]) for name in join.names}
     times, results = _times(join, rows), []
     before, place = None, 0
-    for numbers in oracle_numbers(join, rows, lateness=lateness):
+    for numbers in oracle_numbers(join, rows, lateness=lateness, ends=ends):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=True):
             result.update({f"{name}_{column}": value for column, value in rows[name][number].items()})
@@ -81,7 +85,9 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
     return results
 
 
-def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[tuple[int, ...]]:
+def oracle_numbers(
+    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Sequence[Mapping[str, int]] = ()
+) -> list[tuple[int, ...]]:
     """The results as the tuples' numbers, one a stream, sorted; of periodic windows once for each common window.
 
     Count windows are over the order of `source_order`; late and broken records have their places in it.
@@ -89,7 +95,7 @@ def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = 
     rows = {name: _listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
     if isinstance(join.window, CountWindow):
-        for place, (name, _) in enumerate(source_order(join, rows)):
+        for place, (name, _) in enumerate(source_order(join, rows, ends)):
             order[name].append(place)
     times, usable = _times(join, rows), []
     for stream, stream_times in zip(join.streams, times, strict=True):
@@ -148,19 +154,24 @@ def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
     return late
 
 
-def source_order(join: Join, streams: Mapping[str, Rows]) -> list[tuple[str, int]]:
+def source_order(
+    join: Join, streams: Mapping[str, Rows], ends: Sequence[Mapping[str, int]] = ()
+) -> list[tuple[str, int]]:
     """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
 
     By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
+    A source whose files grow has not all of them: what a later batch brings comes later. So with `ends`, of each batch
+    how many records of each stream were read at its end (sums of the ledger's ``read``), the order is first by batch.
     """
-    keys: list[tuple[int | float, int, int]] = []
+    keys: list[tuple[int, int | float, int, int]] = []
     for stream, name in enumerate(join.names):
         largest: int | float = float("-inf")
         for number, row in enumerate(_listed(streams[name])):
             time = _time(join, name, row)
             largest = largest if time is None else max(largest, time)
-            keys.append((largest, stream, number))
-    return [(join.names[stream], number) for _, stream, number in sorted(keys)]
+            batch = sum(end[name] <= number for end in ends)
+            keys.append((batch, largest, stream, number))
+    return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
 
 
 def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Row]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.model.case import case_of
+from tests.faults.model.invariants import _Tables, violations
 from tests.faults.model.schedule import (
     ASKS,
     POINTS,
@@ -67,6 +68,18 @@ def test_runs_that_ask_for_more_have_results(ask: str) -> None:
     assert sum(bool(case.results) for case in cases) > 30
     if ask == "where":
         assert sum(any(case.filtered.values()) for case in cases) > 30
+
+
+def test_count_windows_over_files_that_grow_go_by_batches() -> None:
+    schedule = asking(plain_schedule(1), ("count",))
+    assert schedule.grows
+    with simulated(schedule) as world:
+        assert not violations(world)
+        rows = [row for _, commit in _Tables(world).commits["matches"] for row in commit]
+        found = {(row["l_seq"], row["r_seq"]) for row in rows}
+        at_once = {(result["l_seq"], result["r_seq"]) for result in world.case.results}
+    assert found
+    assert found != at_once
 
 
 def test_shrinking_leaves_out_what_need_not_be_asked() -> None:

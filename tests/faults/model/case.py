@@ -126,14 +126,21 @@ class Case:
                 found[name, number, self.rows[name][number]["ts"], largest] += 1
         return found
 
-    def result_facts(self) -> Counter[tuple[str, ...]]:
-        """Results: their columns' values and names but for the batch's."""
+    def result_facts(self, ends: Sequence[Sequence[int]] = ()) -> Counter[tuple[str, ...]]:
+        """Results: their columns' values and names but for the batch's.
+
+        `ends`: of each batch how many records of each stream were read, where a window's order goes by batches.
+        """
+        results = self.results
+        if ends:
+            of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
+            results = oracle_join(self.join, self.rows, ends=of_batches)
         found: Counter[tuple[str, ...]] = Counter()
         columns = [f"{name}_seq" for name in self.names]
         for name in self.join.select:
             stream, column = name.split(".")
             columns += [f"{stream}_{one}" for one in (_COLUMNS if column == "*" else (column,))]
-        for result in self.results:
+        for result in results:
             facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
             if "window_id" in result:
                 facts["window_id"] = result["window_id"]

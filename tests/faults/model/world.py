@@ -60,8 +60,6 @@ class World:
 
     def __init__(self, schedule: Schedule, folder: Path, delta: str = "log") -> None:
         allow_listed()
-        if "count" in schedule.asks:
-            schedule = replace(schedule, grows=False)  # the order of a window over files that grow is that of growth
         self.schedule, self.folder, self.root, self.delta = schedule, folder, str(folder), delta
         self.case = case_of(replace(schedule, faults=()))
         bound = self.case.bound(schedule.source, folder)
