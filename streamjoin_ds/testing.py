@@ -38,13 +38,16 @@ __all__ = [
 
 Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
+Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST_DIGITS = 76
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
-def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[dict[str, Any]]:
+def oracle_join(
+    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Sequence[Mapping[str, int]] = ()
+) -> list[dict[str, Any]]:
     """Results of a join over whole streams.
 
     Parameters
@@ -54,6 +57,8 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
         Each stream's tuples in its own order; a tuple's number (``_seq``) is its place in it.
     lateness : bool
         Whether late tuples are left out.
+    ends : sequence of mapping of name to int
+        For count windows over files that grow: see `source_order`.
 
     Returns
     -------
@@ -62,25 +67,27 @@ def oracle_join(join: Join, streams: Mapping[str, Rows], *, lateness: bool = Tru
         ``window_id``; sorted by the numbers and the window.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
-    results = []
+    times, results = _times(join, rows), []
     before, place = None, 0
-    for numbers in oracle_numbers(join, rows, lateness=lateness):
+    for numbers in oracle_numbers(join, rows, lateness=lateness, ends=ends):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=True):
             result.update({f"{name}_{column}": value for column, value in rows[name][number].items()})
             result[f"{name}_seq"] = number
-        times = (_time(join, name, rows[name][number]) for name, number in zip(join.names, numbers, strict=True))
-        result["event_time_us"] = max(time for time in times if time is not None)
+        found = (times[stream][number] for stream, number in enumerate(numbers))
+        result["event_time_us"] = max(time for time in found if time is not None)
         if isinstance(join.window, PeriodicWindow):
             # `oracle_numbers` has a result once for each window, one after the other.
             place = place + 1 if numbers == before else 0
-            result["window_id"] = _common_windows(join, rows, numbers)[place]
+            result["window_id"] = _common_windows(join, times, numbers)[place]
         before = numbers
         results.append(result)
     return results
 
 
-def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = True) -> list[tuple[int, ...]]:
+def oracle_numbers(
+    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Sequence[Mapping[str, int]] = ()
+) -> list[tuple[int, ...]]:
     """The results as the tuples' numbers, one a stream, sorted; of periodic windows once for each common window.
 
     Count windows are over the order of `source_order`; late and broken records have their places in it.
@@ -88,24 +95,24 @@ def oracle_numbers(join: Join, streams: Mapping[str, Rows], *, lateness: bool = 
     rows = {name: _listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
     if isinstance(join.window, CountWindow):
-        for place, (name, _) in enumerate(source_order(join, rows)):
+        for place, (name, _) in enumerate(source_order(join, rows, ends)):
             order[name].append(place)
-    usable = {}
-    for stream in join.streams:
+    times, usable = _times(join, rows), []
+    for stream, stream_times in zip(join.streams, times, strict=True):
         late = set(late_rows(join, stream.name, rows[stream.name])) if lateness else set()
-        times = [_time(join, stream.name, row) for row in rows[stream.name]]
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
-        usable[stream.name] = [n for n, time in enumerate(times) if time is not None and n not in gone]
+        usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
+    places = [order[name] for name in join.names]
     partial: list[tuple[int, ...]] = [()]
-    for place, name in enumerate(join.names):
+    for place in range(len(join.streams)):
         partial = [
             (*numbers, number)
             for numbers in partial
-            for number in usable[name]
-            if _joins(join, rows, order, numbers, place, number)
+            for number in usable[place]
+            if _in_windows(join, times, places, numbers, number) and _joins(join, rows, numbers, place, number)
         ]
     if isinstance(join.window, PeriodicWindow):
-        partial = [numbers for numbers in partial for _ in _common_windows(join, rows, numbers)]
+        partial = [numbers for numbers in partial for _ in _common_windows(join, times, numbers)]
     return sorted(partial)
 
 
@@ -147,19 +154,24 @@ def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
     return late
 
 
-def source_order(join: Join, streams: Mapping[str, Rows]) -> list[tuple[str, int]]:
+def source_order(
+    join: Join, streams: Mapping[str, Rows], ends: Sequence[Mapping[str, int]] = ()
+) -> list[tuple[str, int]]:
     """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
 
     By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
+    A source whose files grow has not all of them: what a later batch brings comes later. So with `ends`, of each batch
+    how many records of each stream were read at its end (sums of the ledger's ``read``), the order is first by batch.
     """
-    keys: list[tuple[int | float, int, int]] = []
+    keys: list[tuple[int, int | float, int, int]] = []
     for stream, name in enumerate(join.names):
         largest: int | float = float("-inf")
         for number, row in enumerate(_listed(streams[name])):
             time = _time(join, name, row)
             largest = largest if time is None else max(largest, time)
-            keys.append((largest, stream, number))
-    return [(join.names[stream], number) for _, stream, number in sorted(keys)]
+            batch = sum(end[name] <= number for end in ends)
+            keys.append((batch, largest, stream, number))
+    return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
 
 
 def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Row]) -> Any:
@@ -237,52 +249,36 @@ def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
     return {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
 
 
-def _common_windows(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int]) -> list[int]:
+def _common_windows(join: Join, times: Times, numbers: Sequence[int]) -> list[int]:
     assert isinstance(join.window, PeriodicWindow)
     common: set[int] | None = None
-    for stream, (name, number) in enumerate(zip(join.names, numbers, strict=False)):
-        time = _time(join, name, rows[name][number])
+    for stream, number in enumerate(numbers):
+        time = times[stream][number]
         assert time is not None
         windows = _windows_of(join.window, stream, time)
         common = windows if common is None else common & windows
     return sorted(common or ())
 
 
-def _in_windows(
-    join: Join,
-    rows: Mapping[str, Sequence[Row]],
-    order: Mapping[str, Sequence[int]],
-    numbers: Sequence[int],
-    place: int,
-    number: int,
-) -> bool:
-    """Whether a tuple of stream `place` is near enough to those of the streams before it."""
+def _in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], numbers: Sequence[int], number: int) -> bool:
+    """Whether a tuple of the next stream is near enough to those of the streams before it."""
+    place = len(numbers)
     if isinstance(join.window, PeriodicWindow):
-        return bool(_common_windows(join, rows, [*numbers, number]))
+        return bool(_common_windows(join, times, [*numbers, number]))
     if isinstance(join.window, CountWindow):
-        places = [order[name] for name in join.names]
-        return all(_in_count_window(join.window, places, (n, numbers[n]), (place, number)) for n in range(place))
-    time = _time(join, join.names[place], rows[join.names[place]][number])
+        return all(_in_count_window(join.window, order, (n, numbers[n]), (place, number)) for n in range(place))
+    time = times[place][number]
     assert time is not None
     for n in range(place):
-        other_time = _time(join, join.names[n], rows[join.names[n]][numbers[n]])
+        other_time = times[n][numbers[n]]
         assert other_time is not None
         if not -join.window.extent(n) <= other_time - time <= join.window.extent(place):
             return False
     return True
 
 
-def _joins(
-    join: Join,
-    rows: Mapping[str, Sequence[Row]],
-    order: Mapping[str, Sequence[int]],
-    numbers: Sequence[int],
-    place: int,
-    number: int,
-) -> bool:
-    """Whether a tuple of stream `place` goes with the tuples of the streams before it."""
-    if not _in_windows(join, rows, order, numbers, place, number):
-        return False
+def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int) -> bool:
+    """Whether the predicates of a tuple of stream `place` and of those of the streams before it hold."""
     name = join.names[place]
     row = rows[name][number]
     chosen = {join.names[n]: rows[join.names[n]][numbers[n]] for n in range(place)}
@@ -366,6 +362,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]
         return float(value)  # no exact number has so many digits
     return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value
+
+
+def _times(join: Join, rows: Mapping[str, Sequence[Row]]) -> Times:
+    return [[_time(join, name, row) for row in rows[name]] for name in join.names]
 
 
 def _time(join: Join, name: str, row: Row) -> int | None:

@@ -1,82 +1,180 @@
 """Real processes killed again and again: ``python -m tests.faults.campaign --drivers 50 --workers 100 --seed 1``.
 
-Each round is one checkpoint. Its driver and JVM are killed with SIGKILL at a point drawn for each batch, or its Python
-workers are in every batch, until the input ends; then every table is compared, row for row, with an undisturbed run's.
+Each round is one checkpoint. Its driver and JVM are killed with SIGKILL at points drawn for the batches, some of them
+again while the batch is done anew, or its Python workers are in every batch, until the input ends; then every table is
+compared, row for row, with an undisturbed run's. A round is a function of the seed and its number. Each is a line of
+the log, with its kills and its outcome; started again with the same log, the campaign goes on after the rounds in it.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
 
-from tests.faults.driver import POINTS
+from tests.faults.driver import HOOKED, POINTS
 from tests.faults.test_driver_kill import BATCHES, assert_as_undisturbed, pairs, rows, run_driver
 
+EXACT = "exact"
+_AGAIN = (*HOOKED[:3], "batch_logged", HOOKED[3])  # a batch that is done anew comes to these
+_AGAIN_SHARE = 0.3
+_TIMEOUT_S = 900  # other work may have the machine
+# Spark gives a Python process ten seconds to start; where the machine is too busy for that, the query ends by itself,
+# as a driver does that dies at its start, and is started again.
+_STARVED = "Python worker failed to connect back"
+_MOST_STARVED = 20
+_TEXT = 3_000  # characters of an error that are kept
 
-def drivers(folder: Path, undisturbed: Path, chooser: random.Random, left: int) -> Counter[str]:
-    """One checkpoint whose driver is killed up to once a batch, at most `left` times."""
-    table, checkpoint = folder / "matches", folder / "checkpoint"
-    expected = set(pairs(rows(undisturbed)))
-    done: Counter[str] = Counter()
+
+@dataclass
+class Round:
+    """One checkpoint.
+
+    Attributes
+    ----------
+    kills : list of (str, int)
+        What was killed where: the point and the batch of a driver; of workers how many waited or were at work.
+    outcome : str
+        `EXACT`, or what differs.
+    starved : int
+        Lives that ended by themselves because the machine was too busy for Spark to start its Python processes.
+    """
+
+    seed: int
+    number: int
+    kind: str
+    kills: list[tuple[str, int]] = field(default_factory=list)
+    outcome: str = ""
+    starved: int = 0
+    matches: int = 0
+    seconds: float = 0.0
+
+    def counts(self) -> Counter[str]:
+        """Kills by their place."""
+        if self.kind == "workers":
+            return Counter(dict(self.kills))
+        return Counter(point for point, _ in self.kills)
+
+
+def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
+    """Where a round's driver is killed, one life after the other."""
+    is_planned = True  # the first batch has none before it; one that has begun is planned
     for batch in range(BATCHES):
-        if sum(done.values()) == left:
+        point = chooser.choice(POINTS[1:] if is_planned else POINTS)
+        yield point, batch
+        while chooser.random() < _AGAIN_SHARE:
+            point = chooser.choice(_AGAIN)
+            yield point, batch
+        is_planned = point == "after_batch"
+
+
+def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[str]:
+    """One that did not starve."""
+    while True:
+        done = run_driver(folder / "matches", folder / "checkpoint", *armed, timeout_s=_TIMEOUT_S)
+        if _STARVED not in done.stderr or this.starved >= _MOST_STARVED:
+            return done
+        this.starved += 1
+
+
+def drivers(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
+    """One checkpoint whose driver is killed again and again, at most `most` times."""
+    table, expected = folder / "matches", set(pairs(rows(undisturbed)))
+    for point, batch in places(random.Random(f"{this.seed} {this.number}")):
+        if len(this.kills) == most:
             break
-        point = chooser.choice(POINTS if batch else POINTS[1:])
-        killed = run_driver(table, checkpoint, point, str(batch))
+        killed = life(this, folder, point, str(batch))
         if killed.returncode == 0:
             break  # a point of the last batch that is past before it can be seen
-        assert killed.returncode == -signal.SIGKILL, (point, batch, killed.stderr[-2000:])
+        assert killed.returncode == -signal.SIGKILL, (point, batch, killed.stderr[-_TEXT:])
+        this.kills.append((point, batch))
         so_far = pairs(rows(table)) if (table / "_delta_log").exists() else []
         assert len(set(so_far)) == len(so_far), (point, batch)
         assert set(so_far) <= expected, (point, batch)
-        done[point] += 1
-    again = run_driver(table, checkpoint)
-    assert again.returncode == 0, again.stderr[-2000:]
-    assert_as_undisturbed(table, undisturbed)
-    return done
+    again = life(this, folder)
+    assert again.returncode == 0, again.stderr[-_TEXT:]
 
 
-def workers(folder: Path, undisturbed: Path) -> Counter[str]:
+def workers(this: Round, folder: Path) -> None:
     """One checkpoint whose Python workers are killed in every batch."""
-    table = folder / "matches"
-    done = run_driver(table, folder / "checkpoint", "workers", "0")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert_as_undisturbed(table, undisturbed)
+    done = life(this, folder, "workers", "0")
     found = re.findall(r"killed (\d+) that waited and (\d+) at work", done.stdout)
-    return Counter({"waiting worker": sum(int(a) for a, _ in found), "working worker": sum(int(b) for _, b in found)})
+    this.kills += [
+        ("waiting worker", sum(int(waited) for waited, _ in found)),
+        ("working worker", sum(int(busy) for _, busy in found)),
+    ]
+    assert done.returncode == 0, done.stderr[-_TEXT:]
+
+
+def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
+    """Fill in what came of a round."""
+    began = time.monotonic()
+    try:
+        if this.kind == "drivers":
+            drivers(this, folder, undisturbed, most)
+        else:
+            workers(this, folder)
+        assert_as_undisturbed(folder / "matches", undisturbed)
+        this.matches, this.outcome = len(rows(folder / "matches")), EXACT
+    except Exception as error:
+        this.outcome = f"{type(error).__name__}: {error}"[:_TEXT]
+    this.seconds = round(time.monotonic() - began, 1)
+
+
+def rounds_in(log: Path, seed: int) -> list[Round]:
+    """The rounds of this seed in a log."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    found = [Round(**json.loads(line)) for line in lines]
+    return [one for one in found if one.seed == seed]
 
 
 @click.command()
 @click.option("--drivers", "driver_count", default=50, show_default=True, help="Kills of driver and JVM.")
 @click.option("--workers", "worker_count", default=100, show_default=True, help="Kills of Python workers.")
 @click.option("--seed", default=1, show_default=True)
-def main(driver_count: int, worker_count: int, seed: int) -> None:
-    """Kill and compare until so many kills are done; any difference ends it."""
-    chooser, began = random.Random(seed), time.monotonic()
-    total: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="streamjoin-campaign-") as name:
-        undisturbed = Path(name) / "undisturbed" / "matches"
-        undisturbed.parent.mkdir()
-        assert run_driver(undisturbed, undisturbed.parent / "checkpoint").returncode == 0
-        number = 0
-        while (left := driver_count - sum(total[point] for point in POINTS)) > 0:
-            number += 1
-            (folder := Path(name) / f"drivers-{number}").mkdir()
-            total += drivers(folder, undisturbed, chooser, left)
-            click.echo(f"{time.monotonic() - began:6.0f} s  {sum(total.values())} kills, exact: {dict(total)}")
-        while total["waiting worker"] + total["working worker"] < worker_count:
-            number += 1
-            (folder := Path(name) / f"workers-{number}").mkdir()
-            total += workers(folder, undisturbed)
-            click.echo(f"{time.monotonic() - began:6.0f} s  {sum(total.values())} kills, exact: {dict(total)}")
-    click.echo(f"seed {seed}: {sum(total.values())} kills in {number} runs, every table exact: {dict(total)}")
+@click.option("--log", type=click.Path(path_type=Path), default="campaign.jsonl", show_default=True)
+def main(driver_count: int, worker_count: int, seed: int, log: Path) -> None:
+    """Kill and compare until so many kills are done; a difference ends it, and its checkpoint stays."""
+    done = rounds_in(log, seed)
+    if any(one.outcome != EXACT for one in done):
+        msg = f"{log} holds a round that was not exact"
+        raise click.ClickException(msg)
+    asked = {"drivers": driver_count, "workers": worker_count}
+    root = Path(tempfile.mkdtemp(prefix="streamjoin-campaign-"))
+    undisturbed = root / "undisturbed" / "matches"
+    undisturbed.parent.mkdir()
+    assert life(Round(seed, 0, "undisturbed"), undisturbed.parent).returncode == 0
+    for kind, count in asked.items():
+        while (left := count - sum(sum(one.counts().values()) for one in done if one.kind == kind)) > 0:
+            this = Round(seed, len(done) + 1, kind)
+            (folder := root / f"{kind}-{this.number}").mkdir()
+            run_round(this, folder, undisturbed, left)
+            done.append(this)
+            with log.open("a") as file:
+                file.write(json.dumps(asdict(this)) + "\n")
+            click.echo(f"round {this.number} of {kind}, {this.seconds:.0f} s: {this.kills}: {this.outcome}")
+            if this.starved:
+                click.echo(f"  {this.starved} lives starved at their start")
+            if this.outcome != EXACT:
+                click.echo(f"kept: {root}")
+                sys.exit(1)
+            shutil.rmtree(folder)
+    shutil.rmtree(root)
+    total: Counter[str] = sum((one.counts() for one in done), Counter())
+    seconds = sum(one.seconds for one in done)
+    click.echo(f"seed {seed}: {total.total()} kills in {len(done)} rounds, {seconds:.0f} s, all exact: {dict(total)}")
 
 
 if __name__ == "__main__":

@@ -30,17 +30,22 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bug:
+    """Edits, and what a schedule asks for that meets them (`ASKS`; none: a plain join's)."""
+
     name: str
     edits: tuple[Edit, ...]
+    asks: tuple[str, ...] = ()
 
 
-def _bug(name: str, *edits: tuple[str, str, str]) -> Bug:
-    return Bug(name, tuple(Edit(f"streamjoin_ds.{where}", old, new) for where, old, new in edits))
+def _bug(name: str, *edits: tuple[str, str, str], asks: tuple[str, ...] = ()) -> Bug:
+    return Bug(name, tuple(Edit(f"streamjoin_ds.{where}", old, new) for where, old, new in edits), asks)
 
 
 _SAVED = "stream.windows:CellWindows.saved"
 _COMMIT = "sink.target:Target.commit"
 _BATCH = "stream.commit:BatchCommit.__call__"
+_COUNT, _IDS = "spec.count_window:CountWindow.", "engine.window_ids:WindowIds."
+_ADD, _KEPT = "source.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
 _STORE = "blocks.store:BlockStore"
 
 BUGS = (
@@ -165,6 +170,121 @@ BUGS = (
             "low.to_facts()",
             "type(low)(max(0, low.seq - 1)).to_facts()",
         ),
+    ),
+    # --- windows of each stream's own, count windows, periodic windows
+    _bug(
+        "each stream has the other's window",
+        (
+            "spec.window:TimeWindow.rules",
+            "-self.extent(left), self.extent(right)",
+            "-self.extent(right), self.extent(left)",
+        ),
+    ),
+    _bug(
+        "a count window keeps k - 1",
+        (_COUNT + "lowest_kept", "next_seq - self.extent(stream)", "next_seq - self.extent(stream) + 1"),
+        asks=("count",),
+    ),
+    _bug(
+        "a count window keeps as many as the shortest",
+        (_COUNT + "lowest_kept", "self.extent(stream)", "min(self.counts)"),
+        asks=("count",),
+    ),
+    _bug(
+        "the last k - 1 tuples",
+        (_COUNT + "rules", "self.extent(right), before_right", "self.extent(right) - 1, before_right"),
+        asks=("count",),
+    ),
+    _bug(
+        "stamps begin anew in each batch",
+        ("source.stamps:precedents", " + batch[other][0].seq", ""),
+        asks=("count",),
+    ),
+    _bug(
+        "of tuples at one time the later stream's are first",
+        ("spec.order:preceding", "other < stream", "other > stream"),
+        asks=("count",),
+    ),
+    _bug(
+        "the periodic window without its end",
+        (_IDS + "of", "quotient + (rest > 0)", "quotient + 1"),
+        asks=("periodic",),
+    ),
+    _bug(
+        "the periodic window with its beginning",
+        (_IDS + "of", "(self._window.windows_us[stream] - 1)", "self._window.windows_us[stream]"),
+        asks=("periodic",),
+    ),
+    _bug(
+        "a result in its last window only",
+        (_IDS + "expanded", "np.cumsum(last - first + 1,", "np.cumsum(np.minimum(last - first + 1, 1),"),
+        asks=("periodic",),
+    ),
+    _bug(
+        "a lag does not make tuples wait longer",
+        (
+            "spec.periodic_window:PeriodicWindow.extent",
+            "self.windows_us[stream] - 1 + lag_us",
+            "self.windows_us[stream] - 1 + 0 * lag_us",
+        ),
+        asks=("periodic",),
+    ),
+    # --- three streams
+    _bug(
+        "a window between neighbours only",
+        ("spec.window:TimeWindow.rules", "range(left + 1, count)", "range(left + 1, min(left + 2, count))"),
+        asks=("three",),
+    ),
+    _bug(
+        "what is asked of two streams' results is not asked of one's",
+        ("engine.join:WindowJoin._step", "place = (joined, stream)", "place = (frozenset({min(joined)}), stream)"),
+        asks=("three",),
+    ),
+    # --- filters and residuals
+    _bug(
+        "a filter for the first part only",
+        (_ADD, _KEPT, f"{_KEPT}\n    if kept is not None and self._part: kept[:] = True"),
+        asks=("where",),
+    ),
+    _bug(
+        "a filter is ignored when a batch is done again",
+        (
+            "source.readers:SensorsStreamReader.partitions",
+            "plan = self._options.plan",
+            "plan = self._options.plan\n    vars(plan.bound)['_again'] = self._latest is None",
+        ),
+        (_ADD, _KEPT, f"{_KEPT}\n    if kept is not None and vars(self._plan.bound).get('_again'): kept[:] = True"),
+        asks=("where",),
+    ),
+    _bug(
+        "what is filtered out does not tell the time",
+        (
+            _ADD,
+            "ts = tuples.column(TS).to_numpy()",
+            "ts = tuples.column(TS).to_numpy()\n"
+            "    let = self._plan.bound.let_through(self._stream, tuples)\n"
+            "    ts = ts if let is None else np.where(let, ts, np.minimum(ts, self.largest_ts))",
+        ),
+        asks=("where",),
+    ),
+    _bug(
+        "late and filtered out is neither",
+        (_ADD, "np.count_nonzero(~kept)", "np.count_nonzero(~kept & ~late)"),
+        asks=("where",),
+    ),
+    _bug(
+        "unknown is as good as true",
+        ("spec.evaluation:holds", "fill_null(False)", "fill_null(True)"),
+        asks=("residual",),
+    ),
+    _bug(
+        "the residual is not asked of the last stream",
+        (
+            "engine.join:WindowJoin._extended",
+            "not step.decision.is_empty:",
+            "not step.decision.is_empty and len(order) > 1:",
+        ),
+        asks=("residual",),
     ),
 )
 

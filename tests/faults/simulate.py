@@ -17,7 +17,16 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 
 from tests.faults.model.invariants import violations
-from tests.faults.model.schedule import CRASH_POINTS, KINDS, Fault, Schedule, random_schedule, shrunk
+from tests.faults.model.schedule import (
+    ASKS,
+    CRASH_POINTS,
+    KINDS,
+    Fault,
+    Schedule,
+    plain_schedule,
+    random_schedule,
+    shrunk,
+)
 from tests.faults.model.world import simulated
 
 __all__ = ["Outcome", "exhaustive", "minimal", "outcome_of"]
@@ -51,12 +60,16 @@ def minimal(schedule: Schedule, delta: str = "log") -> Outcome:
     return outcome_of(shrunk(schedule, lambda smaller: bool(outcome_of(smaller, delta).violations)), delta)
 
 
-def exhaustive(kinds: tuple[str, ...] = ("crash",), layout: str = "1x2", seed: int = 7) -> Iterator[Schedule]:
+def exhaustive(
+    kinds: tuple[str, ...] = ("crash",), layout: str = "1x2", seed: int = 7, asks: tuple[str, ...] = ()
+) -> Iterator[Schedule]:
     """Three batches, faults of these kinds at C1 to C8: each place alone, each pair of places, and none.
 
     A place twice is a fault during recovery from the same one.
     """
-    plain = Schedule(seed, layout=layout, source="listed", rows=18, batch_rows=12)
+    plain = Schedule(seed, layout=layout, source="listed", rows=18, batch_rows=12, asks=asks)
+    if "three" in asks:
+        plain = replace(plain, rows=12)
     places = [
         Fault(kind, batch + (name == "C8"), *CRASH_POINTS[name], delay=30 if kind == "freeze" else 0)
         for kind in kinds
@@ -74,10 +87,15 @@ def _of_seed(seed: int) -> Outcome:
     return outcome_of(random_schedule(seed))
 
 
+def _of_plain_seed(seed: int) -> Outcome:
+    return outcome_of(plain_schedule(seed))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2_000, help="how many (2000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--plain", action="store_true", help="two streams, bands, time windows: seeds of 2026-11-20")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     parser.add_argument("--replay", help="a schedule as it was printed: run it alone")
     given = parser.parse_args(arguments)
@@ -87,12 +105,16 @@ def main(arguments: list[str] | None = None) -> int:
         return bool(outcome.violations)
     began = time.monotonic()
     fired: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
     drivers = batches = 0
     failures: list[Outcome] = []
     with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
         seeds = range(given.first, given.first + given.seeds)
-        for number, outcome in enumerate(pool.imap_unordered(_of_seed, seeds, chunksize=16), 1):
+        for number, outcome in enumerate(
+            pool.imap_unordered(_of_plain_seed if given.plain else _of_seed, seeds, chunksize=16), 1
+        ):
             fired += outcome.fired
+            asked.update(outcome.schedule.asks)
             drivers += outcome.drivers
             batches += outcome.batches
             if outcome.violations:
@@ -107,6 +129,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for kind, meaning in KINDS.items():
         print(f"  {fired[kind]:7d} {kind:7s} {meaning}")
+    for name, meaning in ASKS.items():
+        print(f"  {asked[name]:7d} {name:8s} {meaning}")
     print(f"{len(failures)} failed")
     for outcome in failures[:5]:
         least = minimal(outcome.schedule)

@@ -31,9 +31,11 @@ BATCHES = -(-2 * ROWS // MAX_ROWS_PER_BATCH)
 PAIR = ("r_seq", "s_seq")
 
 
-def run_driver(table: Path, checkpoint: Path, *armed: str) -> subprocess.CompletedProcess[str]:
+def run_driver(
+    table: Path, checkpoint: Path, *armed: str, timeout_s: int = TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.faults.driver", str(table), str(checkpoint), *armed]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT)
 
 
 def rows(path: Path | str, *, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:

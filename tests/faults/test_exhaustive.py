@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.model.schedule import CRASH_POINTS
+from tests.faults.model.schedule import ASKS, CRASH_POINTS
 from tests.faults.simulate import exhaustive, outcome_of
 
 # None, each alone, each pair (a place twice is a fault during recovery from the same one).
@@ -14,9 +14,11 @@ PLACES = 3 * len(CRASH_POINTS)
 RUNS = 1 + PLACES + PLACES * (PLACES + 1) // 2
 
 
-def run_all(kinds: tuple[str, ...], layout: str, *, most_faults: int) -> tuple[int, Counter[int]]:
+def run_all(
+    kinds: tuple[str, ...], layout: str, *, most_faults: int, asks: tuple[str, ...] = ()
+) -> tuple[int, Counter[int]]:
     runs, fired = 0, Counter[int]()
-    for schedule in exhaustive(kinds, layout):
+    for schedule in exhaustive(kinds, layout, asks=asks):
         if len(schedule.faults) > most_faults:
             continue
         outcome = outcome_of(schedule)
@@ -40,6 +42,13 @@ def test_one_fault_of_each_kind_at_every_place(kind: str, layout: str) -> None:
     assert runs == 1 + PLACES
     # A worker that dies or stops: at C3 only, the other places are the driver's.
     assert fired[1] >= (3 if kind == "stall" else PLACES - 1)
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_a_crash_at_every_place_of_every_kind_of_join(ask: str) -> None:
+    runs, fired = run_all(("crash",), "1x2", most_faults=1, asks=(ask,))
+    assert runs == 1 + PLACES
+    assert fired[1] == PLACES
 
 
 @pytest.mark.campaign

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.model.schedule import random_schedule
+from tests.faults.model.schedule import ASKS, asking, plain_schedule
 from tests.faults.planted import BUGS, Bug, planted
 from tests.faults.simulate import outcome_of
 from tests.faults.test_seeds import SEEDS
@@ -15,6 +15,7 @@ MOST_SEEDS = 100
 
 def test_there_are_enough() -> None:
     assert len({bug.name for bug in BUGS}) == len(BUGS) >= 20
+    assert {name for bug in BUGS for name in bug.asks} == set(ASKS)
     assert MOST_SEEDS <= SEEDS
 
 
@@ -22,7 +23,7 @@ def test_there_are_enough() -> None:
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with planted(bug):
         for seed in range(MOST_SEEDS):
-            if outcome_of(random_schedule(seed)).violations:
+            if outcome_of(asking(plain_schedule(seed), bug.asks)).violations:
                 return
     pytest.fail(f"{MOST_SEEDS} seeds did not notice: {bug.name}")
 
@@ -31,7 +32,7 @@ def test_planting_leaves_nothing_behind() -> None:
     for bug in BUGS:
         with planted(bug):
             pass
-    assert not outcome_of(random_schedule(0)).violations
+    assert not outcome_of(plain_schedule(0)).violations
 
 
 def test_a_bug_that_cannot_be_planted_is_told_of() -> None:

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faults.model.schedule import POINTS, WRITES, Fault, Schedule, random_schedule, shrunk
+from tests.faults.model.case import case_of
+from tests.faults.model.invariants import _Tables, violations
+from tests.faults.model.schedule import (
+    ASKS,
+    POINTS,
+    WRITES,
+    Fault,
+    Schedule,
+    asking,
+    plain_schedule,
+    random_schedule,
+    shrunk,
+)
 from tests.faults.model.world import World, simulated
 from tests.faults.planted import BUGS, planted
 from tests.faults.simulate import minimal, outcome_of
@@ -18,6 +30,61 @@ def test_a_schedule_is_a_function_of_its_seed_and_reads_back(seed: int) -> None:
     assert schedule == random_schedule(seed)
     assert Schedule.from_text(schedule.to_text()) == schedule
     assert schedule.to_text() in str(schedule)
+
+
+# Seed 13 as it was printed before schedules had asks, and some of what it then joined.
+OF_OLD = (
+    '{"seed":13,"layout":"1x2","partitions":1,"exchange":"rows","source":"csv","rows":24,"batch_rows":10,"blocks":0,'
+    '"retain":1,"workers":1,"grows":true,"tailed":3,"faults":['
+    '{"kind":"freeze","batch":0,"actor":"driver","point":"metrics rename","nth":0,"delay":60},'
+    '{"kind":"back","batch":2,"actor":"cell","point":"state put","nth":3,"delay":2},'
+    '{"kind":"freeze","batch":3,"actor":"cell","point":"late write","nth":0,"delay":5},'
+    '{"kind":"full","batch":3,"actor":"cell","point":"late write","nth":2,"delay":0}]}'
+)
+
+
+def test_a_schedule_printed_before_there_were_asks_is_what_it_was() -> None:
+    schedule = Schedule.from_text(OF_OLD)
+    assert schedule == plain_schedule(13)
+    assert schedule.to_text() == OF_OLD[:-1] + ',"asks":[]}'
+    pairs = [(result["l_seq"], result["r_seq"]) for result in case_of(replace(schedule, faults=())).results]
+    assert (len(pairs), pairs[-3:]) == (46, [(10, 22), (13, 20), (13, 21)])
+
+
+def test_seeds_draw_every_ask_and_many_together() -> None:
+    asked = [random_schedule(seed).asks for seed in range(300)]
+    assert {name for asks in asked for name in asks} == set(ASKS)
+    assert max(map(len, asked)) >= 3
+    assert sum(not asks for asks in asked) > 60
+    for seed, asks in enumerate(asked):
+        assert asks or random_schedule(seed) == plain_schedule(seed)
+        assert asking(plain_schedule(seed), asks) == random_schedule(seed)
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_runs_that_ask_for_more_have_results(ask: str) -> None:
+    """An oracle that expects nothing would agree with a join that finds nothing."""
+    cases = [case_of(asking(plain_schedule(seed), (ask,))) for seed in range(40)]
+    assert sum(bool(case.results) for case in cases) > 30
+    if ask == "where":
+        assert sum(any(case.filtered.values()) for case in cases) > 30
+
+
+def test_count_windows_over_files_that_grow_go_by_batches() -> None:
+    schedule = asking(plain_schedule(1), ("count",))
+    assert schedule.grows
+    with simulated(schedule) as world:
+        assert not violations(world)
+        rows = [row for _, commit in _Tables(world).commits["matches"] for row in commit]
+        found = {(row["l_seq"], row["r_seq"]) for row in rows}
+        at_once = {(result["l_seq"], result["r_seq"]) for result in world.case.results}
+    assert found
+    assert found != at_once
+
+
+def test_shrinking_leaves_out_what_need_not_be_asked() -> None:
+    schedule = replace(random_schedule(0), asks=("count", "three", "residual"))
+    assert shrunk(schedule, lambda smaller: "residual" in smaller.asks).asks == ("residual",)
 
 
 def trace(schedule: Schedule) -> tuple[object, ...]:

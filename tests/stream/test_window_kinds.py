@@ -156,6 +156,8 @@ def test_source_order_is_the_sources(tmp_path: Path) -> None:
     tables = {name: [{"ts": ts} for ts in times] for name, times in rows.items()}
     join = Join([Stream("l"), Stream("r")], (), "last 1")
     assert source_order(join, tables) == [("l", 0), ("l", 1), ("l", 2), ("r", 0), ("r", 1), ("l", 3), ("r", 2)]
+    by_batch = source_order(join, tables, [{"l": 1, "r": 2}, {"l": 3, "r": 2}])
+    assert by_batch == [("l", 0), ("r", 0), ("r", 1), ("l", 1), ("l", 2), ("l", 3), ("r", 2)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,13 +17,13 @@ import pyarrow as pa
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.generator import GENERATORS, GeneratorKind
 from streamjoin_ds.source.synthetic import Parameters
-from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, TimeWindow, bind
-from streamjoin_ds.testing import late_rows, oracle_numbers
+from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
+from streamjoin_ds.testing import filtered_rows, late_rows, oracle_join
+from tests.faults.model.asks import asked_of
 from tests.faults.model.schedule import Schedule
 
-__all__ = ["NAMES", "Case", "case_of"]
+__all__ = ["Case", "allow_listed", "case_of", "facts_text"]
 
-NAMES = ("l", "r")
 _COLUMNS = {"ts": pa.timestamp("us", tz="UTC"), "x": pa.int64(), "y": pa.float64()}
 _START_US = 1_704_067_200_000_000
 _TICK_US = 250_000  # few different times: pairs exactly a window, or a delay, apart are common
@@ -38,27 +38,37 @@ class Case:
     ----------
     rows : dict of str to list of dict
         A record that cannot be read has no time.
-    pairs : list of (int, int)
-        Numbers of the tuples that join.
-    late : dict of str to list of int
+    results : list of dict
+        As `streamjoin_ds.testing.oracle_join` gives them.
+    late, filtered : dict of str to list of int
+        Numbers of the tuples that are late, and of those that a condition on their stream leaves out.
+    compared : dict of str to str
+        Columns, a letter each, whose null keeps a tuple from joining.
     """
 
     join: Join
     rows: dict[str, list[dict[str, Any]]]
-    pairs: list[tuple[int, int]]
+    results: list[dict[str, Any]]
     late: dict[str, list[int]]
+    filtered: dict[str, list[int]]
+    compared: dict[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The streams' names, in order."""
+        return self.join.names
 
     def bound(self, source: str, folder: Path) -> BoundJoin:
         """The join over files in `folder`, or over the generator `listed`."""
         schema = pa.schema([pa.field(name, kind, name != "ts") for name, kind in _COLUMNS.items()])
         streams = []
-        for name, stream in zip(NAMES, self.join.streams, strict=True):
-            facts = {"stream": NAMES.index(name), "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
+        for number, (name, stream) in enumerate(zip(self.names, self.join.streams, strict=True)):
+            facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
             where = str(folder / f"{name}.csv") if source == "csv" else Generator("listed", facts)
             columns = schema if source == "csv" else None
-            streams.append(Stream(name, where, delay=stream.delay, schema=columns))
-        join = Join(streams, self.join.predicates, self.join.window)
-        return bind(join, dict.fromkeys(NAMES, schema))
+            streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where))
+        join = Join(streams, self.join.predicates, self.join.window, self.join.select)
+        return bind(join, dict.fromkeys(self.names, schema))
 
     def text(self, name: str) -> bytes:
         """A stream as CSV."""
@@ -78,7 +88,7 @@ class Case:
     def watermark_us(self, ends: Sequence[int]) -> int | None:
         """The query's watermark when so many records of each stream were read; None while one had no tuple."""
         lows = []
-        for name, stream, end in zip(NAMES, self.join.streams, ends, strict=True):
+        for name, stream, end in zip(self.names, self.join.streams, ends, strict=True):
             largest = self.largest_us(name, 0, end)
             if largest is None:
                 return None
@@ -89,53 +99,72 @@ class Case:
         """A stream's row of the ledger for the batch with the records [first, last)."""
         late = sum(first <= number < last for number in self.late[name])
         rejected = sum(row["ts"] is None for row in self.rows[name][first:last])
-        gone = set(self.late[name])
-        column = "x" if "x" in str(self.join.predicates[0]) else "y"
+        filtered = sum(first <= number < last for number in self.filtered[name])
+        gone = {*self.late[name], *self.filtered[name]}
         nulls = sum(
-            row["ts"] is not None and row[column] is None and number not in gone
+            row["ts"] is not None and number not in gone and any(row[column] is None for column in self.compared[name])
             for number, row in enumerate(self.rows[name])
             if first <= number < last
         )
-        stored = last - first - late - rejected
+        stored = last - first - late - rejected - filtered
         return {
             "read": last - first,
             "stored": stored,
             "late": late,
             "rejected": rejected,
-            "filtered": 0,
+            "filtered": filtered,
             "null_keys": nulls,
         }
 
     def late_facts(self) -> Counter[tuple[str, int, int, int]]:
         """Late tuples: stream, number, time, largest time before it."""
         found: Counter[tuple[str, int, int, int]] = Counter()
-        for name in NAMES:
+        for name in self.names:
             for number in self.late[name]:
                 largest = self.largest_us(name, 0, number)
                 assert largest is not None
                 found[name, number, self.rows[name][number]["ts"], largest] += 1
         return found
 
-    def event_time_us(self, pair: tuple[int, int]) -> int:
-        return int(max(self.rows[name][number]["ts"] for name, number in zip(NAMES, pair, strict=True)))
+    def result_facts(self, ends: Sequence[Sequence[int]] = ()) -> Counter[tuple[str, ...]]:
+        """Results: their columns' values and names but for the batch's.
+
+        `ends`: of each batch how many records of each stream were read, where a window's order goes by batches.
+        """
+        results = self.results
+        if ends:
+            of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
+            results = oracle_join(self.join, self.rows, ends=of_batches)
+        found: Counter[tuple[str, ...]] = Counter()
+        columns = [f"{name}_seq" for name in self.names]
+        for name in self.join.select:
+            stream, column = name.split(".")
+            columns += [f"{stream}_{one}" for one in (_COLUMNS if column == "*" else (column,))]
+        for result in results:
+            facts = {name: result[name] for name in columns} | {"event_time": result["event_time_us"]}
+            if "window_id" in result:
+                facts["window_id"] = result["window_id"]
+            found[facts_text(facts)] += 1
+        return found
+
+
+def facts_text(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """A row that can be compared and sorted, whatever is null."""
+    return tuple(f"{name}={facts[name]}" for name in sorted(facts))
 
 
 @lru_cache(maxsize=64)
 def case_of(schedule: Schedule) -> Case:
     """The case of a schedule, whatever its faults (`case_key`)."""
-    dice = random.Random(f"case {schedule.seed}")
-    delays = [dice.choice((0, 1_000_000, 2_000_000)) for _ in NAMES]
-    extents = [dice.choice((500_000, 1_000_000, 2_000_000, 4_000_000)) for _ in NAMES]
-    predicate = dice.choice(("abs(l.x - r.x) <= 1", "abs(l.y - r.y) <= 0.5", "l.x = r.x"))
-    streams = [Stream(name, delay=f"{delay}us") for name, delay in zip(NAMES, delays, strict=True)]
-    window = TimeWindow.of({name: f"{extent}us" for name, extent in zip(NAMES, extents, strict=True)}, NAMES)
-    join = Join(streams, predicate, window)
+    asked = asked_of(schedule)
+    join = asked.join
     rows = {
-        name: _rows(random.Random(f"{name} {schedule.seed}"), delay, schedule)
-        for name, delay in zip(NAMES, delays, strict=True)
+        stream.name: _rows(random.Random(f"{stream.name} {schedule.seed}"), stream.delay_us, schedule)
+        for stream in join.streams
     }
-    late = {name: late_rows(join, name, rows[name]) for name in NAMES}
-    return Case(join, rows, [(pair[0], pair[1]) for pair in oracle_numbers(join, rows)], late)
+    late = {name: late_rows(join, name, rows[name]) for name in join.names}
+    filtered = {name: filtered_rows(join, name, rows[name]) for name in join.names}
+    return Case(join, rows, oracle_join(join, rows), late, filtered, asked.compared)
 
 
 def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from pathlib import Path
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +27,7 @@ class LogTable:
     """A snapshot of a table, as ``deltalake.DeltaTable`` holds one: it stays as it is until it is updated."""
 
     def __init__(self, path: str) -> None:
-        self._log = Path(path) / "_delta_log"
+        self._log = f"{path}/_delta_log"
         self._name = disk.table_name(path)
         self._version = -1
         self._transactions: dict[str, int] = {}
@@ -39,7 +39,7 @@ class LogTable:
 
     @staticmethod
     def is_deltatable(path: str) -> bool:
-        return _entry(Path(path) / "_delta_log", 0).exists()
+        return os.path.exists(_entry(f"{path}/_delta_log", 0))
 
     @classmethod
     def create(
@@ -52,8 +52,8 @@ class LogTable:
         raise_if_key_not_exists: bool,
     ) -> LogTable:
         del raise_if_key_not_exists
-        log = Path(path) / "_delta_log"
-        log.mkdir(parents=True, exist_ok=True)
+        log = f"{path}/_delta_log"
+        os.makedirs(log, exist_ok=True)
         metadata = {
             "id": str(uuid.uuid4()),
             "description": description,
@@ -91,7 +91,7 @@ class LogTable:
         return SimpleNamespace(reader_features=None, writer_features=None)
 
     def schema(self) -> Schema:
-        return Schema.from_json(self._metadata["schemaString"])
+        return _schema(self._metadata["schemaString"])
 
     def transaction_version(self, app_id: str) -> int | None:
         return self._transactions.get(app_id)
@@ -155,25 +155,34 @@ def _add(action: Any) -> dict[str, Any]:
     }
 
 
-def _entry(log: Path, version: int) -> Path:
-    return log / f"{version:020d}.json"
+def _entry(log: str, version: int) -> str:
+    return f"{log}/{version:020d}.json"
 
 
-def _actions(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines()]
+@lru_cache(maxsize=256)
+def _schema(text: str) -> Schema:
+    return Schema.from_json(text)
 
 
-def _read(log: Path, version: int) -> str | None:
+@lru_cache(maxsize=1024)
+def _actions(text: str) -> tuple[dict[str, Any], ...]:
+    """What an entry says; every driver reads the log from its beginning, and nobody changes an action."""
+    return tuple(json.loads(line) for line in text.splitlines())
+
+
+def _read(log: str, version: int) -> str | None:
     try:
-        return _entry(log, version).read_text()
+        with open(_entry(log, version), encoding="utf-8") as file:
+            return file.read()
     except FileNotFoundError:
         return None
 
 
-def _put(log: Path, version: int, actions: list[dict[str, Any]]) -> bool:
+def _put(log: str, version: int, actions: list[dict[str, Any]]) -> bool:
     """The entry, whole and only if there is none; False if there is."""
-    aside = log / f".{uuid.uuid4().hex}"
-    aside.write_text("\n".join(json.dumps(action, separators=(",", ":")) for action in actions))
+    aside = f"{log}/.{uuid.uuid4().hex}"
+    with open(aside, "w", encoding="utf-8") as file:
+        file.write("\n".join(json.dumps(action, separators=(",", ":")) for action in actions))
     try:
         os.link(aside, _entry(log, version))
     except FileExistsError:

@@ -7,7 +7,17 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
-__all__ = ["CRASH_POINTS", "KINDS", "Fault", "Schedule", "random_schedule", "shrunk"]
+__all__ = [
+    "ASKS",
+    "CRASH_POINTS",
+    "KINDS",
+    "Fault",
+    "Schedule",
+    "asking",
+    "plain_schedule",
+    "random_schedule",
+    "shrunk",
+]
 
 # The notes' names (reliability, section 4): of batch n, C8 is in the planning of batch n + 1.
 CRASH_POINTS = {
@@ -50,6 +60,15 @@ KINDS = {
     "back": "the driver dies, and the checkpoint is taken back by some of the batches that it retains",
 }
 
+# What a run's join may ask for beside a band within a time of each stream's own; see `asks`.
+ASKS = {
+    "count": "the last k tuples of each stream, in place of a time",
+    "periodic": "windows that come every T and look back W, some across a lag",
+    "three": "three streams",
+    "where": "conditions on a stream alone",
+    "residual": "a condition that is no band, beside a band or in its place",
+}
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -90,6 +109,8 @@ class Schedule:
         Bytes from which a run is a block; None: no folder of blocks.
     tailed : int
         Rows up to which a batch goes to a window's tail, and is no run.
+    asks : tuple of str
+        Of `ASKS`; none: as all schedules were before there were any.
     """
 
     seed: int
@@ -105,6 +126,7 @@ class Schedule:
     grows: bool = False
     tailed: int = 0
     faults: tuple[Fault, ...] = ()
+    asks: tuple[str, ...] = ()
 
     def to_text(self) -> str:
         """One line of JSON."""
@@ -112,9 +134,10 @@ class Schedule:
 
     @classmethod
     def from_text(cls, text: str) -> Schedule:
-        """The schedule that `to_text` wrote."""
+        """The schedule that `to_text` wrote, also before there were asks."""
         facts = json.loads(text)
-        return cls(**{**facts, "faults": tuple(Fault(**fault) for fault in facts["faults"])})
+        faults = tuple(Fault(**fault) for fault in facts["faults"])
+        return cls(**{**facts, "faults": faults, "asks": tuple(facts.get("asks", ()))})
 
     def __str__(self) -> str:
         facts = {name: value for name, value in asdict(self).items() if name != "faults"}
@@ -122,8 +145,37 @@ class Schedule:
         return "\n".join(lines + [f"  {fault}" for fault in self.faults] + [f"  replay: {self.to_text()}"])
 
 
+_OTHERS = ("three", "where", "residual")
+
+
 def random_schedule(seed: int) -> Schedule:
-    """The schedule of a seed: 0 to 5 faults, mostly 1 to 3."""
+    """The schedule of a seed: 0 to 5 faults, mostly 1 to 3; of two seeds in five a plain join's (`plain_schedule`)."""
+    dice = random.Random(f"schedule {seed}")
+    schedule = plain_schedule(seed)
+    if dice.random() < 0.4:
+        return schedule
+    return asking(schedule, _random_asks(dice))
+
+
+def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
+    """A schedule of a plain join with this asked for."""
+    if "three" in asks:
+        dice = random.Random(f"three {schedule.seed}")
+        layout = dice.choice(("1x1x1", "1x2x1", "2x1x1", "1x1x2", "2x1x2"))
+        schedule = replace(schedule, layout=layout, rows=min(schedule.rows, 14), batch_rows=max(schedule.batch_rows, 6))
+    return replace(schedule, asks=tuple(name for name in ASKS if name in asks))
+
+
+def _random_asks(dice: random.Random) -> tuple[str, ...]:
+    asks: tuple[str, ...] = ()
+    while not asks:
+        window = dice.choice((None, "count", "periodic"))
+        asks = tuple(name for name in ASKS if name == window or (name in _OTHERS and dice.random() < 0.3))
+    return asks
+
+
+def plain_schedule(seed: int) -> Schedule:
+    """The schedule of a seed before there were asks: two streams, a band or an equality, a time window."""
     dice = random.Random(seed)
     rows = dice.choice((12, 18, 24, 30))
     schedule = Schedule(
@@ -187,6 +239,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, faults=())
     for gone in range(len(faults)):
         yield replace(schedule, faults=faults[:gone] + faults[gone + 1 :])
+    for gone in range(len(schedule.asks)):
+        yield replace(schedule, asks=schedule.asks[:gone] + schedule.asks[gone + 1 :])
     plain = Schedule(0, layout="1x1", partitions=1, rows=1, batch_rows=1 << 10, blocks=None, workers=1)
     for name in ("layout", "partitions", "exchange", "source", "blocks", "retain", "workers", "grows"):
         value = getattr(plain, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import tempfile
@@ -10,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model import disk
-from tests.faults.model.case import NAMES, allow_listed, case_of
+from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
 from tests.faults.model.delta_log import LogTable, PointedTable
 from tests.faults.model.driver import Driver, StateMissingError, TaskFailedError
@@ -35,6 +35,9 @@ __all__ = ["World", "simulated"]
 
 _MAX_DRIVERS = 40
 _CACHE_BYTES = 1 << 26
+
+
+_first = itemgetter(0)
 
 
 class World:
@@ -62,7 +65,7 @@ class World:
         bound = self.case.bound(schedule.source, folder)
         self.plan = Plan(
             bound,
-            Layout.parse(schedule.layout, len(NAMES)),
+            Layout.parse(_layout(schedule.layout, len(self.case.names)), len(self.case.names)),
             schedule.partitions,
             schedule.exchange,
             self.root,
@@ -79,8 +82,7 @@ class World:
         self.parked: list[tuple[int, Process]] = []
         self.unfired = list(schedule.faults)
         self.fired: list[Fault] = []
-        self.passed: Counter[tuple[str, int, str, str]] = Counter()
-        self.seen: Counter[tuple[str, str]] = Counter()
+        self.passed: dict[tuple[str, int, str, str], int] = {}
         self.full: Process | None = None
         self.drivers: list[Process] = []
         self.committed: set[int] = set()
@@ -90,7 +92,7 @@ class World:
         self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
-        self._files = {name: self.case.text(name) for name in NAMES} if schedule.source == "csv" else {}
+        self._files = {name: self.case.text(name) for name in self.case.names} if schedule.source == "csv" else {}
         self._written = dict.fromkeys(self._files, 0)
         for name in self._files:
             (folder / f"{name}.csv").touch()
@@ -164,22 +166,31 @@ class World:
         if process.gone:
             raise Killed
         self.ticks += 1
-        while self.parked and (due := min(self.parked, key=lambda entry: entry[0]))[0] <= self.ticks:
+        while self.parked and (due := min(self.parked, key=_first))[0] <= self.ticks:
             self.parked.remove(due)
             self._go_on(due[1])
         if process.gone:
             raise Killed
-        key = (process.root.name, process.root.batch, process.actor, name)
-        nth = self.passed[key]
-        self.passed[key] += 1
-        self.seen[process.actor, name] += 1
+        root = process.root
+        key = (root.name, root.batch, process.actor, name)
+        nth = self.passed.get(key, 0)
+        self.passed[key] = nth + 1
         for fault in self.unfired:
-            place = (fault.batch, fault.actor, fault.point, fault.nth)
-            if place == (process.root.batch, process.actor, name, nth) and fault.kind != "twice":
-                self._fire(fault, process)
-                break
+            if fault.point == name and fault.kind != "twice":
+                place = (fault.batch, fault.actor, fault.nth)
+                if place == (root.batch, process.actor, nth):
+                    self._fire(fault, process)
+                    break
         if writes and self.full is not None:
             raise disk.no_room()
+
+    @property
+    def seen(self) -> Counter[tuple[str, str]]:
+        """How often a process of each kind came to each point."""
+        seen: Counter[tuple[str, str]] = Counter()
+        for (_, _, actor, name), count in self.passed.items():
+            seen[actor, name] += count
+        return seen
 
     def alive(self) -> bool:
         """Whether the running process is alive."""
@@ -339,6 +350,11 @@ class World:
             yield
 
 
+def _layout(text: str, streams: int) -> str:
+    """The layout for so many streams: those it does not name are in one group."""
+    return "x".join([*text.split("x"), *("1",) * streams][:streams])
+
+
 class _NoMaintenance:
     """Compaction has its own tests (`tests/sink`); here it would be a thread of its own."""
 
@@ -377,8 +393,3 @@ def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
         yield world
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def facts_of(world: World) -> str:
-    """For reading a run: what Spark kept."""
-    return json.dumps({"offsets": world.checkpoint.offsets, "commits": sorted(world.checkpoint.commits)})

@@ -1,0 +1,87 @@
+"""What a run asks for: its streams, predicates and windows, of every kind that there is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from streamjoin_ds.spec import CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window
+from tests.faults.model.schedule import Schedule
+
+__all__ = ["Asked", "asked_of"]
+
+_NAMES = ("l", "r", "s")  # ascending: the ledger is read in the order of names
+_TICK_US = 250_000
+
+# With what goes in for the two streams, and the columns whose null keeps a tuple out; a residual may have none.
+_BANDS = (
+    ("abs({0}.x - {1}.x) <= 1", "x"),
+    ("abs({0}.y - {1}.y) <= 0.5", "y"),
+    ("{0}.x = {1}.x", "x"),
+)
+_RESIDUALS = (
+    ("{0}.y <> {1}.y", "y"),
+    ("{0}.x + {1}.x > 0 AND {0}.y + 0.25 <= {1}.y * 2", "xy"),
+    ("({0}.x + {1}.x > 1 OR {0}.y < {1}.y)", ""),
+    ("NOT ({0}.x = 0 AND {1}.y >= 0.5)", ""),
+    ("({0}.y IS NULL OR {1}.x IS NULL OR {0}.y + {1}.y < 1.5)", ""),
+)
+_WHERES = ("x <> 1", "y <= 0.5 OR y IS NULL", "y IS NOT NULL", "x + y < 1.5")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A join whose streams have no source yet.
+
+    Attributes
+    ----------
+    compared : dict of str to str
+        Of each stream the columns, a letter each, whose null keeps a tuple from joining.
+    """
+
+    join: Join
+    compared: dict[str, str]
+
+
+def asked_of(schedule: Schedule) -> Asked:
+    """The join of a schedule: a function of its seed and of what it asks for."""
+    # What two streams had before there was more to ask for stays as it was: seeds of old keep their meaning.
+    dice, more = random.Random(f"case {schedule.seed}"), random.Random(f"asks {schedule.seed}")
+    names = _NAMES if "three" in schedule.asks else _NAMES[:2]
+    delays = [dice.choice((0, 1_000_000, 2_000_000)) for _ in _NAMES[:2]]
+    extents = [dice.choice((500_000, 1_000_000, 2_000_000, 4_000_000)) for _ in _NAMES[:2]]
+    parts = [(dice.choice(_BANDS), names[:2])]
+    delays.append(more.choice((0, 1_000_000)))
+    extents.append(more.choice((500_000, 1_000_000, 2_000_000)))
+    if "three" in schedule.asks:
+        parts.append((more.choice(_BANDS), more.choice((("l", "s"), ("r", "s"), ("s", "l")))))
+    if "residual" in schedule.asks:
+        pair = more.choice((("l", "r"), ("r", "l"), (names[-1], "l")))
+        parts.append((more.choice(_RESIDUALS), pair))
+        if more.random() < 0.3:
+            del parts[0]  # no band between those: all within the window are candidates
+    compared = dict.fromkeys(names, "")
+    for (_, columns), pair in parts:
+        for name in pair:
+            compared[name] = "".join(sorted({*compared[name], *columns}))
+    on = [text.format(*pair) for (text, _), pair in parts]
+    wheres: dict[str, str] = {}
+    if "where" in schedule.asks:
+        wheres = {name: more.choice(_WHERES) for name in more.sample(names, more.randint(1, len(names)))}
+        if more.random() < 0.3:
+            on.append("l.y < 1.25")  # of one stream alone: as its `where`
+    streams = [
+        Stream(name, delay=f"{delay}us", where=wheres.get(name)) for name, delay in zip(names, delays, strict=False)
+    ]
+    select = [f"{name}.{column}" for name in names for column in ("ts", "x")] if wheres else None
+    return Asked(Join(streams, on, _window(schedule, names, extents, more), select), compared)
+
+
+def _window(schedule: Schedule, names: tuple[str, ...], extents: list[int], more: random.Random) -> Window:
+    if "count" in schedule.asks:
+        return CountWindow(tuple(more.choice((0, 1, 2, 3, 5, 8, 12)) for _ in names))
+    if "periodic" in schedule.asks:
+        every = more.choice((1, 2, 4, 6)) * _TICK_US
+        lags = (0, *(more.choice((0, 0, 1, -1, 2)) for _ in names[1:]))
+        return PeriodicWindow(every, tuple(more.choice((2, 3, 4, 6, 8, 12)) * _TICK_US for _ in names), lags)
+    return TimeWindow.of({name: f"{extent}us" for name, extent in zip(names, extents, strict=False)}, names)

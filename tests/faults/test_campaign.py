@@ -1,0 +1,77 @@
+"""The kill campaign's bookkeeping; its kills are real processes' (`test_driver_kill` has a handful)."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.faults import campaign
+from tests.faults.campaign import EXACT, Round, main, places, rounds_in
+from tests.faults.driver import POINTS
+from tests.faults.test_driver_kill import BATCHES
+
+
+def test_a_rounds_kills_are_a_function_of_seed_and_number() -> None:
+    assert list(places(random.Random("1 3"))) == list(places(random.Random("1 3")))
+    drawn = [list(places(random.Random(f"1 {number}"))) for number in range(200)]
+    assert {point for kills in drawn for point, _ in kills} == set(POINTS)
+    assert {batch for kills in drawn for _, batch in kills} == set(range(BATCHES))
+    assert any(len(kills) > BATCHES for kills in drawn)  # some while a batch is done anew
+    for kills in drawn:
+        for (point, batch), (following, then) in pairwise(kills):
+            assert batch <= then <= batch + 1
+            assert (point, following) != ("after_batch", "planning")  # the next batch was planned before that kill
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, log: Path, *lives: subprocess.CompletedProcess[str]) -> tuple[int, str]:
+    """A campaign of 15 worker kills whose processes end as given."""
+    left = list(lives)
+    monkeypatch.setattr("tempfile.tempdir", str(log.parent))
+    monkeypatch.setattr(campaign, "run_driver", lambda *armed, timeout_s: left.pop(0))
+    monkeypatch.setattr(campaign, "assert_as_undisturbed", lambda table, undisturbed: None)
+    monkeypatch.setattr(campaign, "rows", lambda table: [{}] * 7)
+    result = CliRunner().invoke(main, ["--drivers", "0", "--workers", "15", "--seed", "4", "--log", str(log)])
+    assert not left
+    return result.exit_code, result.output
+
+
+def life(code: int, out: str = "", errors: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], code, out, errors)
+
+
+FINE = life(0, "finished")
+TEN = life(0, "killed 2 that waited and 3 at work\nkilled 4 that waited and 1 at work\nfinished")
+
+
+def test_a_campaign_goes_on_after_the_rounds_in_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps(asdict(Round(5, 1, "workers", [("working worker", 99)], EXACT))) + "\n")
+    starved = life(1, "", "... Python worker failed to connect back. ...")
+    code, output = ran(monkeypatch, log, FINE, TEN, starved, TEN)
+    assert code == 0, output
+    (first, second) = rounds_in(log, 4)
+    assert (first.number, first.outcome, first.starved, first.matches) == (1, EXACT, 0, 7)
+    assert dict(first.counts()) == {"waiting worker": 6, "working worker": 4}
+    assert (second.number, second.outcome, second.starved) == (2, EXACT, 1)
+    assert "20 kills in 2 rounds" in output
+    code, output = ran(monkeypatch, log, FINE)
+    assert code == 0
+    assert "20 kills in 2 rounds" in output
+
+
+def test_a_round_that_is_not_exact_ends_it_for_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    code, output = ran(monkeypatch, log, FINE, life(1, "", "BLOCK_CORRUPT: ..."))
+    assert code == 1
+    assert "kept: " in output
+    assert "BLOCK_CORRUPT" in rounds_in(log, 4)[0].outcome
+    code, output = ran(monkeypatch, log)
+    assert code == 1
+    assert "not exact" in output
