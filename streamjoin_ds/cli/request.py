@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.plan import EXCHANGES
+from streamjoin_ds.plan import EXCHANGES, KERNELS
 from streamjoin_ds.source.generator import parse_generator
 from streamjoin_ds.spec import Call, Expression, Stream
 from streamjoin_ds.spec.expression import streams_of
@@ -24,14 +24,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Request", "join_options", "request_of"]
+__all__ = ["EXPLAINED", "Request", "join_options", "request_of"]
 
 _GENERATOR_PREFIX = "gen:"
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
     "on", "where", "window", "select", "time", "delay", "to", "checkpoint", "available_now", "trigger",
-    "max_rows_per_batch", "layout", "exchange", "kernel",
+    "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
 )  # fmt: skip
+# Those of them that `StreamJoin.explain` takes too.
+EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs")
 _STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "where")
 
 
@@ -92,7 +94,32 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["auto", *EXCHANGES]),
             help="How tuples cross to the cells.  [default: auto]",
         ),
-        click.option("--kernel", metavar="NAME", help="One kernel implementation.  [default: the best here]"),
+        click.option("--kernel", type=click.Choice(KERNELS), help="One kernel implementation.  [default: auto]"),
+        click.option(
+            "--threads",
+            type=click.IntRange(min=1),
+            metavar="K",
+            help="Kernels side by side in a cell; as many fewer cells.  [default: 1]",
+        ),
+        click.option(
+            "--pin/--no-pin",
+            default=None,
+            help="Whether kernel threads, where a cell has several, get cores of their own.  [default: pin]",
+        ),
+        click.option(
+            "--index",
+            metavar="COLUMNS",
+            help="How windows are laid out: e.latitude,e.longitude,w.latitude; or scan.  [default: auto, run by run]",
+        ),
+        click.option(
+            "--order", metavar="STREAMS", help="In which order streams join: e,w,x.  [default: auto, by selectivity]"
+        ),
+        click.option(
+            "--merge-runs",
+            type=click.IntRange(min=2),
+            metavar="N",
+            help="Merge ratio: so many runs of like size become one.  [default: the engine's]",
+        ),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
@@ -110,7 +137,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     for text in given.get("streams", ()):
         name, source = _assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
         streams.setdefault(name, {})["source"] = source
-    facts |= {key: value for key, value in given.items() if key in _KEYS and value not in (None, (), False)}
+    facts |= {key: value for key, value in given.items() if key in _KEYS and not _is_absent(key, value)}
     if not streams:
         msg = "no streams were given"
         raise ArgumentError(msg, name="stream", hint="--stream NAME=SOURCE, two or more times")
@@ -125,8 +152,13 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         window=facts["window"],
         select=facts.get("select"),
     )
-    keys = ("available_now", "trigger", "max_rows_per_batch", "layout", "exchange", "kernel")
+    keys = ("available_now", "trigger", "max_rows_per_batch", *EXPLAINED)
     return Request(join, facts.get("to"), facts.get("checkpoint"), {key: facts[key] for key in keys if key in facts})
+
+
+def _is_absent(key: str, value: object) -> bool:
+    """Whether a flag was not given; one that is off counts as not given, but for those that are on by default."""
+    return value in (None, ()) or (value is False and key != "pin")
 
 
 def _stream(
