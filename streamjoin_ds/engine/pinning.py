@@ -2,14 +2,18 @@
 
 ::
 
-    worker 1 ──► lock core 0, core 1 ──► kernel thread on core 0, kernel thread on core 1
-    worker 2 ──► lock core 2, core 3 ──► kernel thread on core 2, kernel thread on core 3
+    worker 1 ──► lock core 0, core 1 ──► affinity {0, 1} ──► kernel threads
+    worker 2 ──► lock core 2, core 3 ──► affinity {2, 3} ──► kernel threads
 
 A lease is a file lock (``flock``): the system gives it up when the process dies, whatever the cause. Cores are those
 that this process may use (its affinity or cpuset), one of each physical core before its other hardware threads. Where
 too few are free, or the system knows neither affinity nor such locks, or a control group allows less time than the
 cores have (they are shared then with others, whose locks are not seen), threads run unpinned: slower perhaps, never
 wrong.
+
+Threads are pinned to all cores of their lease, not one to each: a thread that waited for its one core, while Spark's
+Java process or the worker's own thread was on it, kept the whole batch waiting (2 cores, full windows, 60 000 rows a
+batch: p90 of a cell 0.9 s, and 0.3 s without; p50 of small triggers the same).
 """
 
 from __future__ import annotations
@@ -19,7 +23,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle
 from pathlib import Path
 
 from streamjoin_ds.engine.cores import control_group_cores
@@ -68,18 +71,18 @@ def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, .
 
 
 def kernel_threads(count: int, cores: Sequence[int] = ()) -> ThreadPoolExecutor:
-    """A pool of so many threads, each pinned to one of these cores, in turns; unpinned where there are none.
+    """A pool of so many threads, pinned to these cores; unpinned where there are none.
 
     Who makes the pool stays where it is; the threads end with the pool.
     """
-    if not cores:
-        return ThreadPoolExecutor(count, "streamjoin-kernel")
-    return ThreadPoolExecutor(count, "streamjoin-kernel", initializer=_pin_to_next, initargs=(cycle(cores),))
+    return ThreadPoolExecutor(count, "streamjoin-kernel", initializer=_pin, initargs=(frozenset(cores),))
 
 
-def _pin_to_next(cores: Iterator[int]) -> None:
+def _pin(cores: frozenset[int]) -> None:
+    """Pin the calling thread alone."""
     with contextlib.suppress(AttributeError, OSError):  # no affinity here; a cpuset that changed meanwhile
-        os.sched_setaffinity(0, {next(cores)})  # of the calling thread alone
+        if cores:
+            os.sched_setaffinity(0, cores)
 
 
 @contextlib.contextmanager

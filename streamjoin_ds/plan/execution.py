@@ -99,7 +99,7 @@ def _index(given: object) -> Index:
     if given in _WORDS:
         return str(given)
     if isinstance(given, Mapping):
-        return tuple((str(stream), _columns(wanted)) for stream, wanted in given.items())
+        return tuple((str(stream), _columns(wanted)) for stream, wanted in given.items()) or "auto"
     if isinstance(given, tuple) and given and all(isinstance(part, tuple) for part in given):
         return given  # already as it is inside
     found: dict[str, tuple[str, ...]] = {}
