@@ -29,12 +29,12 @@ __all__ = ["EXPLAINED", "Request", "join_options", "request_of"]
 _GENERATOR_PREFIX = "gen:"
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
-    "on", "where", "window", "select", "time", "delay", "to", "checkpoint", "available_now", "trigger",
+    "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
     "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
 )  # fmt: skip
 # Those of them that `StreamJoin.explain` takes too.
 EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs")
-_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "where")
+_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where")
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,12 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--select", metavar="COLUMNS", help="e.icao24,w.*  [default: all]"),
         click.option("--delay", metavar="DURATION", help="How late a tuple may be: 30s, or e=30s,w=0s.  [default: 0s]"),
+        click.option(
+            "--delimiter",
+            multiple=True,
+            metavar="CHARACTER",
+            help="Between the fields of CSV files: ';', tab; e=';' for one stream alone.  [default: ,]",
+        ),
         click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost]"),
         click.option(
             "--exchange",
@@ -145,9 +151,13 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         msg = "no window was given"
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
     times, delays = (_per_stream(facts.get(key), key, streams) for key in ("time", "delay"))
+    delimiters = _delimiters(facts.get("delimiter", ()), streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
-        [_stream(name, table, times, delays, wheres[name]) for name, table in streams.items()],
+        [
+            _stream(name, {"time": times.get(name), "delay": delays.get(name)} | delimiters[name] | table, wheres[name])
+            for name, table in streams.items()
+        ],
         on=facts.get("on", ()),
         window=facts["window"],
         select=facts.get("select"),
@@ -161,18 +171,11 @@ def _is_absent(key: str, value: object) -> bool:
     return value in (None, ()) or (value is False and key != "pin")
 
 
-def _stream(
-    name: str,
-    table: Mapping[str, Any],
-    times: Mapping[str, str],
-    delays: Mapping[str, str],
-    wheres: Sequence[Expression],
-) -> Stream:
-    for key in table:
+def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> Stream:
+    for key in facts:
         if key not in _STREAM_KEYS:
             msg = f"stream {name} has the key '{key}', which is not known"
             raise ArgumentError(msg, name=key, hint=f"one of {', '.join(_STREAM_KEYS)}")
-    facts = {"time": times.get(name), "delay": delays.get(name)} | dict(table)
     source = facts.get("source")
     if isinstance(source, str) and source.startswith(_GENERATOR_PREFIX):
         facts["source"] = parse_generator(source)
@@ -197,10 +200,21 @@ def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mappi
     return dict(value)
 
 
+def _delimiters(given: object, streams: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The delimiter of each stream that is told one: ``";"`` for all, ``"e=;"`` for one, which wins."""
+    found: dict[str, dict[str, str]] = {name: {} for name in streams}
+    texts = _texts(given, "delimiter", "a character, or NAME=CHARACTER, for example 'e=;'")
+    for text in sorted(texts, key=lambda text: text.partition("=")[0] in streams):
+        name, _, delimiter = text.partition("=")
+        for told in [name] if name in streams else streams:
+            found[told] = {"delimiter": delimiter if name in streams else text}
+    return found
+
+
 def _wheres(given: object, streams: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Expression]]:
     """The conditions on each stream: those of its own table, and those given for all, which name theirs."""
     wheres = {name: _conditions(table.get("where", ()), name) for name, table in streams.items()}
-    for text in _texts(given):
+    for text in _texts(given, "where", "for example 'e.altitude > 1000'"):
         name, colon, condition = text.partition(":")
         if colon and name.strip() in streams:
             wheres[name.strip()].append(parse_condition(condition, name.strip()))
@@ -216,14 +230,14 @@ def _wheres(given: object, streams: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def _conditions(given: object, name: str) -> list[Expression]:
-    return [parse_condition(text, name) for text in _texts(given)]
+    return [parse_condition(text, name) for text in _texts(given, "where", "for example 'altitude > 1000'")]
 
 
-def _texts(given: object) -> list[str]:
+def _texts(given: object, what: str, hint: str) -> list[str]:
     texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     if not all(isinstance(text, str) for text in texts):
-        msg = "where is neither a text nor a list of texts"
-        raise ArgumentError(msg, name="where", hint="for example 'e.altitude > 1000'")
+        msg = f"{what} is neither a text nor a list of texts"
+        raise ArgumentError(msg, name=what, hint=hint)
     return texts
 
 
