@@ -8,9 +8,13 @@ import sys
 
 import pytest
 
+from streamjoin_ds.bench.engine import suite
+from streamjoin_ds.bench.engine.feeds import product
+from streamjoin_ds.bench.engine.product import Product
 from streamjoin_ds.bench.engine.report import facts
 from streamjoin_ds.bench.engine.suite import Result, measure, workload_names
 from streamjoin_ds.bench.engine.targets import MEASURES, Contestant, Measure
+from streamjoin_ds.engine import CHUNK_ROWS
 from streamjoin_ds.errors import ArgumentError
 
 OURS = Contestant("gather", 100)
@@ -36,8 +40,38 @@ def test_every_line_of_the_table_is_measured():
         measure(["band9d"], 1, True, print)
 
 
+def test_a_product_says_how_far_it_is_in_bounded_memory():
+    """More results than would fit (28 GiB), of which a few hundred chunks are read."""
+    case = Product(product(23_000), 1)
+    numbers = [case.run(pushes, 0) for pushes in (40, 200)]
+    assert numbers[0]["found"] == pytest.approx(100 * 40 * CHUNK_ROWS / 23_000**2)
+    assert numbers[1]["found"] == pytest.approx(100 * 240 * CHUNK_ROWS / 23_000**2)
+    for run in numbers:
+        assert run["progress"] == pytest.approx(run["found"], rel=0.01)
+        assert run["grown_mib"] < 10 * run["held_mib"] < 200
+        assert run["rows_per_second"] > 0
+
+
+def test_a_product_that_ends_begins_anew():
+    case = Product(product(600), 1)
+    assert case.run(1, 0)["found"] == pytest.approx(100 * CHUNK_ROWS / 360_000)
+    assert case.run(1, 0)["found"] == 100
+    assert case.run(2, 0)["found"] == pytest.approx(100 * CHUNK_ROWS / 360_000)
+
+
+def test_what_takes_long_must_be_asked_for(monkeypatch):
+    measured = []
+    monkeypatch.setattr(suite, "_group", lambda contestant, *_: measured.append(contestant.case) or [])
+    measure((), 1, True, print)
+    assert "band2d-1s" in measured
+    assert "product" not in measured
+    measured.clear()
+    measure(("product",), 1, True, print)
+    assert measured == ["product"]
+
+
 def test_quick_from_the_command_line():
-    workloads = ["band2d-llhj", "nested-loop", "one-tuple"]
+    workloads = ["band2d-llhj", "nested-loop", "one-tuple", "product"]
     command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

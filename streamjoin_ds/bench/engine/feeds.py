@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.source.synthetic import words
 from streamjoin_ds.spec import BoundJoin, Join, Stream, TimeWindow, bind
 
-__all__ = ["Feed", "band1d", "band2d", "equal_keys"]
+__all__ = ["Feed", "band1d", "band2d", "equal_keys", "outside", "product"]
 
 _BLOCK_ROWS = 1 << 16
 _TIME = pa.timestamp("us", tz="UTC")
@@ -80,7 +80,7 @@ def _arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 
 def _feed(
     columns: tuple[Mapping[str, pa.DataType], Mapping[str, pa.DataType]],
-    on: str,
+    on: str | tuple[()],
     tuples_per_second: float,
     window_rows: int,
     domains: Mapping[str, int],
@@ -117,3 +117,15 @@ def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),))
     # Several columns share the window among them: their domains multiply to it.
     domain = max(2, round(window_rows ** (1 / len(kinds))))
     return _feed((columns, columns), on, 1e6, window_rows, dict.fromkeys(names, domain))
+
+
+def product(rows: int) -> Feed:
+    """No condition at all, and a window that holds every row: all pairs match."""
+    columns = {"x": pa.int64()}, {"a": pa.int64()}
+    return _feed(columns, (), 1e6, rows, dict.fromkeys("xa", 1000))
+
+
+def outside(batch: pa.RecordBatch) -> pa.Table:
+    """A batch of a feed as `JoinEngine` takes it."""
+    table = pa.Table.from_batches([batch])
+    return table.append_column("ts", table["_ts"].cast(_TIME)).drop_columns(["_ts", "_seq"])

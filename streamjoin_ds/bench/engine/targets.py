@@ -37,6 +37,8 @@ class Measure:
         Whether the bounds are for the value over the peer's, not for the value itself.
     at_least, at_most : float or None
         Included.
+    opt_in : bool
+        Whether it is measured only where its workload is named.
     compared_pushes : int
         Of a run: those in which contestant and peer must find as many matches; the peer is timed on these alone.
     """
@@ -53,6 +55,7 @@ class Measure:
     at_least: float | None = None
     at_most: float | None = None
     compared_pushes: int = 0
+    opt_in: bool = False
 
     def held(self, value: float, peer_value: float | None) -> float:
         """The number that the bounds are for."""
@@ -64,6 +67,8 @@ _LLHJ = "band2d-llhj"
 _ONE_TUPLE = Contestant("one-tuple", 750_000, 1, 10_000)
 _SECOND = Contestant("band2d-1s", _LLHJ_ROWS, 1, 30)
 _HUNDREDTH = Contestant("band2d-10ms", _LLHJ_ROWS, 1, 1000)
+
+_PRODUCT = Contestant("product", 1_000_000, 1, 2_500)
 
 MEASURES = (
     Measure(_LLHJ, "speedup_1s_batches", "times", _SECOND, "rows_per_second", "duckdb",
@@ -99,4 +104,9 @@ MEASURES = (
             "1 thread", _SECOND, "rows_per_second", True),
     Measure("memory", "bytes_per_row", "B", Contestant("memory", 1_000_000, 1, 1), "bytes_per_row", "columns", None,
             "column_bytes_per_row", True, at_most=1.3),
+    Measure("product", "rows_per_second", "rows/s", _PRODUCT, "rows_per_second", opt_in=True),
+    Measure("product", "memory_grown", "MiB", _PRODUCT, "grown_mib", "input and a chunk", None, "held_mib", True,
+            at_most=3, opt_in=True),
+    Measure("product", "progress", "%", _PRODUCT, "progress", "results found", None, "found", True, at_least=0.99,
+            at_most=1.01, opt_in=True),
 )  # fmt: skip
