@@ -6,15 +6,16 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from streamjoin_ds.bench.engine import suite
-from streamjoin_ds.bench.engine.feeds import product
+from streamjoin_ds.bench.engine.feeds import band1d, outside, product
 from streamjoin_ds.bench.engine.product import Product
 from streamjoin_ds.bench.engine.report import facts
 from streamjoin_ds.bench.engine.suite import Result, measure, workload_names
 from streamjoin_ds.bench.engine.targets import MEASURES, Contestant, Measure
-from streamjoin_ds.engine import CHUNK_ROWS
+from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine, WindowJoin
 from streamjoin_ds.errors import ArgumentError
 
 OURS = Contestant("gather", 100)
@@ -35,9 +36,39 @@ def test_bounds_hold_for_values_or_for_paired_ratios():
 def test_every_line_of_the_table_is_measured():
     bounds = {(line.workload, line.name) for line in MEASURES if (line.at_least, line.at_most) != (None, None)}
     assert len(bounds) >= 11
-    assert set(workload_names()) >= {"band2d-llhj", "band1d-2^20", "band1d-2^23", "equi-join", "one-tuple", "memory"}
+    assert set(workload_names()) >= {
+        "band2d-llhj",
+        "band1d-2^20",
+        "band1d-count-2^23",
+        "equi-join",
+        "one-tuple",
+        "memory",
+    }
     with pytest.raises(ArgumentError, match="band9d"):
         measure(["band9d"], 1, True, print)
+
+
+def test_count_windows_of_a_feed_hold_the_last_tuples():
+    """Against every pair, and against the numbers that `JoinEngine` gives the same tuples."""
+    count, rows = 300, 1_000
+    feed = band1d(count, counted=True)
+    whole = [feed.batch(stream, 0, rows) for stream in (0, 1)]
+    x, a = whole[0]["x"].to_numpy()[:, None], whole[1]["a"].to_numpy()[None, :]
+    r, s = np.arange(rows)[:, None], np.arange(rows)[None, :]
+    # Of two tuples at one time that of r comes first: r is among the last of s where it precedes it, and s of r.
+    in_window = np.where(s < r, r - s <= count, s - r < count)
+    expected = int((in_window & (np.abs(x - a) <= 1)).sum())
+    join, engine = WindowJoin(feed.bound), JoinEngine(feed.bound)
+    found = outside_found = 0
+    for place in range(0, rows, 100):
+        batches = {stream: feed.batch(stream, place, 100) for stream in (0, 1)}
+        place += 100
+        found += sum(chunk.num_rows for chunk in join.push(batches, feed.time_us(place), (place, place)))
+        plain = {name: outside(batches[n]).select(["ts", "xa"[n]]) for n, name in enumerate("rs")}
+        outside_found += engine.push(plain).num_rows
+    assert expected > 500
+    assert found == outside_found == expected
+    assert join.state_rows < 2 * rows  # what the windows passed by is dropped, coarsely
 
 
 def test_a_product_says_how_far_it_is_in_bounded_memory():

@@ -48,7 +48,7 @@ class _Batches:
             self._place += self._batch_rows
             watermark_us = self._feed.time_us(self._place)
             began_ns = time.perf_counter_ns()
-            for chunk in self._join.push(batches, watermark_us):
+            for chunk in self._join.push(batches, watermark_us, (self._place, self._place)):
                 matches += chunk.num_rows
             took_ns = time.perf_counter_ns() - began_ns
             elapsed_ns, slowest_ns = elapsed_ns + took_ns, max(slowest_ns, took_ns)
@@ -77,7 +77,7 @@ def _filled(join: WindowJoin, feed: Feed) -> int:
         count = min(_FILL_ROWS, feed.window_rows - place)
         batches = {stream: feed.batch(stream, place, count) for stream in (0, 1)}
         place += count
-        for _ in join.push(batches, feed.time_us(place)):
+        for _ in join.push(batches, feed.time_us(place), (place, place)):
             pass
     return place
 
@@ -241,6 +241,7 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
     "band2d-10ms": lambda rows, threads: _Batches(band2d(rows), 51, threads),
     "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
+    "band1d-count": lambda rows, threads: _Batches(band1d(rows, counted=True), 1 << 13, threads),
     "equal-int": lambda rows, threads: _Batches(equal_keys(rows), 1 << 13, threads),
     "equal-pair": lambda rows, threads: _Batches(equal_keys(rows, (pa.int32(), pa.int64())), 1 << 13, threads),
     "equal-string": lambda rows, threads: _Batches(equal_keys(rows, (pa.string(),)), 1 << 13, threads),
