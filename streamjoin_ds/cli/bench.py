@@ -113,10 +113,11 @@ def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **g
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each contestant.")
 @click.option("--quick", is_flag=True, help="One run, windows 64 times smaller: a look, not a measurement.")
 def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) -> None:
-    """Measure the engine alone, without Spark (default: all workloads): speed, latency, scaling, memory.
+    """Measure the engine alone, without Spark (default: all WORKLOADS but `product`): speed, latency, scaling, memory.
 
-    Each contestant is a process of its own, pinned to its cores, in turns with its peer or beside a roof measured in
-    the same run. Medians over the runs.
+    `product` is all of 10^6 rows with all of 10^6 others, of which it reads about a minute: bounded memory, and how far
+    it is. Each contestant is a process of its own, pinned to its cores, in turns with its peer or beside a roof
+    measured in the same run. Medians over the runs.
     """
     progress = Console(stderr=True)
 

@@ -60,6 +60,7 @@ def machine_checks() -> Iterator[Check]:
     yield _python()
     yield from _kernels()
     yield _cores()
+    yield Check("pinning", _pinning())
     yield _java()
     ranges = _required_ranges()
     for package in _PACKAGES:
@@ -85,7 +86,9 @@ def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
     yield Check("Spark session", f"{spark.version}, {spark.sparkContext.master}")
     try:
         row = spark.range(1).mapInPandas(_worker_facts, "facts string").first()
-        yield from _compare(python_facts(), json.loads(row["facts"]))
+        facts = json.loads(row["facts"])
+        yield from _compare(python_facts(), facts)
+        yield Check("worker's pinning", facts["pinning"])
     except Exception as error:
         yield Check("Python worker", error_text(error)[0], "missing", "the session's log has the worker's own words.")
     folder = Path(tempfile.mkdtemp(prefix="streamjoin-doctor-"))
@@ -143,7 +146,7 @@ def _worker_facts(frames: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFra
 
     for frame in frames:
         if len(frame):
-            yield pandas.DataFrame({"facts": [json.dumps(python_facts())]})
+            yield pandas.DataFrame({"facts": [json.dumps({**python_facts(), "pinning": _pinning()})]})
 
 
 def _load_kernels() -> Any:
@@ -200,6 +203,19 @@ def _cores() -> Check:
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     value = f"{usable_core_count()} usable of {os.cpu_count()}, {memory_bytes / 2**30:.1f} GiB memory"
     return Check("cores", value)
+
+
+def _pinning() -> str:
+    """What becomes of a cell's kernel threads here, where it has several."""
+    from streamjoin_ds.engine.cores import control_group_cores
+    from streamjoin_ds.engine.pinning import cores_to_lease, free_cores
+
+    cores = cores_to_lease()
+    if cores:
+        return f"{len(cores)} cores to lease for kernel threads, {len(free_cores())} of them free"
+    allowed = control_group_cores()
+    why = "this system pins none" if allowed is None else f"the control group allows {allowed:g} cores' worth of time"
+    return f"kernel threads run unpinned: {why}"
 
 
 def _java() -> Check:

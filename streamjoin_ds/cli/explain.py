@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streamjoin_ds.cli.request import join_options, request_of
+from streamjoin_ds.cli.request import EXPLAINED, join_options, request_of
 
 __all__ = ["command"]
 
@@ -21,9 +21,7 @@ __all__ = ["command"]
     help="Cells to lay out where --layout is not given.  [default: 2]",
 )
 def command(config: Path | None, cells: int | None, **given: Any) -> None:
-    """Show the plan of a join: what finds, what decides, the grid and its cost, the exchange."""
+    """Show the plan of a join: what finds, what decides, the grid and its cost, the exchange, the engine's options."""
     request = request_of(config, given)
-    text = request.join.explain(
-        layout=request.run.get("layout"), cells=cells, exchange=request.run.get("exchange", "auto")
-    )
-    click.echo(text)
+    options = {key: request.run[key] for key in EXPLAINED if key in request.run}
+    click.echo(request.join.explain(cells=cells, **({"exchange": "auto"} | options)))

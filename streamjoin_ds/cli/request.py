@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.plan import EXCHANGES
+from streamjoin_ds.plan import EXCHANGES, KERNELS
 from streamjoin_ds.source.generator import parse_generator
 from streamjoin_ds.spec import Call, Expression, Stream
 from streamjoin_ds.spec.expression import streams_of
@@ -24,15 +24,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Request", "join_options", "request_of"]
+__all__ = ["EXPLAINED", "Request", "join_options", "request_of"]
 
 _GENERATOR_PREFIX = "gen:"
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
-    "on", "where", "window", "select", "time", "delay", "to", "checkpoint", "available_now", "trigger",
-    "max_rows_per_batch", "layout", "exchange", "kernel",
+    "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
+    "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
 )  # fmt: skip
-_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "where")
+# Those of them that `StreamJoin.explain` takes too.
+EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs")
+_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where")
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,44 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--select", metavar="COLUMNS", help="e.icao24,w.*  [default: all]"),
         click.option("--delay", metavar="DURATION", help="How late a tuple may be: 30s, or e=30s,w=0s.  [default: 0s]"),
+        click.option(
+            "--delimiter",
+            multiple=True,
+            metavar="CHARACTER",
+            help="Between the fields of CSV files: ';', tab; e=';' for one stream alone.  [default: ,]",
+        ),
         click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost]"),
         click.option(
             "--exchange",
             type=click.Choice(["auto", *EXCHANGES]),
             help="How tuples cross to the cells.  [default: auto]",
         ),
-        click.option("--kernel", metavar="NAME", help="One kernel implementation.  [default: the best here]"),
+        click.option("--kernel", type=click.Choice(KERNELS), help="One kernel implementation.  [default: auto]"),
+        click.option(
+            "--threads",
+            type=click.IntRange(min=1),
+            metavar="K",
+            help="Kernels side by side in a cell; as many fewer cells.  [default: 1]",
+        ),
+        click.option(
+            "--pin/--no-pin",
+            default=None,
+            help="Whether kernel threads, where a cell has several, get cores of their own.  [default: pin]",
+        ),
+        click.option(
+            "--index",
+            metavar="COLUMNS",
+            help="How windows are laid out: e.latitude,e.longitude,w.latitude; or scan.  [default: auto, run by run]",
+        ),
+        click.option(
+            "--order", metavar="STREAMS", help="In which order streams join: e,w,x.  [default: auto, by selectivity]"
+        ),
+        click.option(
+            "--merge-runs",
+            type=click.IntRange(min=2),
+            metavar="N",
+            help="Merge ratio: so many runs of like size become one.  [default: the engine's]",
+        ),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
@@ -110,7 +143,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     for text in given.get("streams", ()):
         name, source = _assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
         streams.setdefault(name, {})["source"] = source
-    facts |= {key: value for key, value in given.items() if key in _KEYS and value not in (None, (), False)}
+    facts |= {key: value for key, value in given.items() if key in _KEYS and not _is_absent(key, value)}
     if not streams:
         msg = "no streams were given"
         raise ArgumentError(msg, name="stream", hint="--stream NAME=SOURCE, two or more times")
@@ -118,29 +151,31 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         msg = "no window was given"
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
     times, delays = (_per_stream(facts.get(key), key, streams) for key in ("time", "delay"))
+    delimiters = _delimiters(facts.get("delimiter", ()), streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
-        [_stream(name, table, times, delays, wheres[name]) for name, table in streams.items()],
+        [
+            _stream(name, {"time": times.get(name), "delay": delays.get(name)} | delimiters[name] | table, wheres[name])
+            for name, table in streams.items()
+        ],
         on=facts.get("on", ()),
         window=facts["window"],
         select=facts.get("select"),
     )
-    keys = ("available_now", "trigger", "max_rows_per_batch", "layout", "exchange", "kernel")
+    keys = ("available_now", "trigger", "max_rows_per_batch", *EXPLAINED)
     return Request(join, facts.get("to"), facts.get("checkpoint"), {key: facts[key] for key in keys if key in facts})
 
 
-def _stream(
-    name: str,
-    table: Mapping[str, Any],
-    times: Mapping[str, str],
-    delays: Mapping[str, str],
-    wheres: Sequence[Expression],
-) -> Stream:
-    for key in table:
+def _is_absent(key: str, value: object) -> bool:
+    """Whether a flag was not given; one that is off counts as not given, but for those that are on by default."""
+    return value in (None, ()) or (value is False and key != "pin")
+
+
+def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> Stream:
+    for key in facts:
         if key not in _STREAM_KEYS:
             msg = f"stream {name} has the key '{key}', which is not known"
             raise ArgumentError(msg, name=key, hint=f"one of {', '.join(_STREAM_KEYS)}")
-    facts = {"time": times.get(name), "delay": delays.get(name)} | dict(table)
     source = facts.get("source")
     if isinstance(source, str) and source.startswith(_GENERATOR_PREFIX):
         facts["source"] = parse_generator(source)
@@ -165,10 +200,21 @@ def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mappi
     return dict(value)
 
 
+def _delimiters(given: object, streams: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The delimiter of each stream that is told one: ``";"`` for all, ``"e=;"`` for one, which wins."""
+    found: dict[str, dict[str, str]] = {name: {} for name in streams}
+    texts = _texts(given, "delimiter", "a character, or NAME=CHARACTER, for example 'e=;'")
+    for text in sorted(texts, key=lambda text: text.partition("=")[0] in streams):
+        name, _, delimiter = text.partition("=")
+        for told in [name] if name in streams else streams:
+            found[told] = {"delimiter": delimiter if name in streams else text}
+    return found
+
+
 def _wheres(given: object, streams: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Expression]]:
     """The conditions on each stream: those of its own table, and those given for all, which name theirs."""
     wheres = {name: _conditions(table.get("where", ()), name) for name, table in streams.items()}
-    for text in _texts(given):
+    for text in _texts(given, "where", "for example 'e.altitude > 1000'"):
         name, colon, condition = text.partition(":")
         if colon and name.strip() in streams:
             wheres[name.strip()].append(parse_condition(condition, name.strip()))
@@ -184,14 +230,14 @@ def _wheres(given: object, streams: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def _conditions(given: object, name: str) -> list[Expression]:
-    return [parse_condition(text, name) for text in _texts(given)]
+    return [parse_condition(text, name) for text in _texts(given, "where", "for example 'altitude > 1000'")]
 
 
-def _texts(given: object) -> list[str]:
+def _texts(given: object, what: str, hint: str) -> list[str]:
     texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     if not all(isinstance(text, str) for text in texts):
-        msg = "where is neither a text nor a list of texts"
-        raise ArgumentError(msg, name="where", hint="for example 'e.altitude > 1000'")
+        msg = f"{what} is neither a text nor a list of texts"
+        raise ArgumentError(msg, name=what, hint=hint)
     return texts
 
 

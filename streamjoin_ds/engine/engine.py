@@ -37,8 +37,8 @@ class JoinEngine:
     schemas : mapping of stream name to pyarrow.Schema, optional
         Of the streams whose `Stream.schema` is not given. Where neither is, the first push tells: it then holds a
         table, record batch or pandas frame of every such stream.
-    kernel, threads, index
-        As in `WindowJoin`.
+    kernel, threads, cores, index, order, chunk_rows, merge_runs
+        As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it.
 
     Attributes
     ----------

@@ -12,7 +12,6 @@ one of the highest-numbered stream finds it, and no other does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,11 +22,13 @@ from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.finder import Finder
+from streamjoin_ds.engine.forced_index import forced_index
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.pairs import MIN_FREE
 from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.pinning import kernel_threads
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.results import Results
 from streamjoin_ds.engine.run import MERGE_RUNS, Run, RunForm
@@ -54,6 +55,8 @@ _Made = TypeVar("_Made")
 class WindowJoin:
     """The windows of all streams and the join of what is pushed with what is kept; no lateness, no Spark.
 
+    Nor does it filter: a stream's `where` is decided before its tuples come here, by `JoinEngine` or by the source.
+
     Parameters
     ----------
     bound : BoundJoin
@@ -61,8 +64,12 @@ class WindowJoin:
         "auto", "reference", or one of the compiled kernels' implementations; see `kernel_names`.
     threads : int
         Kernels that work side by side on a large probe; the results and their order are the same for any number.
-    index : "auto", "scan" or mapping of stream name to key columns
-        How runs are laid out; "auto" decides run by run.
+    cores : sequence of int
+        That kernel threads are pinned to (`pinning.leased_cores` leases some); empty: they run wherever the system puts
+        them. A single thread is the caller's own, which is not touched.
+    index : "auto", "scan" or mapping of stream name to "scan" or to one or two key columns
+        How runs are laid out: in buckets of the first column, each sorted by the second, or sorted by the only one;
+        "scan" leaves them as they came, "auto" decides run by run.
     order : "auto" or sequence of stream names
         In which order the others join the tuples of a stream; "auto" decides by estimated selectivity, push by push.
     chunk_rows : int
@@ -76,7 +83,9 @@ class WindowJoin:
     KernelError
         A kernel that cannot run here.
     ArgumentError
-        threads, chunk_rows or merge_runs out of range.
+        threads, chunk_rows or merge_runs out of range; an index or an order that is not of the join's streams.
+    ColumnError
+        An index on a column that is not compared.
     """
 
     def __init__(
@@ -85,6 +94,7 @@ class WindowJoin:
         *,
         kernel: str = "auto",
         threads: int = 1,
+        cores: Sequence[int] = (),
         index: str | Mapping[str, Sequence[str]] = "auto",
         order: str | Sequence[str] = "auto",
         chunk_rows: int = CHUNK_ROWS,
@@ -102,11 +112,11 @@ class WindowJoin:
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads
-        self._executor = ThreadPoolExecutor(threads, "streamjoin-kernel") if threads > 1 else None
+        self._executor = kernel_threads(threads, cores) if threads > 1 else None
         self.chunk_rows = chunk_rows
         self._finder = Finder(self.kernels, self._executor, threads, chunk_rows)
         count = len(bound.names)
-        forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
+        forced = forced_index(bound, index)
         self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merge_runs) for n in range(count))
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [[n for n, field in enumerate(schema) if not field.nullable] for schema in schemas]

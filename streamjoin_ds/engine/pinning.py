@@ -3,11 +3,17 @@
 ::
 
     worker 1 ──► lock core 0, core 1 ──► affinity {0, 1} ──► kernel threads
-    worker 2 ──► lock core 2, core 3 ──► affinity {2, 3}
+    worker 2 ──► lock core 2, core 3 ──► affinity {2, 3} ──► kernel threads
 
 A lease is a file lock (``flock``): the system gives it up when the process dies, whatever the cause. Cores are those
-that this process may use (its affinity or cpuset). Where too few are free, or the system knows neither affinity nor
-such locks, threads run unpinned: slower perhaps, never wrong.
+that this process may use (its affinity or cpuset), one of each physical core before its other hardware threads. Where
+too few are free, or the system knows neither affinity nor such locks, or a control group allows less time than the
+cores have (they are shared then with others, whose locks are not seen), threads run unpinned: slower perhaps, never
+wrong.
+
+Threads are pinned to all cores of their lease, not one to each: a thread that waited for its one core, while Spark's
+Java process or the worker's own thread was on it, kept the whole batch waiting (2 cores, full windows, 60 000 rows a
+batch: p90 of a cell 0.9 s, and 0.3 s without; p50 of small triggers the same).
 """
 
 from __future__ import annotations
@@ -15,12 +21,16 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-__all__ = ["leased_cores", "pin_threads"]
+from streamjoin_ds.engine.cores import control_group_cores
+
+__all__ = ["cores_to_lease", "free_cores", "kernel_threads", "leased_cores", "pin_threads"]
 
 _FOLDER = "streamjoin-ds-cores"
+_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 @contextlib.contextmanager
@@ -60,35 +70,107 @@ def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, .
                 os.sched_setaffinity(0, before)
 
 
+def kernel_threads(count: int, cores: Sequence[int] = ()) -> ThreadPoolExecutor:
+    """A pool of so many threads, pinned to these cores; unpinned where there are none.
+
+    Who makes the pool stays where it is; the threads end with the pool.
+    """
+    return ThreadPoolExecutor(count, "streamjoin-kernel", initializer=_pin, initargs=(frozenset(cores),))
+
+
+def _pin(cores: frozenset[int]) -> None:
+    """Pin the calling thread alone."""
+    with contextlib.suppress(AttributeError, OSError):  # no affinity here; a cpuset that changed meanwhile
+        if cores:
+            os.sched_setaffinity(0, cores)
+
+
 @contextlib.contextmanager
 def leased_cores(count: int, folder: Path | None = None) -> Iterator[tuple[int, ...]]:
-    """Lease so many of the cores that this process may use; all of them or, where too few are free, none."""
+    """Lease so many of the cores that this process may use; all of them or, where too few are free, none.
+
+    A lease ends with the context, or with the process.
+    """
     with contextlib.ExitStack() as stack:
         cores: list[int] = []
         try:
-            import fcntl
-
-            place = folder if folder is not None else _default_folder()
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for core in sorted(os.sched_getaffinity(0)):
+            place = _made(folder)
+            for core in cores_to_lease():
                 if len(cores) == count:
                     break
-                descriptor = os.open(place / f"core-{core}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    os.close(descriptor)
-                    continue
-                stack.callback(os.close, descriptor)
-                cores.append(core)
-        except (ImportError, AttributeError, OSError):  # no such locks, no affinity, nowhere to write
+                if stack.enter_context(_locked(place, core)):
+                    cores.append(core)
+        except (ImportError, OSError):  # no such locks, nowhere to write
             cores = []
         if len(cores) < count:
             stack.close()
             cores = []
-        yield tuple(cores)
+        yield tuple(sorted(cores))
 
 
-def _default_folder() -> Path:
+def free_cores(folder: Path | None = None) -> tuple[int, ...]:
+    """Those of `cores_to_lease` that nobody has leased at the moment; none where there can be no lease."""
+    try:
+        place, free = _made(folder), []
+        for core in cores_to_lease():
+            with _locked(place, core) as is_ours:
+                free += [core] if is_ours else []
+    except (ImportError, OSError):
+        return ()
+    return tuple(free)
+
+
+def cores_to_lease() -> tuple[int, ...]:
+    """The cores that this process may lease, in the order in which it does; none where threads run unpinned."""
+    if not hasattr(os, "sched_setaffinity"):
+        return ()
+    usable = os.sched_getaffinity(0)
+    allowed = control_group_cores()
+    if allowed is not None and allowed < len(usable):
+        return ()
+    return tuple(sorted(usable, key=lambda core: (_rank_among_siblings(core, usable), core)))
+
+
+def _rank_among_siblings(core: int, usable: set[int]) -> int:
+    """How many usable hardware threads of the same physical core come before this one."""
+    try:
+        with open(_SIBLINGS.format(core), encoding="ascii") as file:
+            siblings = _listed(file.read())
+    except (OSError, ValueError):  # not Linux, or a sandbox that hides it
+        return 0
+    return sum(other < core for other in siblings & usable)
+
+
+def _listed(text: str) -> set[int]:
+    """``"0-2,8"`` as numbers."""
+    ends = [part.split("-") for part in text.strip().split(",")]
+    return {core for low, *high in ends for core in range(int(low), int(high[0] if high else low) + 1)}
+
+
+@contextlib.contextmanager
+def _locked(place: Path, core: int) -> Iterator[bool]:
+    """Hold a core's lock, if nobody else does."""
+    import fcntl
+
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(place / f"core-{core}.lock", flags, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            try:
+                yield True
+            finally:
+                # Said aloud: a process that was forked meanwhile has the descriptor too, and would go on holding it.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _made(folder: Path | None) -> Path:
     user = os.getuid() if hasattr(os, "getuid") else 0
-    return Path(tempfile.gettempdir()) / f"{_FOLDER}-{user}"
+    place = folder if folder is not None else Path(tempfile.gettempdir()) / f"{_FOLDER}-{user}"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place

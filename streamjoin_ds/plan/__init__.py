@@ -12,8 +12,20 @@ A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / 
 combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
 """
 
+from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
 from streamjoin_ds.plan.labels import cell_labels, spark_hash, spark_partition
 from streamjoin_ds.plan.layout import Layout, choose_layout
 from streamjoin_ds.plan.plan import EXCHANGES, Plan
 
-__all__ = ["EXCHANGES", "Layout", "Plan", "cell_labels", "choose_layout", "spark_hash", "spark_partition"]
+__all__ = [
+    "DEFAULT_EXECUTION",
+    "EXCHANGES",
+    "KERNELS",
+    "Execution",
+    "Layout",
+    "Plan",
+    "cell_labels",
+    "choose_layout",
+    "spark_hash",
+    "spark_partition",
+]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from streamjoin_ds.plan.execution import Execution
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
 
@@ -28,7 +29,18 @@ def explain(plan: Plan, rates: Sequence[float] | None = None) -> str:
     rates : sequence of float, optional
         Tuples a second, one a stream, to weigh the copies; taken as equal where not given.
     """
-    return "\n".join(("Join", *_join(plan.bound), "Grid", *_grid(plan, rates), "Exchange", *_exchange(plan)))
+    return "\n".join(
+        (
+            "Join",
+            *_join(plan.bound),
+            "Grid",
+            *_grid(plan, rates),
+            "Exchange",
+            *_exchange(plan),
+            "Engine",
+            *_engine(plan),
+        )
+    )
 
 
 def _join(bound: BoundJoin) -> Iterator[str]:
@@ -68,6 +80,35 @@ def _exchange(plan: Plan) -> Iterator[str]:
         yield "  lateness    judged against Spark's watermark at each batch's start (foreign DataFrames have no order)"
     else:
         yield "  lateness    by each stream's own order: the same rows are late whatever the batching"
+
+
+def _engine(plan: Plan) -> Iterator[str]:
+    """What may be another at every restart."""
+    execution = plan.execution
+    yield f"  kernel      {'the best that each worker has' if execution.kernel == 'auto' else execution.kernel}"
+    if execution.threads == 1:
+        yield "  threads     1 a cell"
+    else:
+        where = "pinned to leased cores where so many are free" if execution.pin else "not pinned"
+        yield f"  threads     {execution.threads} a cell, {where}"
+    yield f"  index       {_index(execution)}"
+    if len(plan.bound.names) > 2:
+        forced = execution.order != "auto"
+        yield f"  order       {', then '.join(execution.order) if forced else 'by estimated selectivity'}"
+    ratio = execution.merge_runs
+    yield f"  merges      {'the default ratio' if ratio is None else f'{ratio} runs of like size become one'}"
+
+
+def _index(execution: Execution) -> str:
+    if isinstance(execution.index, str):
+        return "each run scanned" if execution.index == "scan" else "chosen run by run"
+    told = []
+    for stream, wanted in execution.index:
+        if isinstance(wanted, str):
+            told.append(f"{stream} {'scanned' if wanted == 'scan' else 'chosen run by run'}")
+        else:
+            told.append(f"{stream} {f'in buckets of {wanted[0]}, ' * (len(wanted) > 1)}sorted by {wanted[-1]}")
+    return "; ".join(told) or "chosen run by run"
 
 
 def _bounds(bound: BoundJoin, condition: Condition) -> str:

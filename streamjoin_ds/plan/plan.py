@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
+from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.plan.labels import cell_labels
 from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.spec import BoundJoin
@@ -42,8 +43,8 @@ class Plan:
         Identity of the checkpoint: the table refuses another one.
     foreign : bool
         Whether the tuples come from DataFrames that know no order: lateness is then judged by Spark's watermark.
-    kernel : str
-        "auto", or the name of one kernel implementation.
+    execution : Execution
+        How each cell's engine works.
     state_root : str
         Folder of the windows' blocks, seen by every worker; empty where windows stay inline in Spark's state.
     block_bytes : int
@@ -60,7 +61,7 @@ class Plan:
     table_root: str = ""
     join_id: str = ""
     foreign: bool = False
-    kernel: str = "auto"
+    execution: Execution = DEFAULT_EXECUTION
     state_root: str = ""
     block_bytes: int = BLOCK_BYTES
     retain_batches: int = 100
@@ -93,7 +94,7 @@ class Plan:
             "table_root": self.table_root,
             "join_id": self.join_id,
             "foreign": self.foreign,
-            "kernel": self.kernel,
+            "execution": self.execution.to_facts(),
             "state_root": self.state_root,
             "block_bytes": self.block_bytes,
             "retain_batches": self.retain_batches,
@@ -107,6 +108,7 @@ class Plan:
         facts: dict[str, Any] = json.loads(text)
         facts["bound"] = BoundJoin.from_facts(facts["bound"])
         facts["layout"] = Layout(tuple(facts["layout"]))
+        facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
 
 

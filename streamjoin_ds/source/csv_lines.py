@@ -20,7 +20,7 @@ __all__ = ["NULL_TEXTS", "CsvLines", "csv_header"]
 NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
 
 
-def csv_header(line: bytes, file: str) -> list[str]:
+def csv_header(line: bytes, file: str, delimiter: str = ",") -> list[str]:
     """The column names in a file's first line.
 
     Raises
@@ -30,7 +30,7 @@ def csv_header(line: bytes, file: str) -> list[str]:
     """
     try:
         text = line.decode("utf-8-sig").rstrip("\r\n")
-        names = next(csv.reader(io.StringIO(text)), [])
+        names = next(csv.reader(io.StringIO(text), delimiter=delimiter), [])
     except (UnicodeDecodeError, csv.Error):
         names = []
     if not any(names):
@@ -52,14 +52,19 @@ class CsvLines:
         The event time's column: read as text, because every line may write it in its own way.
     stream, file : str
         To name in errors.
+    delimiter : str
+        One ASCII character.
     """
 
-    def __init__(self, header: list[str], schema: pa.Schema, time: str, stream: str, file: str) -> None:
+    def __init__(
+        self, header: list[str], schema: pa.Schema, time: str, stream: str, file: str, delimiter: str = ","
+    ) -> None:
         missing_columns(schema.names, header, stream, file)
         # Columns that are not wanted may be named twice, or not at all; Arrow wants names that differ.
         self._names = [name if name in schema.names else f"\0{number}" for number, name in enumerate(header)]
         self._schema = schema
         self._time = time
+        self._delimiter = delimiter
         self._texts = {f.name for f in schema if f.name == time or pa.types.is_timestamp(f.type)}
         self._types = {f.name: pa.string() if f.name in self._texts else f.type for f in schema}
 
@@ -97,8 +102,8 @@ class CsvLines:
         data = lines.data
         if b'"' in data or data.count(b"\r") != data.count(b"\r\n"):
             return {}
-        commas = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(","))
-        fields = np.searchsorted(commas, lines.ends) - np.searchsorted(commas, lines.starts) + 1
+        between = np.flatnonzero(np.frombuffer(data, np.uint8) == ord(self._delimiter))
+        fields = np.searchsorted(between, lines.ends) - np.searchsorted(between, lines.starts) + 1
         wanted = len(self._names)
         wrong = fields != wanted
         found = {int(k): ("", f"{fields[k]} fields instead of {wanted}") for k in np.flatnonzero(wrong)}
@@ -147,7 +152,7 @@ class CsvLines:
 
     def _shape(self, line: bytes) -> str:
         try:
-            fields = len(next(csv.reader([line.decode("utf-8", "replace")]), []))
+            fields = len(next(csv.reader([line.decode("utf-8", "replace")], delimiter=self._delimiter), []))
         except csv.Error:
             return "a field that is too long"
         wanted = len(self._names)
@@ -157,7 +162,7 @@ class CsvLines:
         return arrow_csv.read_csv(
             pa.BufferReader(data),
             arrow_csv.ReadOptions(column_names=names or self._names, use_threads=False, block_size=len(data) + 1),
-            arrow_csv.ParseOptions(newlines_in_values=False),
+            arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=False),
             arrow_csv.ConvertOptions(
                 include_columns=list(types), column_types=types, null_values=NULL_TEXTS, strings_can_be_null=False
             ),

@@ -163,7 +163,7 @@ class FileFeed:
         self, entry: FileEntry, offset: int, line: int, limit: int | None, seq: int, digest: RollingDigest
     ) -> Iterator[Chunk]:
         stream = self._stream
-        form = TextFormat(self._location.format_of(entry), self._schema, stream.time, stream.name, entry.path)
+        form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path)
         with open_text(entry.path) as text:
             if not form.open(text, None, complete=True):
                 return  # empty: no header, no records

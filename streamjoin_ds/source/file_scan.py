@@ -215,7 +215,7 @@ class FileScan:
             self._text, self._stamp = open_text(entry.path), entry.stamp
         if self._format is None:
             kind = self._location.format_of(entry)
-            self._format = TextFormat(kind, self._schema, self._stream.time, self._stream.name, entry.path)
+            self._format = TextFormat(kind, self._schema, self._stream, entry.path)
         if self._blocks is None:
             if not self._format.open(self._text, limit, complete):
                 self.held_back_bytes = entry.size

@@ -65,15 +65,15 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
         data = text.read(0, SAMPLE_BYTES)
     end = len(data) if len(data) < SAMPLE_BYTES else data.rfind(b"\n") + 1
     try:
-        table = _csv(data[:end], entry) if kind == "csv" else _json(data[:end])
+        table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json(data[:end])
     except pa.ArrowInvalid:
         raise _unreadable(entry) from None
     return _with_time(table.schema, table, stream)
 
 
-def _csv(data: bytes, entry: FileEntry) -> pa.Table:
+def _csv(data: bytes, entry: FileEntry, delimiter: str) -> pa.Table:
     head = first_line(data) or data
-    names = csv_header(head, entry.path)
+    names = csv_header(head, entry.path, delimiter)
     body = data[len(head) :]
     if not body.strip():
         msg = f"{entry.path} has a header and no records to tell the types of its columns by"
@@ -82,7 +82,7 @@ def _csv(data: bytes, entry: FileEntry) -> pa.Table:
     table = arrow_csv.read_csv(
         pa.BufferReader(body),
         arrow_csv.ReadOptions(column_names=unique, use_threads=False, block_size=len(body) + 1),
-        arrow_csv.ParseOptions(newlines_in_values=False, invalid_row_handler=lambda _: "skip"),
+        arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=False, invalid_row_handler=lambda _: "skip"),
         arrow_csv.ConvertOptions(null_values=NULL_TEXTS, strings_can_be_null=False),
     )
     return table.select([name for name in unique if not name.startswith("\0")])

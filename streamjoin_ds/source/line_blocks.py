@@ -10,6 +10,7 @@ from streamjoin_ds.source.json_lines import JsonLines
 from streamjoin_ds.source.lines import LineFormat, Lines, first_line, parse_lines
 from streamjoin_ds.source.records import RawRecords
 from streamjoin_ds.source.text import Text
+from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["BLOCK_BYTES", "MAX_LINE_BYTES", "LineBlocks", "TextFormat"]
 
@@ -80,18 +81,19 @@ class TextFormat:
         The file's format.
     schema : pyarrow.Schema
         The columns to parse.
-    time, stream, path : str
-        The event time's column; stream and file to name in errors.
+    stream : Stream
+        Its event time's column and its delimiter.
+    path : str
+        The file, to name in errors.
     """
 
-    def __init__(self, kind: str, schema: pa.Schema, time: str, stream: str, path: str) -> None:
+    def __init__(self, kind: str, schema: pa.Schema, stream: Stream, path: str) -> None:
         self._kind = kind
         self._schema = schema
-        self._time = time
-        self._stream = stream
+        self._time, self._stream, self._delimiter = stream.time, stream.name, stream.delimiter
         self._path = path
         self.header_bytes = 0
-        self._form: LineFormat | None = JsonLines(schema, time) if kind == "json" else None
+        self._form: LineFormat | None = JsonLines(schema, stream.time) if kind == "json" else None
 
     def open(self, text: Text, limit: int | None, complete: bool) -> bool:
         """Read the header, if the format has one; False where there is none yet."""
@@ -107,7 +109,8 @@ class TextFormat:
         if line is None and not (complete and head):
             return False
         line = head if line is None else line
-        self._form = CsvLines(csv_header(line, self._path), self._schema, self._time, self._stream, self._path)
+        header = csv_header(line, self._path, self._delimiter)
+        self._form = CsvLines(header, self._schema, self._time, self._stream, self._path, self._delimiter)
         self.header_bytes = len(line)
         return True
 

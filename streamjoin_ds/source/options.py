@@ -31,6 +31,7 @@ STREAM_OPTIONS = {
     "time": "column of the event time (ts)",
     "time_unit": "of integer times: s, ms, us or ns (us)",
     "format": "auto, csv, json or parquet (auto)",
+    "delimiter": "of CSV files: one character, or tab (,)",
     "columns": 'columns and their types, {"x": "double"}; inferred from the first file where not given',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
     "delay": "taken, and not used outside a join",
@@ -127,6 +128,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
         schema=columns,
         format=given.get("format", "auto").lower(),
         time_unit=given.get("time_unit", "us"),
+        delimiter=given.get("delimiter", ","),
     )
 
 

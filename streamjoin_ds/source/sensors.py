@@ -34,7 +34,7 @@ class SensorsDataSource(DataSource):
     -------
     path, or generator
         A file, a folder, ``/folder/*.csv.gz``; or ``gen:band2d?side=r&rate=5117&rows=1000000``.
-    time, time_unit, format, columns, delay
+    time, time_unit, format, delimiter, columns, delay
         Of the stream; see `streamjoin_ds.spec.Stream`. `columns` is JSON, ``{"ts": "timestamp[us, tz=UTC]"}``.
     broken_rows
         ``fail`` (default), or ``keep``: a broken record is a row of nulls with the reason in ``_rejected``.

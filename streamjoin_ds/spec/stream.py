@@ -20,6 +20,8 @@ __all__ = ["FORMATS", "TIME_UNITS", "Generator", "Stream"]
 
 FORMATS = ("auto", "csv", "json", "parquet")
 TIME_UNITS = ("s", "ms", "us", "ns")
+_DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
+_DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Stream:
     where : str or Expression, optional
         Tuples of which this is not TRUE are left out at the source and counted as filtered: ``"altitude > 1000"``. They
         still tell the time, so the results are those of the same condition in the join's predicates.
+    delimiter : str
+        Of CSV files: one ASCII character that is no letter, digit, quote or line end; "tab" is a tab.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Stream:
     format: str = "auto"
     time_unit: str = "us"
     where: str | Expression | None = None
+    delimiter: str = ","
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -83,6 +88,7 @@ class Stream:
             if value not in valid:
                 msg = f"{what} of stream {self.name} is not known"
                 raise ArgumentError(msg, name=what, hint=f"one of {', '.join(valid)}")
+        object.__setattr__(self, "delimiter", _delimiter(self.delimiter, self.name))
         if self.schema is not None:
             object.__setattr__(self, "schema", _schema(self.schema, self.name))
             check_time_column(self.schema, self)
@@ -104,6 +110,7 @@ class Stream:
             "delay_us": self.delay_us,
             "format": self.format,
             "time_unit": self.time_unit,
+            "delimiter": self.delimiter,
             "schema": None if self.schema is None else schema_text(self.schema),
             "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
         }
@@ -122,6 +129,7 @@ class Stream:
             schema=None if facts["schema"] is None else schema_from_text(facts["schema"]),
             format=facts["format"],
             time_unit=facts["time_unit"],
+            delimiter=facts.get("delimiter", ","),  # not written before there were others
             where=None if facts.get("where") is None else expression_from(facts["where"]),
         )
 
@@ -149,6 +157,14 @@ def schema_text(schema: pa.Schema) -> str:
 def schema_from_text(text: str) -> pa.Schema:
     """The schema that `schema_text` wrote."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def _delimiter(given: object, name: str) -> str:
+    character = _DELIMITER_NAMES.get(given, given) if isinstance(given, str) else ""
+    if len(character) != 1 or character not in _DELIMITERS:
+        msg = f"the delimiter of stream {name} is not one that CSV files can have"
+        raise ArgumentError(msg, name="delimiter", hint="one of , ; | : a space, or tab")
+    return character
 
 
 def _condition(where: object, name: str) -> Expression:

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.exchange import LARGEST_TS, open_block
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.stream.windows import CellWindows
+from streamjoin_ds.stream.windows import CellWindows, task_cores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,11 +87,11 @@ class _Part:
 class Cell:
     """The join of one cell over one batch, from exchange rows and a state to reports and the next state."""
 
-    def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts) -> None:
+    def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts, cores: Sequence[int] = ()) -> None:
         self.plan, self.number, self.task = plan, cell, task
         self.bound = plan.bound
         self.streams = len(self.bound.names)
-        self.windows = CellWindows(plan, cell, state)
+        self.windows = CellWindows(plan, cell, state, cores)
         self.state, self.engine = self.windows.state, self.windows.engine
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
@@ -287,7 +287,8 @@ class CellFunction:
         cell = plan.labels.index(int(key[0]))
         blob = bytes(state.get[1]) if state.exists else None
         rows = (row for frame in frames for row in frame.itertuples(index=False))
-        reports, facts, next_blob = Cell(plan, cell, blob, TaskFacts.current()).run(rows)
+        with task_cores(plan.execution) as cores:
+            reports, facts, next_blob = Cell(plan, cell, blob, TaskFacts.current(), cores).run(rows)
         state.update((1, next_blob))
         lines = [("file", cell, report.to_json()) for report in reports]
         lines.append(("cell", cell, json.dumps(facts)))

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
-from streamjoin_ds.plan import Layout, Plan, choose_layout
+from streamjoin_ds.plan import Execution, Layout, Plan, choose_layout
 from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
 from streamjoin_ds.stream.cell import STATE_DDL, TaskFacts
 from streamjoin_ds.stream.identity import local_path
-from streamjoin_ds.stream.windows import RETAIN_KEY, CellWindows
+from streamjoin_ds.stream.windows import RETAIN_KEY, CellWindows, check_execution, task_cores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,9 @@ _log = logging.getLogger(__name__)
 _WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark itself marks an event time
 
 
-def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, blocks: str | None) -> DataFrame:
+def joined(
+    join: Join, frames: Mapping[str, DataFrame], layout: str | None, blocks: str | None, execution: Execution
+) -> DataFrame:
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -50,6 +52,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
         msg = f"some frames are streaming and some are static ({static})"
         raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
     bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
+    check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
     if layout is not None:
@@ -62,6 +65,7 @@ def joined(join: Join, frames: Mapping[str, DataFrame], layout: str | None, bloc
         partitions,
         "packed",
         foreign=True,
+        execution=execution,
         state_root="" if blocks is None else _blocks_root(blocks),
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
@@ -138,7 +142,9 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
     def joined_cell(table: pa.Table) -> pa.Table:
         plan = Plan.from_json(text)
         rows = zip(table["stream"].to_pylist(), table["payload"].to_pylist(), strict=True)
-        chunks = list(WindowJoin(plan.bound).push(_tuples(plan, rows), None))
+        with task_cores(plan.execution) as cores:
+            engine = WindowJoin(plan.bound, **plan.execution.engine_options(), cores=cores)
+            chunks = list(engine.push(_tuples(plan, rows), None))
         return pa.concat_tables(chunks) if chunks else _schema(plan.bound).empty_table()
 
     return joined_cell
@@ -171,7 +177,7 @@ class _ForeignCell:
     ) -> Iterator[pd.DataFrame]:
         plan = Plan.from_json(self.plan_text)
         bound = plan.bound
-        windows = CellWindows(plan, plan.labels.index(int(key[0])), bytes(state.get[1]) if state.exists else None)
+        blob = bytes(state.get[1]) if state.exists else None
         watermark_us = max(state.getCurrentWatermarkMs(), 0) * 1000 or None
         rows = ((row.stream, row.payload) for frame in frames for row in frame.itertuples(index=False))
         tuples = _tuples(plan, rows)
@@ -182,6 +188,8 @@ class _ForeignCell:
                 if count:
                     _log.warning("%d late tuples of stream %s were dropped", count, bound.names[stream])
                     tables[0] = tables[0].filter(pa.compute.invert(late))
-        for chunk in windows.engine.push(tuples, watermark_us):
-            yield chunk.to_pandas(types_mapper=_masked().get)
+        with task_cores(plan.execution) as cores:
+            windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, cores)
+            for chunk in windows.engine.push(tuples, watermark_us):
+                yield chunk.to_pandas(types_mapper=_masked().get)
         state.update((1, windows.saved(TaskFacts.current().batch_id, [None] * len(bound.names), watermark_us)))

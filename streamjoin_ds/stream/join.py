@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from streamjoin_ds.plan import Execution
 from streamjoin_ds.spec import Join
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["StreamJoin"]
+
+Index: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 
 
 class StreamJoin(Join):
@@ -42,6 +45,11 @@ class StreamJoin(Join):
         layout: str | None = None,
         exchange: str = "auto",
         kernel: str = "auto",
+        threads: int = 1,
+        pin: bool = True,
+        index: Index = "auto",
+        order: str | Sequence[str] = "auto",
+        merge_runs: int | None = None,
         source_options: Mapping[str, str] | None = None,
     ) -> StreamingQuery:
         """Start the join as a streaming query into Delta tables.
@@ -65,7 +73,21 @@ class StreamJoin(Join):
         exchange : {"auto", "reference", "packed", "rows"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str
-            "auto", or the name of one kernel implementation.
+            "auto", or the name of one kernel implementation. This and the next five change no row of the result; they
+            may be others at each restart.
+        threads : int
+            Kernels that work side by side in each cell; there are then as many fewer cells where no layout is given.
+            On a cluster set ``spark.task.cpus`` to the same.
+        pin : bool
+            Whether kernel threads, where a cell has more than one, are pinned to cores that it leases for the time of a
+            batch; where too few are free they run unpinned.
+        index : "auto", "scan", or columns
+            By what windows are laid out: ``["e.latitude", "e.longitude", "w.latitude"]``, or one text with commas, or
+            ``{"e": ["latitude", "longitude"], "w": "scan"}``; at most two columns of each stream, which are compared.
+        order : "auto" or sequence of stream names
+            In which the others join new tuples of a stream; all names, each once.
+        merge_runs : int, optional
+            Merge ratio: so many runs of like size become one.
         source_options : mapping of str to str, optional
             Further options of ``format("sensors")``.
 
@@ -77,6 +99,8 @@ class StreamJoin(Join):
         ------
         FingerprintMismatchError, ForeignCheckpointError, LayoutError, TableError
             The checkpoint or the table is not this join's; nothing was written.
+        ArgumentError, ColumnError
+            What is asked for cannot be done; nothing was written.
         """
         from streamjoin_ds.stream.query import QueryOptions, start
 
@@ -86,7 +110,7 @@ class StreamJoin(Join):
             max_rows_per_batch,
             layout,
             exchange,
-            kernel,
+            Execution(kernel, threads, pin, index, order, merge_runs),
             tuple(sorted((source_options or {}).items())),
         )
         return start(self, spark, fspath(to), fspath(checkpoint), options)
@@ -97,6 +121,12 @@ class StreamJoin(Join):
         *,
         layout: str | None = None,
         blocks: str | PathLike[str] | None = None,
+        kernel: str = "auto",
+        threads: int = 1,
+        pin: bool = True,
+        index: Index = "auto",
+        order: str | Sequence[str] = "auto",
+        merge_runs: int | None = None,
     ) -> DataFrame:
         """The results as a DataFrame: streaming where the inputs are, a batch where they are static; the same rows.
 
@@ -112,6 +142,8 @@ class StreamJoin(Join):
             URI of a file system that Arrow knows, ``s3://...``): Spark's state then holds names of blocks. Without it
             windows pass through Spark's state store in every batch, about 15 ms a MB; a worker warns in its log when
             they grow large.
+        kernel, threads, pin, index, order, merge_runs
+            As in `start`; they may be others at each restart. The number of cells does not depend on them.
 
         Notes
         -----
@@ -123,11 +155,25 @@ class StreamJoin(Join):
         """
         from streamjoin_ds.stream.frames import joined
 
-        return joined(self, frames, layout, None if blocks is None else fspath(blocks))
+        execution = Execution(kernel, threads, pin, index, order, merge_runs)
+        return joined(self, frames, layout, None if blocks is None else fspath(blocks), execution)
 
-    def explain(self, *, layout: str | None = None, cells: int | None = None, exchange: str = "reference") -> str:
-        """The plan in words; infers the schemas of the sources, starts no Spark."""
+    def explain(
+        self,
+        *,
+        layout: str | None = None,
+        cells: int | None = None,
+        exchange: str = "reference",
+        kernel: str = "auto",
+        threads: int = 1,
+        pin: bool = True,
+        index: Index = "auto",
+        order: str | Sequence[str] = "auto",
+        merge_runs: int | None = None,
+    ) -> str:
+        """The plan in words; infers the schemas of the sources, starts no Spark. Arguments as in `start`."""
         from streamjoin_ds.plan.explain import explain
         from streamjoin_ds.stream.query import planned
 
-        return explain(planned(self, layout=layout, cells=cells, exchange=exchange))
+        execution = Execution(kernel, threads, pin, index, order, merge_runs)
+        return explain(planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, TableError
-from streamjoin_ds.plan import EXCHANGES, Layout, Plan, choose_layout
+from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet, is_local
 from streamjoin_ds.source.exchange import exchange_folder
 from streamjoin_ds.source.infer import infer_schema
@@ -24,7 +24,7 @@ from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.visibility import seen_by_workers
-from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder
+from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ class QueryOptions:
     max_rows_per_batch: int | None = None
     layout: str | None = None
     exchange: str = "auto"
-    kernel: str = "auto"
+    execution: Execution = DEFAULT_EXECUTION
     source_options: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -76,11 +76,19 @@ def bound_join(join: Join) -> BoundJoin:
     return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
 
 
-def planned(join: Join, *, layout: str | None = None, cells: int | None = None, exchange: str = "reference") -> Plan:
+def planned(
+    join: Join,
+    *,
+    layout: str | None = None,
+    cells: int | None = None,
+    exchange: str = "reference",
+    execution: Execution = DEFAULT_EXECUTION,
+) -> Plan:
     """The plan a new checkpoint would get; for `explain`."""
     bound = bound_join(join)
+    check_execution(bound, execution)
     grid = _layout(bound, layout, cells or _DEFAULT_CELLS)
-    return Plan(bound, grid, grid.cells, "reference" if exchange == "auto" else exchange)
+    return Plan(bound, grid, grid.cells, "reference" if exchange == "auto" else exchange, execution=execution)
 
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
@@ -126,12 +134,14 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
     wanted = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
     if identity is None:
         bound = bound_join(join)
-        layout = wanted or _layout(bound, None, cores(spark))
+        check_execution(bound, options.execution)
+        layout = wanted or _layout(bound, None, max(1, cores(spark) // options.execution.threads))
         identity = Identity.create(checkpoint, bound, layout, layout.cells)
     else:
         # Types as they were first seen: a file that would now be inferred otherwise is a drift, found when it is read.
         bound = bind(join, _first_seen(join, identity))
         identity.check(bound, wanted)
+        check_execution(bound, options.execution)
     exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded one: the same join may find its input in another place now
@@ -141,7 +151,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         str(checkpoint),
         table_root,
         identity.join_id,
-        kernel=options.kernel,
+        execution=options.execution,
         state_root=state_root,
         retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
     )

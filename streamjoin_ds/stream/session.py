@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
-import math
 import os
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamjoin_ds.engine.cores import usable_core_count
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError, SessionError
 from streamjoin_ds.stream.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.stream.jars import delta_jars
@@ -154,13 +154,6 @@ def own_gateway() -> Any:
     return _started.get("gateway")
 
 
-def usable_core_count() -> int:
-    """Cores this process may use: its affinity, less where a control group allows less. At least 1."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _control_group_cores()
-    return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))
-
-
 def _running_session(request: tuple[Any, ...]) -> SparkSession | None:
     """Our own running session if it was asked for in the same way; None if the process has none."""
     from pyspark import SparkContext
@@ -254,30 +247,6 @@ def _log_file(log_path: str | os.PathLike[str] | None) -> Path:
 def _default_driver_memory() -> str:
     total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{max(512, min(2048, total_bytes // 4 // 2**20))}m"
-
-
-def _control_group_cores() -> float | None:
-    """Cores' worth of time that the control group allows (version 2, else 1); None where it sets no limit."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
-        group = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
-        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
-        limits = [limit for path in (folder, *folder.parents) if (limit := _cpu_max(path / "cpu.max")) is not None]
-        if limits:
-            return min(limits)
-        version_1 = Path("/sys/fs/cgroup/cpu")
-        quota_us = int((version_1 / "cpu.cfs_quota_us").read_text(encoding="ascii"))
-        return quota_us / int((version_1 / "cpu.cfs_period_us").read_text(encoding="ascii")) if quota_us > 0 else None
-    except (OSError, ValueError):
-        return None
-
-
-def _cpu_max(path: Path) -> float | None:
-    try:
-        quota_us, period_us = path.read_text(encoding="ascii").split()
-        return None if quota_us == "max" else int(quota_us) / int(period_us)
-    except (OSError, ValueError):
-        return None
 
 
 def _stop(session: SparkSession) -> None:

@@ -10,17 +10,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.errors import FingerprintMismatchError
-from streamjoin_ds.plan import Plan
+from streamjoin_ds.plan import Execution, Plan
+from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.stream.state import CellState
 
-__all__ = ["RETAIN_KEY", "CellWindows", "blocks_folder"]
+__all__ = ["RETAIN_KEY", "CellWindows", "blocks_folder", "check_execution", "task_cores"]
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +37,33 @@ def blocks_folder(checkpoint: str | Path) -> str:
     return str(Path(checkpoint) / "blocks")
 
 
+def check_execution(bound: BoundJoin, execution: Execution) -> None:
+    """Refuse, before anything runs, what the engine of every cell would refuse.
+
+    But for the kernel: what a worker's machine can run is not for the driver's to say.
+
+    Raises
+    ------
+    ArgumentError, ColumnError
+    """
+    WindowJoin(bound, **{**execution.engine_options(), "kernel": "auto"})
+
+
+@contextlib.contextmanager
+def task_cores(execution: Execution) -> Iterator[tuple[int, ...]]:
+    """Cores for the kernel threads of one cell's batch, leased for as long as that takes; empty: unpinned.
+
+    Workers are reused, by other cells and other queries, and idle ones live on: none keeps a core between batches.
+    A single kernel thread is the worker's own, which reads and writes files too: pinned, it gained nothing on small
+    triggers and lost up to a third on large batches, so it is left to the system.
+    """
+    if execution.threads == 1 or not execution.pin:
+        yield ()
+        return
+    with leased_cores(execution.threads) as cores:
+        yield cores
+
+
 class CellWindows:
     """The engine of one cell with what it kept, for one batch.
 
@@ -42,6 +73,8 @@ class CellWindows:
     cell : int
     blob : bytes or None
         The cell's state row; None in its first batch.
+    cores : sequence of int
+        For the engine's kernel threads (`task_cores`); empty: unpinned.
 
     Attributes
     ----------
@@ -57,19 +90,20 @@ class CellWindows:
         The state is another join's, or damaged; nothing was written.
     """
 
-    def __init__(self, plan: Plan, cell: int, blob: bytes | None) -> None:
+    def __init__(self, plan: Plan, cell: int, blob: bytes | None, cores: Sequence[int] = ()) -> None:
         bound = plan.bound
         self._plan = plan
         self._store = _store(plan, cell)
+        options = {**plan.execution.engine_options(), "cores": cores}
         if blob is None:
             self.state = CellState(bound.fingerprint, [None] * len(bound.names))
-            self.engine = WindowJoin(bound, kernel=plan.kernel)
+            self.engine = WindowJoin(bound, **options)
         else:
             self.state = CellState.decode(blob)
             if self.state.fingerprint != bound.fingerprint:
                 msg = "a cell's state belongs to another join"
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
-            self.engine = WindowJoin.restored(bound, self.state.windows, self._store, kernel=plan.kernel)
+            self.engine = WindowJoin.restored(bound, self.state.windows, self._store, **options)
         self._blocks_before = self.engine.blocks
         self.new_blocks: list[str] = []
 
@@ -111,5 +145,5 @@ def _store(plan: Plan, cell: int) -> RunStore | None:
     if not plan.state_root:
         return None
     stems = [f"{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
-    owner = (plan.bound.fingerprint, plan.kernel)
+    owner = (plan.bound.fingerprint, plan.execution.kernel)
     return RunStore(BlockStore(plan.state_root, durable=True), stems, owner, plan.block_bytes)

@@ -6,11 +6,16 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from streamjoin_ds.bench.engine import suite
+from streamjoin_ds.bench.engine.feeds import band1d, outside, product
+from streamjoin_ds.bench.engine.product import Product
 from streamjoin_ds.bench.engine.report import facts
 from streamjoin_ds.bench.engine.suite import Result, measure, workload_names
 from streamjoin_ds.bench.engine.targets import MEASURES, Contestant, Measure
+from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine, WindowJoin
 from streamjoin_ds.errors import ArgumentError
 
 OURS = Contestant("gather", 100)
@@ -31,13 +36,73 @@ def test_bounds_hold_for_values_or_for_paired_ratios():
 def test_every_line_of_the_table_is_measured():
     bounds = {(line.workload, line.name) for line in MEASURES if (line.at_least, line.at_most) != (None, None)}
     assert len(bounds) >= 11
-    assert set(workload_names()) >= {"band2d-llhj", "band1d-2^20", "band1d-2^23", "equi-join", "one-tuple", "memory"}
+    assert set(workload_names()) >= {
+        "band2d-llhj",
+        "band1d-2^20",
+        "band1d-count-2^23",
+        "equi-join",
+        "one-tuple",
+        "memory",
+    }
     with pytest.raises(ArgumentError, match="band9d"):
         measure(["band9d"], 1, True, print)
 
 
+def test_count_windows_of_a_feed_hold_the_last_tuples():
+    """Against every pair, and against the numbers that `JoinEngine` gives the same tuples."""
+    count, rows = 300, 1_000
+    feed = band1d(count, counted=True)
+    whole = [feed.batch(stream, 0, rows) for stream in (0, 1)]
+    x, a = whole[0]["x"].to_numpy()[:, None], whole[1]["a"].to_numpy()[None, :]
+    r, s = np.arange(rows)[:, None], np.arange(rows)[None, :]
+    # Of two tuples at one time that of r comes first: r is among the last of s where it precedes it, and s of r.
+    in_window = np.where(s < r, r - s <= count, s - r < count)
+    expected = int((in_window & (np.abs(x - a) <= 1)).sum())
+    join, engine = WindowJoin(feed.bound), JoinEngine(feed.bound)
+    found = outside_found = 0
+    for place in range(0, rows, 100):
+        batches = {stream: feed.batch(stream, place, 100) for stream in (0, 1)}
+        place += 100
+        found += sum(chunk.num_rows for chunk in join.push(batches, feed.time_us(place), (place, place)))
+        plain = {name: outside(batches[n]).select(["ts", "xa"[n]]) for n, name in enumerate("rs")}
+        outside_found += engine.push(plain).num_rows
+    assert expected > 500
+    assert found == outside_found == expected
+    assert join.state_rows < 2 * rows  # what the windows passed by is dropped, coarsely
+
+
+def test_a_product_says_how_far_it_is_in_bounded_memory():
+    """More results than would fit (28 GiB), of which a few hundred chunks are read."""
+    case = Product(product(23_000), 1)
+    numbers = [case.run(pushes, 0) for pushes in (40, 200)]
+    assert numbers[0]["found"] == pytest.approx(100 * 40 * CHUNK_ROWS / 23_000**2)
+    assert numbers[1]["found"] == pytest.approx(100 * 240 * CHUNK_ROWS / 23_000**2)
+    for run in numbers:
+        assert run["progress"] == pytest.approx(run["found"], rel=0.01)
+        assert run["grown_mib"] < 10 * run["held_mib"] < 200
+        assert run["rows_per_second"] > 0
+
+
+def test_a_product_that_ends_begins_anew():
+    case = Product(product(600), 1)
+    assert case.run(1, 0)["found"] == pytest.approx(100 * CHUNK_ROWS / 360_000)
+    assert case.run(1, 0)["found"] == 100
+    assert case.run(2, 0)["found"] == pytest.approx(100 * CHUNK_ROWS / 360_000)
+
+
+def test_what_takes_long_must_be_asked_for(monkeypatch):
+    measured = []
+    monkeypatch.setattr(suite, "_group", lambda contestant, *_: measured.append(contestant.case) or [])
+    measure((), 1, True, print)
+    assert "band2d-1s" in measured
+    assert "product" not in measured
+    measured.clear()
+    measure(("product",), 1, True, print)
+    assert measured == ["product"]
+
+
 def test_quick_from_the_command_line():
-    workloads = ["band2d-llhj", "nested-loop", "one-tuple"]
+    workloads = ["band2d-llhj", "nested-loop", "one-tuple", "product"]
     command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

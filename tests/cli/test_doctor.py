@@ -89,6 +89,19 @@ def test_kernels_that_do_not_load_are_missing(monkeypatch: pytest.MonkeyPatch) -
     assert (check.state, check.hint.startswith("make setup")) == ("missing", True)
 
 
+def test_what_becomes_of_kernel_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamjoin_ds.engine import cores, pinning
+
+    monkeypatch.setattr(pinning, "cores_to_lease", lambda: (0, 1, 2))
+    monkeypatch.setattr(pinning, "free_cores", lambda: (2,))
+    assert checks._pinning() == "3 cores to lease for kernel threads, 1 of them free"
+    monkeypatch.setattr(pinning, "cores_to_lease", lambda: ())
+    monkeypatch.setattr(cores, "control_group_cores", lambda: 1.5)
+    assert checks._pinning() == "kernel threads run unpinned: the control group allows 1.5 cores' worth of time"
+    monkeypatch.setattr(cores, "control_group_cores", lambda: None)
+    assert checks._pinning() == "kernel threads run unpinned: this system pins none"
+
+
 @pytest.mark.spark
 @pytest.mark.delta
 def test_inside_a_worker(spark: object) -> None:
@@ -97,6 +110,7 @@ def test_inside_a_worker(spark: object) -> None:
     assert found["worker's executable"].value == sys.executable
     assert found["worker's streamjoin-ds"].value == __version__
     assert found["Delta round trip"].value == "3 of 3 rows"
+    assert "cores to lease" in found["worker's pinning"].value or "unpinned" in found["worker's pinning"].value
 
 
 def test_a_worker_that_differs_is_missing() -> None:

@@ -121,3 +121,45 @@ def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...], tmp_path: Path) -> None:
+    plain = explain(*streams, *JOIN).stdout
+    assert "threads     1 a cell\n" in plain
+    assert "index       chosen run by run\n" in plain
+    assert "  order  " not in plain
+    path = tmp_path / "join.toml"
+    path.write_text('threads = 4\nindex = {l = ["x", "ts"], r = "scan"}\nmerge_runs = 9\nkernel = "scalar"\n')
+    told = explain(*streams, *JOIN, "--config", str(path)).stdout
+    assert "kernel      scalar\n" in told
+    assert "threads     4 a cell, pinned to leased cores where so many are free\n" in told
+    assert "index       l in buckets of x, sorted by ts; r scanned\n" in told
+    assert "merges      9 runs of like size become one\n" in told
+    flags = ("--no-pin", "--threads", "2", "--index", "l.x", "--order", "r,l")
+    told = explain(*streams, *JOIN, "--config", str(path), *flags).stdout
+    assert "threads     2 a cell, not pinned\n" in told
+    assert "index       l sorted by x\n" in told
+
+
+def test_the_order_of_three_streams_is_told(streams: tuple[str, ...], tmp_path: Path) -> None:
+    third = ("--stream", f"m={tmp_path}/secret-place/left.csv", "--on", "l.x = m.x")
+    assert "order       by estimated selectivity\n" in explain(*streams, *third, *JOIN[:2], "--window", "1s").stdout
+    told = explain(*streams, *third, *JOIN[:2], "--window", "1s", "--order", "m, r, l").stdout
+    assert "order       m, then r, then l\n" in told
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--index", "l.s2"), "COLUMN: the index of stream l is to be by 's2', which nothing is compared with"),
+        (("--index", "q.x"), "ARGUMENT: the index names the stream 'q', which is not in the join"),
+        (("--index", "nonsense"), "ARGUMENT: 'nonsense' does not name a stream's column"),
+        (("--order", "l"), "ARGUMENT: the order is not of the join's streams"),
+        (("--threads", "999"), "ARGUMENT: the number of threads is out of range"),
+    ],
+)
+def test_what_the_engine_cannot_do_is_one_line(streams: tuple[str, ...], flags: tuple[str, ...], says: str) -> None:
+    done = explain(*streams, *JOIN, *flags)
+    assert done.exit_code == 2
+    assert says in done.output
+    assert done.output.count("\n") == 1

@@ -63,7 +63,8 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     join, to, checkpoint, options = asked(
         *STREAMS, *BANDS, *TARGET, "--time", "r=at,s=ts", "--window", "r=6h,s=0s", "--select", "r.x,s.*",
         "--delay", "r=30s,s=1m", "--layout", "1x2", "--max-rows-per-batch", "1000", "--trigger", "1s",
-        "--exchange", "packed", "--kernel", "scalar",
+        "--exchange", "packed", "--kernel", "scalar", "--threads", "2", "--no-pin", "--index", "r.x,s.a",
+        "--order", "s,r", "--merge-runs", "8", "--delimiter", "tab", "--delimiter", "s=;",
     )  # fmt: skip
     assert (to, checkpoint) == ("matches", "checkpoint")
     assert [(s.name, s.time, s.delay_us) for s in join.streams] == [("r", "at", 30_000_000), ("s", "ts", 60_000_000)]
@@ -71,8 +72,10 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     assert join.window == TimeWindow((6 * 3_600_000_000, 0))
     assert join.predicates == (band("r.x", "s.a", 900), band("r.y", "s.b", 900))
     assert join.select == ("r.x", "s.*")
+    assert [stream.delimiter for stream in join.streams] == ["\t", ";"]
     assert options == {
         "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "kernel": "scalar",
+        "threads": 2, "pin": False, "index": "r.x,s.a", "order": "s,r", "merge_runs": 8,
     }  # fmt: skip
 
 
@@ -80,7 +83,7 @@ def test_what_is_not_given_keeps_its_default(asked: Callable[..., Asked]) -> Non
     join, _, _, options = asked(*STREAMS, *TARGET, "--window", "15s", "--delay", "2s", "--available-now")
     assert options == {"available_now": True}
     assert join.window == TimeWindow((15_000_000, 15_000_000))
-    assert [(stream.time, stream.delay_us) for stream in join.streams] == [("ts", 2_000_000)] * 2
+    assert [(stream.time, stream.delay_us, stream.delimiter) for stream in join.streams] == [("ts", 2_000_000, ",")] * 2
 
 
 CONFIG = """
@@ -95,6 +98,12 @@ max_rows_per_batch = 100
 layout = "2x2"
 exchange = "rows"
 kernel = "scalar"
+threads = 3
+pin = false
+index = {r = "scan", s = ["a"]}
+order = ["s", "r"]
+merge_runs = 5
+delimiter = ";"
 
 [streams.r]
 source = "gen:band2d?side=r&rows=500"
@@ -103,6 +112,7 @@ time = "at"
 [streams.s]
 source = "somewhere.csv"
 delay = "9s"
+delimiter = "|"
 format = "csv"
 time_unit = "ms"
 schema = {ts = "int64", a = "double"}
@@ -115,13 +125,15 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     join, to, checkpoint, options = asked("--config", str(path))
     r, s = join.streams
     assert (r.time, r.delay_us, s.time, s.delay_us) == ("at", 5_000_000, "ts", 9_000_000)
-    assert (s.source, s.format, s.time_unit) == ("somewhere.csv", "csv", "ms")
+    assert (s.source, s.format, s.time_unit, s.delimiter, r.delimiter) == ("somewhere.csv", "csv", "ms", "|", ";")
     assert join.window == TimeWindow((6 * 3_600_000_000, 0))
     assert (join.select, to, checkpoint) == (("r.x", "s.a"), "from-file", "checkpoint")
     assert options == {
         "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "rows", "kernel": "scalar",
+        "threads": 3, "pin": False, "index": {"r": "scan", "s": ["a"]}, "order": ["s", "r"], "merge_runs": 5,
     }  # fmt: skip
 
+    assert asked("--config", str(path), "--pin")[3]["pin"] is True
     other = asked("--config", str(path), "--to", "flag", "--window", "1s", "--layout", "1x1", "--stream", "s=other.csv")
     assert (other[1], other[3]["layout"]) == ("flag", "1x1")
     assert other[0].window == TimeWindow((1_000_000, 1_000_000))

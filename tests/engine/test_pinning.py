@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.engine.pinning import leased_cores, pin_threads
+from streamjoin_ds.engine import pinning
+from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.pinning import cores_to_lease, free_cores, kernel_threads, leased_cores, pin_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
 
@@ -59,3 +63,81 @@ def test_a_process_that_dies_gives_its_lease_back(tmp_path):
     process.communicate()
     with leased_cores(usable, tmp_path) as cores:
         assert len(cores) == usable
+
+
+def test_a_lease_ends_with_its_context_though_a_child_lives_on(tmp_path: Path) -> None:
+    """A forked child has the lock's descriptor too; the lease is the context's all the same."""
+    with leased_cores(1, tmp_path) as cores:
+        assert len(free_cores(tmp_path)) == len(os.sched_getaffinity(0)) - 1
+        child = os.fork()
+        if not child:
+            threading.Event().wait()
+    try:
+        assert set(free_cores(tmp_path)) >= set(cores)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_a_lease_ends_with_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), leased_cores(1, tmp_path):
+        raise ZeroDivisionError
+    assert len(free_cores(tmp_path)) == len(os.sched_getaffinity(0))
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    core = cores_to_lease()[0]
+    (tmp_path / f"core-{core}.lock").symlink_to(tmp_path / "elsewhere")
+    with leased_cores(1, tmp_path) as cores:
+        assert cores == ()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_each_physical_core_comes_before_its_second_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for core, siblings in enumerate(["0-1", "0-1", "2,3", "2,3", "4", "5,7", "6"]):
+        (tmp_path / str(core)).write_text(f"{siblings}\n")
+    monkeypatch.setattr(pinning, "_SIBLINGS", f"{tmp_path}/{{}}")
+    monkeypatch.setattr(pinning, "control_group_cores", lambda: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5, 9})
+    # 7, the sibling of 5, is not ours; of 9 the system says nothing.
+    assert cores_to_lease() == (0, 2, 4, 5, 9, 1, 3)
+
+
+@pytest.mark.parametrize(("allowed", "is_any"), [(None, True), (0.5, False), (1e6, True)])
+def test_time_shared_with_others_is_unpinned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, allowed: float | None, is_any: bool
+) -> None:
+    monkeypatch.setattr(pinning, "control_group_cores", lambda: allowed)
+    assert bool(cores_to_lease()) == is_any
+    with leased_cores(1, tmp_path) as cores:
+        assert bool(cores) == is_any
+
+
+def test_kernel_threads_are_pinned_and_nobody_else() -> None:
+    before, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
+    with kernel_threads(3, (core,)) as pool:
+        assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset({core})}
+        assert os.sched_getaffinity(0) == before
+    with kernel_threads(2) as pool:
+        assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset(before)}
+    with kernel_threads(2, (1 << 14,)) as pool:  # a core that went away
+        assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset(before)}
+
+
+def test_a_join_pins_its_kernel_threads_and_its_caller_stays() -> None:
+    from streamjoin_ds.bench.engine.feeds import band2d
+
+    feed, core = band2d(40_000), max(os.sched_getaffinity(0))
+    before = {int(thread) for thread in os.listdir("/proc/self/task")}
+    join = WindowJoin(feed.bound, threads=2, cores=(core,))
+    for place in range(0, 40_000, 20_000):
+        for _ in join.push({stream: feed.batch(stream, place, 20_000) for stream in (0, 1)}):
+            pass
+    fresh = {int(thread) for thread in os.listdir("/proc/self/task")} - before
+    named = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("streamjoin-kernel")}
+    assert named
+    assert all(os.sched_getaffinity(thread) == {core} for thread in named)
+    # Arrow's own pool lives as long as the process: none of its threads may have been made on a pinned one.
+    assert all(os.sched_getaffinity(thread) == os.sched_getaffinity(0) for thread in fresh - named)
+    assert join._executor is not None
+    join._executor.shutdown()

@@ -73,6 +73,25 @@ def test_an_example_finds_the_known_matches(
     assert len(set(ledger["batch_id"].to_pylist())) > 1
 
 
+def test_messages_are_joined_in_a_loop_and_a_second_run_goes_on(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        command = [sys.executable, str(EXAMPLES / "mqtt.py"), "state"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stderr == ""
+        found += [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    # What the player plays: a reading a tenth of a second (so at most 20 numbers apart) of 20 + n * step % 50 / 10.
+    hall, yard = ([20 + number * step % 50 / 10 for number in range(1000)] for step in (7, 11))
+    near = [(h, y) for h in range(1000) for y in range(max(0, h - 20), min(1000, h + 21))]
+    expected = [(h, y) for h, y in near if abs(hall[h] - yard[y]) <= 0.1]
+    assert len(expected) > 500
+    assert sorted(found) == expected
+    assert any(h < 500 <= y for h, y in found)  # across the two runs: the windows were kept
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 60

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
-from streamjoin_ds.plan import EXCHANGES, Layout, Plan
+from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Plan
 from streamjoin_ds.plan.explain import explain
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 
@@ -47,7 +47,7 @@ def a_plan(layout: str = "2x3", **arguments: Any) -> Plan:
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("foreign", [False, True])
 def test_json_brings_back_an_equal_plan(exchange: str, foreign: bool) -> None:
-    plan = a_plan(exchange=exchange, foreign=foreign, kernel="scalar")
+    plan = a_plan(exchange=exchange, foreign=foreign, execution=Execution("scalar", 3))
     text = plan.to_json()
     again = Plan.from_json(text)
     assert again == plan

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, StreamJoin, band, equal
-from streamjoin_ds.errors import ArgumentError, WatermarkMissingError
+from streamjoin_ds.errors import ArgumentError, ColumnError, WatermarkMissingError
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.testing import oracle_join
 
@@ -136,10 +136,16 @@ def still(spark: SparkSession, inputs: dict[str, Path]) -> dict[str, DataFrame]:
     return {name: spark.read.schema(DDL).json(str(path)) for name, path in inputs.items()}
 
 
+def forced(name: str) -> dict[str, Any]:
+    """How the engine is to work, of some of the joins: no row depends on it."""
+    options = {"threads": 2, "merge_runs": 2, "kernel": "scalar"}
+    return {"decimals": options, "floats": {"threads": 3, "pin": False, "index": "scan"}}.get(name, {})
+
+
 @pytest.mark.parametrize("name", list(joins()))
 def test_static_frames_give_the_contracts_rows(name: str, spark: SparkSession, inputs: dict[str, Path]) -> None:
     join = joins()[name]
-    found = collected(join.dataframe(still(spark, inputs), layout="1x2" if name == "large" else None))
+    found = collected(join.dataframe(still(spark, inputs), layout="1x2" if name == "large" else None, **forced(name)))
     assert len(found) > 50
     assert found == expected(join)
 
@@ -150,7 +156,7 @@ def test_streaming_frames_give_the_contracts_rows(
 ) -> None:
     """A file a batch; Spark's watermark goes on between them."""
     join = joins()[name]
-    result = join.dataframe(moving(spark, inputs), layout="2x1" if name == "large" else None)
+    result = join.dataframe(moving(spark, inputs), layout="2x1" if name == "large" else None, **forced(name))
     assert result.isStreaming
     query = (
         result.writeStream.format("parquet")
@@ -195,6 +201,13 @@ def test_a_streaming_frame_needs_a_watermark(spark: SparkSession, inputs: dict[s
     frames["r"] = frames["r"].withColumn("other", frames["r"]["ts"]).withWatermark("other", "1 second")
     with pytest.raises(WatermarkMissingError):
         joins()["floats"].dataframe(frames)
+
+
+def test_what_the_engine_cannot_do_is_refused_at_once(spark: SparkSession, inputs: dict[str, Path]) -> None:
+    with pytest.raises(ColumnError, match="which nothing is compared with"):
+        joins()["floats"].dataframe(still(spark, inputs), index="l.s")
+    with pytest.raises(ArgumentError, match="number of threads is out of range"):
+        joins()["floats"].dataframe(still(spark, inputs), threads=0)
 
 
 def test_frames_are_all_streaming_or_all_static(spark: SparkSession, inputs: dict[str, Path]) -> None:

@@ -23,8 +23,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import window
-from streamjoin_ds.plan import EXCHANGES, Layout
+from streamjoin_ds.engine import finder, window
+from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.readers import open_feed
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind
@@ -35,6 +35,7 @@ from tests.support.microbatch import MicroBatches
 
 LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
 TWO_STREAMS = ("1x1", "1x2", "2x1", "2x2", "2x3")
+EXECUTIONS = (DEFAULT_EXECUTION, Execution(threads=3), Execution(index="scan", merge_runs=2))
 THREE_STREAMS = ("1x2x1", "2x1x2")
 
 
@@ -47,6 +48,7 @@ class Way:
     batch_rows: int
     block_bytes: int = 0  # of a window's runs: those at least this large are blocks
     tailed_rows: int = 0  # of batches: those of at most so many rows go to the tail
+    execution: Execution = DEFAULT_EXECUTION
 
 
 @st.composite
@@ -54,7 +56,8 @@ def ways(draw: st.DrawFn, layouts: tuple[str, ...]) -> Way:
     batch_rows = draw(st.sampled_from((1, 4, 7, 10, 13, 16, 20, 1_000)))
     block_bytes = draw(st.sampled_from((0, 200, 1 << 40)))
     tailed_rows = draw(st.sampled_from((0, 3, 1_024)))
-    return Way(draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES)), batch_rows, block_bytes, tailed_rows)
+    layout, exchange = draw(st.sampled_from(layouts)), draw(st.sampled_from(EXCHANGES))
+    return Way(layout, exchange, batch_rows, block_bytes, tailed_rows, draw(st.sampled_from(EXECUTIONS)))
 
 
 def few(examples: int) -> Any:
@@ -79,9 +82,11 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
         way.exchange,
         way.batch_rows,
         block_bytes=way.block_bytes,
+        execution=way.execution,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window, "_MAX_TAILED_ROWS", way.tailed_rows)
+        patch.setattr(finder, "_FEW_PROBES", 4)  # threads, where there are some, are for few tuples too
         batches.run()
     return batches
 

@@ -160,20 +160,3 @@ def test_settings_are_text() -> None:
     with pytest.raises(ArgumentError, match=r"spark\.sql\.shuffle\.partitions") as caught:
         module._add({}, {"spark.sql.shuffle.partitions": 4})
     assert "4" not in caught.value.message
-
-
-def test_cores_follow_affinity() -> None:
-    allowed = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        assert usable_core_count() == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
-    assert 1 <= usable_core_count() <= len(allowed)
-
-
-@pytest.mark.parametrize(("text", "cores"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("torn", None)])
-def test_control_group_limit(tmp_path: Path, text: str, cores: float | None) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    assert module._cpu_max(tmp_path / "cpu.max") == cores
-    assert module._cpu_max(tmp_path / "absent") is None

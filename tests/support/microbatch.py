@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, pack_rows
@@ -42,7 +42,8 @@ class MicroBatches:
     layout: Layout
     exchange: str = "reference"
     max_rows_per_batch: int = 1_000_000
-    kernel: str = "auto"
+    execution: Execution = DEFAULT_EXECUTION
+    cores: tuple[int, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
     blocks: bool = True
     block_bytes: int = 0
@@ -59,7 +60,7 @@ class MicroBatches:
             str(self.folder),
             TableSet(str(self.folder / "matches")).root,
             f"join-{self.folder.name}",
-            kernel=self.kernel,
+            execution=self.execution,
             state_root=str(self.folder / "blocks") if self.blocks else "",
             block_bytes=self.block_bytes,
             retain_batches=self.retain_batches,
@@ -112,7 +113,7 @@ class MicroBatches:
         for label, cell_rows in by_label.items():
             number = self.plan.labels.index(label)
             files, facts, state = Cell(
-                self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID)
+                self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID), self.cores
             ).run(cell_rows)
             self.states[number] = state
             reports += [SimpleNamespace(kind="file", cell=number, facts=file.to_json()) for file in files]

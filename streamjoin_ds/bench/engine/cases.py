@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -11,7 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.bench.engine.feeds import Feed, band1d, band2d, equal_keys
+from streamjoin_ds.bench.engine.feeds import Feed, band1d, band2d, equal_keys, outside, product
+from streamjoin_ds.bench.engine.product import Product
+from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.kernels import load_kernels
 
@@ -47,7 +48,7 @@ class _Batches:
             self._place += self._batch_rows
             watermark_us = self._feed.time_us(self._place)
             began_ns = time.perf_counter_ns()
-            for chunk in self._join.push(batches, watermark_us):
+            for chunk in self._join.push(batches, watermark_us, (self._place, self._place)):
                 matches += chunk.num_rows
             took_ns = time.perf_counter_ns() - began_ns
             elapsed_ns, slowest_ns = elapsed_ns + took_ns, max(slowest_ns, took_ns)
@@ -76,7 +77,7 @@ def _filled(join: WindowJoin, feed: Feed) -> int:
         count = min(_FILL_ROWS, feed.window_rows - place)
         batches = {stream: feed.batch(stream, place, count) for stream in (0, 1)}
         place += count
-        for _ in join.push(batches, feed.time_us(place)):
+        for _ in join.push(batches, feed.time_us(place), (place, place)):
             pass
     return place
 
@@ -122,22 +123,17 @@ class _OneDict(_OneTuple):
         place = 0
         while place < feed.window_rows:
             count = min(_FILL_ROWS, feed.window_rows - place)
-            self._engine.push({name: _outside(feed.batch(s, place, count)) for s, name in enumerate(feed.bound.names)})
+            self._engine.push({name: outside(feed.batch(s, place, count)) for s, name in enumerate(feed.bound.names)})
             place += count
         self._feed, self._place = feed, place
         self.run(5_000, 0)
 
     def _tuples(self, stream: int, count: int) -> list[Any]:
-        rows: list[Any] = _outside(self._feed.batch(stream, self._place, count)).to_pylist()
+        rows: list[Any] = outside(self._feed.batch(stream, self._place, count)).to_pylist()
         return rows
 
     def _push(self, stream: int, given: Any, time_us: int) -> int:
         return int(self._engine.push({self._feed.bound.names[stream]: given}).num_rows)
-
-
-def _outside(batch: pa.RecordBatch) -> pa.Table:
-    table = pa.Table.from_batches([batch])
-    return table.append_column("ts", table["_ts"].cast(pa.timestamp("us", tz="UTC"))).drop_columns(["_ts", "_seq"])
 
 
 class _Gather:
@@ -210,7 +206,7 @@ class _Memory:
     def run(self, pushes: int, compared: int) -> Numbers:
         feed = self._feed
         gc.collect()
-        before = _resident_bytes()
+        before = resident_bytes()
         join = WindowJoin(feed.bound)
         place, peak = 0, 0
         while place < 2 * feed.window_rows:
@@ -219,7 +215,7 @@ class _Memory:
             for _ in join.push(batches, feed.time_us(place)):
                 pass
             if place > feed.window_rows:
-                peak = max(peak, _resident_bytes())
+                peak = max(peak, resident_bytes())
         live = 2 * min(feed.window_rows, place)
         widths = [sum(field.type.bit_width for field in feed.bound.tuple_schema(stream)) for stream in (0, 1)]
         return {
@@ -227,11 +223,6 @@ class _Memory:
             # 24 bytes for time, number and place, and the attributes beside them.
             "column_bytes_per_row": 8 + sum(widths) / 2 / 8,
         }
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _duckdb(seconds_a_batch: float) -> Callable[[int, int], Case]:
@@ -250,6 +241,7 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
     "band2d-10ms": lambda rows, threads: _Batches(band2d(rows), 51, threads),
     "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
+    "band1d-count": lambda rows, threads: _Batches(band1d(rows, counted=True), 1 << 13, threads),
     "equal-int": lambda rows, threads: _Batches(equal_keys(rows), 1 << 13, threads),
     "equal-pair": lambda rows, threads: _Batches(equal_keys(rows, (pa.int32(), pa.int64())), 1 << 13, threads),
     "equal-string": lambda rows, threads: _Batches(equal_keys(rows, (pa.string(),)), 1 << 13, threads),
@@ -258,6 +250,7 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     # 100 of the window's rows lie within both bands: rows * (20 / domain)^2.
     "gather": lambda rows, threads: _Gather(band2d(rows, domain=int(20 * (rows / 100) ** 0.5))),
     "nested-loop": lambda rows, threads: _NestedLoop(rows),
+    "product": lambda rows, threads: Product(product(rows), threads),
     "memory": lambda rows, threads: _Memory(band2d(rows)),
     "duckdb-1s": _duckdb(1.0),
     "duckdb-10ms": _duckdb(0.01),

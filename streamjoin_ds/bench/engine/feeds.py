@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.synthetic import words
-from streamjoin_ds.spec import BoundJoin, Join, Stream, TimeWindow, bind
+from streamjoin_ds.spec import BoundJoin, CountWindow, Join, Stream, TimeWindow, bind
 
-__all__ = ["Feed", "band1d", "band2d", "equal_keys"]
+__all__ = ["Feed", "band1d", "band2d", "equal_keys", "outside", "product"]
 
 _BLOCK_ROWS = 1 << 16
 _TIME = pa.timestamp("us", tz="UTC")
@@ -49,8 +49,11 @@ class Feed:
         numbers = np.arange(first, first + count, dtype=np.int64)
         times_us = (numbers * (1e6 / self.tuples_per_second)).astype(np.int64)
         columns = [pa.array(times_us), pa.array(numbers)]
-        schema = self.bound.tuple_schema(stream)
+        schema, stamps = self.bound.tuple_schema(stream), self.bound.stamps(stream)
         for field in list(schema)[2:]:
+            if field.name in stamps:  # rows of the other stream before each: of two at one time the first stream's is
+                columns.append(pa.array(numbers + stream))
+                continue
             values = np.concatenate(
                 [
                     self._block(stream, field, block)[max(first - block * _BLOCK_ROWS, 0) :][
@@ -80,18 +83,21 @@ def _arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 
 def _feed(
     columns: tuple[Mapping[str, pa.DataType], Mapping[str, pa.DataType]],
-    on: str,
+    on: str | tuple[()],
     tuples_per_second: float,
     window_rows: int,
     domains: Mapping[str, int],
+    *,
+    counted: bool = False,
 ) -> Feed:
     window_us = int(window_rows * 1e6 / tuples_per_second)
+    window = CountWindow((window_rows, window_rows)) if counted else TimeWindow((window_us, window_us))
     streams = [
         Stream(name, schema=pa.schema([("ts", _TIME), *fields.items()]))
         for name, fields in zip(("r", "s"), columns, strict=True)
     ]
     schemas = {stream.name: stream.schema for stream in streams}
-    bound = bind(Join(streams, on, TimeWindow((window_us, window_us))), schemas)
+    bound = bind(Join(streams, on, window), schemas)
     return Feed(bound, tuples_per_second, window_rows, domains)
 
 
@@ -102,11 +108,16 @@ def band2d(window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 1
     return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain))
 
 
-def band1d(window_rows: int) -> Feed:
-    """PIM-Tree's join: a tuple a microsecond, one uniform key, two matches a probe."""
+def band1d(window_rows: int, *, counted: bool = False) -> Feed:
+    """PIM-Tree's join: a tuple a microsecond, one uniform key, two matches a probe.
+
+    Its windows are the last `window_rows` tuples (`counted`), or what these are at this steady rate, a span of time.
+    """
     # 2 * 1 + 1 values match, twice: 3 * window / domain = 2.
     columns = {"x": pa.int64()}, {"a": pa.int64()}
-    return _feed(columns, "abs(r.x - s.a) <= 1", 1e6, window_rows, dict.fromkeys("xa", window_rows * 3 // 2))
+    return _feed(
+        columns, "abs(r.x - s.a) <= 1", 1e6, window_rows, dict.fromkeys("xa", window_rows * 3 // 2), counted=counted
+    )
 
 
 def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),)) -> Feed:
@@ -117,3 +128,15 @@ def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),))
     # Several columns share the window among them: their domains multiply to it.
     domain = max(2, round(window_rows ** (1 / len(kinds))))
     return _feed((columns, columns), on, 1e6, window_rows, dict.fromkeys(names, domain))
+
+
+def product(rows: int) -> Feed:
+    """No condition at all, and a window that holds every row: all pairs match."""
+    columns = {"x": pa.int64()}, {"a": pa.int64()}
+    return _feed(columns, (), 1e6, rows, dict.fromkeys("xa", 1000))
+
+
+def outside(batch: pa.RecordBatch) -> pa.Table:
+    """A batch of a feed as `JoinEngine` takes it."""
+    table = pa.Table.from_batches([batch])
+    return table.append_column("ts", table["_ts"].cast(_TIME)).drop_columns(["_ts", "_seq"])

@@ -76,7 +76,7 @@ def measure(workloads: Sequence[str], runs: int, quick: bool, say: Callable[[str
     Parameters
     ----------
     workloads : sequence of str
-        None: all.
+        None: all but those that must be asked for.
     runs : int
         Of each contestant.
     quick : bool
@@ -95,7 +95,8 @@ def measure(workloads: Sequence[str], runs: int, quick: bool, say: Callable[[str
         if name not in workload_names():
             msg = f"there is no workload '{name}'"
             raise ArgumentError(msg, name=name, hint=f"one of {', '.join(workload_names())}")
-    chosen = [_quick(line) if quick else line for line in MEASURES if not workloads or line.workload in workloads]
+    named = [line for line in MEASURES if (line.workload in workloads if workloads else not line.opt_in)]
+    chosen = [_quick(line) if quick else line for line in named]
     results: list[Result] = []
     # Lines over the same contestants are read from the same runs.
     groups: dict[tuple[Contestant, Contestant | None], list[Measure]] = {}

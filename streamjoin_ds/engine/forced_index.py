@@ -1,0 +1,51 @@
+"""Which columns the runs of each stream are to be laid out by, where a user says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.columns import names_hint
+
+__all__ = ["forced_index"]
+
+_WORDS = ("auto", "scan")
+_MOST_COLUMNS = 2
+
+
+def forced_index(bound: BoundJoin, index: str | Mapping[str, str | Sequence[str]]) -> list[str | tuple[str, ...]]:
+    """What `GridChooser` is told, one a stream; "auto" for streams that are not named.
+
+    Raises
+    ------
+    ArgumentError
+        Neither "auto", "scan" nor a mapping of the join's streams to one of these or to one or two columns.
+    ColumnError
+        A column of which no predicate and no window asks anything: no probe could use its order.
+    """
+    if isinstance(index, str):
+        index = dict.fromkeys(bound.names, index)
+    for name in index:
+        if name not in bound.names:
+            msg = f"the index names the stream '{name}', which is not in the join"
+            raise ArgumentError(msg, name="index", hint=names_hint(name, bound.names, "the streams are"))
+    return [_of_stream(bound, stream, index.get(name, "auto")) for stream, name in enumerate(bound.names)]
+
+
+def _of_stream(bound: BoundJoin, stream: int, wanted: str | Sequence[str]) -> str | tuple[str, ...]:
+    name = bound.names[stream]
+    if isinstance(wanted, str):
+        if wanted not in _WORDS:
+            msg = f"the index of stream {name} is not understood"
+            raise ArgumentError(msg, name="index", hint="auto, scan, or one or two columns of each stream")
+        return wanted
+    keys = [key.column for key in bound.keys[stream]]
+    for column in wanted:
+        if column not in keys:
+            msg = f"the index of stream {name} is to be by '{column}', which nothing is compared with"
+            raise ColumnError(msg, name=column, hint=names_hint(column, keys, "what is compared is"))
+    if not 1 <= len(wanted) <= _MOST_COLUMNS or len(set(wanted)) < len(wanted):
+        msg = f"the index of stream {name} is not of one or two different columns"
+        raise ArgumentError(msg, name="index", hint="the first makes buckets, the second sorts each of them")
+    return tuple(wanted)

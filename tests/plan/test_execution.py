@@ -1,0 +1,88 @@
+"""How a cell's engine works: every form that a user may write it in, as one object, and back from JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from streamjoin_ds.engine.kernels import kernel_names
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan import DEFAULT_EXECUTION, KERNELS, Execution
+
+BY_COLUMNS = (("e", ("x", "PM2.5")), ("w", ("y",)))
+
+
+@pytest.mark.parametrize(
+    ("given", "inside"),
+    [
+        ("auto", "auto"),
+        ("scan", "scan"),
+        ("e.x, e.PM2.5,w.y", BY_COLUMNS),
+        (["e.x", 'e."PM2.5"', "w.y"], BY_COLUMNS),
+        (("e.x", "w.y", "e.PM2.5"), BY_COLUMNS),
+        ({"e": ["x", "PM2.5"], "w": "y"}, BY_COLUMNS),
+        ({"e": "scan", "w": ("y",)}, (("e", "scan"), ("w", ("y",)))),
+        ({}, "auto"),
+    ],
+)
+def test_an_index_in_all_its_forms(given: Any, inside: object) -> None:
+    execution = Execution(index=given)
+    assert execution.index == inside
+    assert Execution(index=execution.index) == execution
+    assert execution.engine_options()["index"] == (inside if isinstance(inside, str) else dict(inside))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("given", "inside"), [("auto", "auto"), ("e, w,x", ("e", "w", "x")), (["w", "e"], ("w", "e"))])
+def test_an_order_in_all_its_forms(given: Any, inside: object) -> None:
+    assert Execution(order=given).engine_options()["order"] == inside
+
+
+@pytest.mark.parametrize(
+    "execution",
+    [
+        DEFAULT_EXECUTION,
+        Execution("scalar", 3, False, "scan", "b,a", 7),
+        Execution(index={"e": "scan", "w": ["x", "y"]}),
+        Execution(index={}),
+    ],
+)
+def test_json_brings_back_an_equal_one(execution: Execution) -> None:
+    assert Execution.from_facts(json.loads(json.dumps(execution.to_facts()))) == execution
+
+
+def test_the_engine_has_a_default_of_its_own_for_merges() -> None:
+    assert "merge_runs" not in DEFAULT_EXECUTION.engine_options()
+    assert Execution(merge_runs=9).engine_options()["merge_runs"] == 9
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel": "mmx"},
+        {"threads": "2"},
+        {"threads": True},
+        {"threads": None},
+        {"pin": "no"},
+        {"merge_runs": 2.0},
+        {"index": "latitude"},
+        {"index": ""},
+        {"index": []},
+        {"index": 5},
+        {"index": {"e": 5}},
+        {"index": {"e": []}},
+        {"order": ""},
+        {"order": ["e", 1]},
+        {"order": 3},
+    ],
+)
+def test_what_is_of_another_form_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        Execution(**options)
+    assert caught.value.name == next(iter(options)) or "index" in options
+    assert caught.value.hint
+
+
+def test_every_kernel_that_runs_here_can_be_asked_for() -> None:
+    assert set(kernel_names()) <= set(KERNELS)

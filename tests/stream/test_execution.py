@@ -1,0 +1,162 @@
+"""Threads, index, order and merge ratio of the cells: no row depends on them, and a restart may change all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds import Generator, Stream, StreamJoin
+from streamjoin_ds.blocks import Cache
+from streamjoin_ds.engine import finder, parallel, run_store, window
+from streamjoin_ds.engine.pinning import cores_to_lease, free_cores, leased_cores
+from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
+from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.spec import bind
+from streamjoin_ds.stream.windows import task_cores
+from tests.support.microbatch import MicroBatches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAMES = ("a", "b", "c")
+EXECUTIONS = (
+    Execution(threads=2),
+    Execution("scalar", 3, index="scan", order="c,a,b"),
+    Execution(index=["a.temperature", "b.ts", "b.temperature"], merge_runs=2),
+    Execution("reference", merge_runs=50, order=["b", "c", "a"]),
+    DEFAULT_EXECUTION,
+)
+
+
+def three_sensors(rows: int = 160) -> StreamJoin:
+    streams = [
+        Stream(name, Generator("sensor", {"rows": rows, "rate": 40, "seed": seed}), time="ts", delay="1s")
+        for seed, name in enumerate(NAMES)
+    ]
+    near = ["abs(a.temperature - b.temperature) <= 0.6", "abs(b.temperature - c.temperature) <= 0.6"]
+    return StreamJoin(streams, near, "2s")
+
+
+def joined(folder: Path, executions: tuple[Execution, ...], cores: tuple[int, ...] = ()) -> list[str]:
+    """All matches, each batch with the next of these executions, as a restart before every batch would have it."""
+    join = three_sensors()
+    bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
+    batches = MicroBatches(bound, folder, Layout.parse("1x2x1", 3), max_rows_per_batch=90, cores=cores)
+    batches.reader.prepareForTriggerAvailableNow()
+    rest = cycle(executions)
+    while batches.step():
+        batches.plan = replace(batches.plan, execution=next(rest))
+    return rows_of(batches.matches())
+
+
+def rows_of(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.drop_columns(["batch_id"]).to_pylist()))
+
+
+@pytest.fixture
+def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads are used for batches of any size, and small batches too are runs."""
+    monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
+    monkeypatch.setattr(window, "_MAX_TAILED_ROWS", 0)
+    monkeypatch.setattr(finder, "_FEW_PROBES", 4)
+    monkeypatch.setattr(parallel, "_MIN_SLICE_PROBES", 8)
+    monkeypatch.setattr(parallel, "_BUFFER_ROWS", 128)
+
+
+@pytest.mark.usefixtures("many_small_pieces")
+def test_no_row_depends_on_the_execution_nor_on_its_changes(tmp_path: Path) -> None:
+    expected = joined(tmp_path / "plain", (DEFAULT_EXECUTION,))
+    assert len(expected) > 300
+    for number, execution in enumerate(EXECUTIONS[:-1]):
+        assert joined(tmp_path / str(number), (execution,)) == expected
+    assert joined(tmp_path / "changing", EXECUTIONS, cores_to_lease()[-1:]) == expected
+
+
+def test_cores_are_leased_for_a_batch_where_there_are_kernel_threads_to_pin() -> None:
+    pinnable = cores_to_lease()
+    count = len(pinnable)
+    for _ in range(3):  # a worker that is used again
+        with task_cores(Execution(threads=count)) as cores:
+            assert cores in ((), tuple(sorted(pinnable)))  # none: another process of these tests has one
+            assert not set(cores) & set(free_cores())
+    for execution in (DEFAULT_EXECUTION, Execution(threads=count, pin=False), Execution(threads=count + 1)):
+        with task_cores(execution) as cores:
+            assert cores == ()
+
+
+def test_a_second_query_runs_unpinned_meanwhile() -> None:
+    with leased_cores(1), task_cores(Execution(threads=len(cores_to_lease()))) as cores:
+        assert cores == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "name"),
+    [
+        ({"threads": 0}, ArgumentError, "threads"),
+        ({"threads": 1000}, ArgumentError, "threads"),
+        ({"merge_runs": 1}, ArgumentError, "merge_runs"),
+        ({"order": "a,b"}, ArgumentError, "order"),
+        ({"order": ["a", "b", "c", "c"]}, ArgumentError, "order"),
+        ({"index": {"z": "scan"}}, ArgumentError, "index"),
+        ({"index": "a.temperature,a.ts,a.humidity"}, ColumnError, "humidity"),
+        ({"index": ["a.temperature", "a.temperature"]}, ArgumentError, "index"),
+        ({"kernel": "mmx"}, ArgumentError, "kernel"),
+    ],
+)
+def test_what_the_engine_would_refuse_is_refused_before_anything_runs(
+    options: dict[str, object], error: type[Exception], name: str
+) -> None:
+    with pytest.raises(error) as caught:
+        three_sensors().explain(**options)  # type: ignore[arg-type]
+    assert caught.value.name == name  # type: ignore[attr-defined]
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_any_number_of_threads_gives_the_same_rows_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    rows = 12_000
+    join = StreamJoin(
+        [Stream(side, Generator("band2d", {"side": side, "rate": 2000, "rows": rows, "seed": 3})) for side in "rs"],
+        "abs(r.x - s.a) <= 60 AND abs(r.y - s.b) <= 60",
+        "2s",
+    )
+    found = []
+    for threads in (1, 2, 3):
+        to, checkpoint = tmp_path / f"m{threads}", tmp_path / f"c{threads}"
+        query = join.start(
+            spark, to, checkpoint, threads=threads, layout="1x2", available_now=True, max_rows_per_batch=8000
+        )
+        query.awaitTermination()
+        found.append(rows_of(scanned(DeltaTable(str(to))).to_table()))
+    assert len(found[0]) > 1000
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_a_restart_may_change_all_of_it_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    expected = joined(tmp_path / "expected", (DEFAULT_EXECUTION,))
+    join, to = three_sensors(), tmp_path / "matches"
+    for number, execution in enumerate(EXECUTIONS):
+        options = {name: getattr(execution, name) for name in ("kernel", "threads", "pin", "index", "order")}
+        query = join.start(
+            spark, to, tmp_path / "checkpoint", layout="1x2x1", max_rows_per_batch=90,
+            merge_runs=execution.merge_runs, **options,
+        )  # fmt: skip
+        is_last = number == len(EXECUTIONS) - 1
+        while not is_last and len(query.recentProgress) < 2 and query.isActive:
+            query.awaitTermination(0.1)  # type: ignore[arg-type]
+        if is_last:
+            query.processAllAvailable()
+        query.stop()
+        assert query.exception() is None
+    assert rows_of(scanned(DeltaTable(str(to))).to_table()) == expected
