@@ -1,4 +1,4 @@
-# Rows by the hash of their grid cell; semantics: streamjoin_ds.engine.reference.bucket_grid.
+# Rows of a window by the grid cell they lie in; semantics: streamjoin_ds.engine.reference.bucket_grid.
 
 cdef extern from "bucket_grid.h" nogil:
     enum: SJ_CHUNK_ROWS
@@ -41,15 +41,15 @@ cdef extern from "bucket_grid.h" nogil:
 
     void sj_bucket_begin(sj_bucket_grid *grid)
     int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints,
-                        int64_t count, int32_t *buckets)
+                          int64_t count, int32_t *buckets)
     int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets,
-                           int64_t begin, int64_t count, int64_t lowest_kept)
+                             int64_t begin, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)
     void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
 
 
 cdef class BucketGrid:
-    """Chunks of rows by the hash of their cell; see streamjoin_ds.engine.reference.bucket_grid.BucketGrid."""
+    """Chunks of rows by their cell; see streamjoin_ds.engine.reference.bucket_grid.BucketGrid."""
 
     cdef sj_bucket_grid _grid
     cdef readonly list columns

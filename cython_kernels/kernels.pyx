@@ -80,7 +80,7 @@ cdef extern from "bucket_grid.h" nogil:
     ctypedef struct sj_bucket_probe:
         pass
     ctypedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run,
-                                     int64_t capacity) noexcept
+                                       int64_t capacity) noexcept
 
 
 cdef extern from "dispatch.h" nogil:

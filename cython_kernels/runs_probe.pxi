@@ -174,8 +174,8 @@ cdef class RunsProbe:
                 if index._index.is_float[condition] != (left[condition].dtype == _FLOAT):
                     raise _error("left and right differ in type", "left")
             runs.indexes[place] = &index._index
-        if last_rows >= 0 and (not indexes or last_rows > index._index.band.run_count or index._index.first >= 0
-                               or index._index.second >= 0):
+        if last_rows >= 0 and (not indexes or index._index.bucket_grid != NULL or index._index.first >= 0
+                               or index._index.second >= 0 or last_rows > index._index.band.run_count):
             raise _error("last_rows does not fit the last run", "last_rows", "its columns have room, it has no order")
         if sj_runs_begin(runs, len(left)):
             raise MemoryError

@@ -143,7 +143,7 @@ class BucketRun(Run):
         return int(self.native.sweep(buckets, lowest_kept))
 
     @property
-    def tuples(self) -> pa.RecordBatch:  # type: ignore[override]
+    def tuples(self) -> pa.RecordBatch:
         """The tuples as a batch of ``run_schema``, in order of their numbers; made anew at every call."""
         rows = self.native.row_numbers()
         module = self.form.kernels.module
