@@ -57,7 +57,7 @@ cdef class BucketGrid:
     cdef int _position
     cdef bint _busy
 
-    def __init__(self, columns, *, position, buckets, keys, stride=1):
+    def __init__(self, columns, *, position, buckets, keys, stride=1, swept=0):
         cdef int place
         cdef sj_bucket_grid *grid = &self._grid
         if grid.columns != NULL:
@@ -86,6 +86,10 @@ cdef class BucketGrid:
         self._last = np.empty(grid.bucket_count, dtype=np.int32)
         self._set_chunks()
         sj_bucket_begin(grid)
+        swept = _integer(swept, "swept")
+        if not 0 <= swept < buckets:
+            raise _error("swept is no bucket", "swept")
+        grid.swept = swept
 
     cdef int _set_columns(self, list columns, position) except -1:
         cdef int place
@@ -156,6 +160,11 @@ cdef class BucketGrid:
     def rows(self):
         """Rows in all chunks, dead ones that were not dropped yet among them."""
         return self._grid.rows
+
+    @property
+    def swept(self):
+        """The bucket where the sweep goes on."""
+        return self._grid.swept
 
     @property
     def buckets(self):

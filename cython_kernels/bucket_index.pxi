@@ -17,11 +17,14 @@ cdef class BucketIndex(RunIndex):
             raise _error("more than 16 conditions", "right")
         if len(keys) != owner._grid.key_count or any(not -1 <= number < len(right) for number in keys):
             raise _error("keys must name a condition, or -1, for each key of the grid", "keys")
+        served = [number for number in keys if number >= 0]
+        if len(set(served)) < len(served):
+            raise _error("one condition cannot serve two keys", "keys")
         memset(&self._index, 0, sizeof(self._index))
         self._kept = [owner]
         self._index.conditions = columns.conditions = len(right)
         # The conditions of the cells first: they leave the fewest rows.
-        order = [number for number in keys if number >= 0]
+        order = list(served)
         order += [number for number in range(len(right)) if number not in order]
         for place, number in enumerate(order):
             self._set_condition(place, number, owner, right[number], lo[number], hi[number])

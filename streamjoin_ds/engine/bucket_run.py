@@ -6,7 +6,7 @@ in and dead ones go, so it is read only between two changes, and a save writes i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from streamjoin_ds.engine.bucket_shape import BucketShape
 from streamjoin_ds.engine.columns import array_of, fixed_width, item_dtype, item_values
 from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.keys import is_stored
+from streamjoin_ds.engine.keys import INT64_MIN, is_stored
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.run import Range, Run, RunForm
 
@@ -48,13 +48,15 @@ class BucketRun(Run):
     form : RunForm
     shape : BucketShape
     zone : tuple of (smallest, largest)
-        Of all rows that ever came in, one a key.
+        Of all rows that came in since it was last empty, one a key.
     native : BucketGrid
         Of the kernels, over `columns`.
     columns : dict of str to ndarray
         The room of each column of ``run_schema``, and of keys that are no such column (``=<number>``).
     built_rows : int
         How many rows the shape was chosen for.
+    swept_to : int or None
+        The lowest position that was kept at the last sweep.
     """
 
     def __init__(
@@ -65,17 +67,25 @@ class BucketRun(Run):
         native: Any,
         columns: dict[str, npt.NDArray[Any]],
         built_rows: int,
+        swept_to: int | None = None,
     ) -> None:
         self.form, self.shape, self.zone = form, shape, zone
         self.native, self.columns, self.built_rows = native, columns, built_rows
         self.grid = NO_GRID
         self.encoded = self.block = None
         self._indexes = {}
-        self._swept_to: int | None = None
+        self._swept_to = swept_to
 
     @classmethod
-    def of(cls, form: RunForm, tuples: pa.RecordBatch, zone: tuple[Range, ...], shape: BucketShape) -> BucketRun:
-        """A grid of these tuples, of ``run_schema``, in order of arrival; at least one, no null."""
+    def of(
+        cls,
+        form: RunForm,
+        tuples: pa.RecordBatch,
+        zone: tuple[Range, ...],
+        shape: BucketShape,
+        facts: Mapping[str, Any] | None = None,
+    ) -> BucketRun:
+        """A grid of these tuples, of ``run_schema``, in order of arrival, none with a null; `facts`: of `to_facts`."""
         rows = tuples.num_rows
         crowded = rows // 16 if rows > 16 * shape.buckets else 0
         chunks = shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS
@@ -83,9 +93,15 @@ class BucketRun(Run):
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         position = list(columns).index(_key_name(form, form.position_key))
         native = form.kernels.module.BucketGrid(
-            list(columns.values()), position=position, buckets=shape.buckets, keys=keys, stride=shape.stride
+            list(columns.values()),
+            position=position,
+            buckets=shape.buckets,
+            keys=keys,
+            stride=shape.stride,
+            swept=0 if facts is None else facts["swept"],
         )
-        return cls(form, shape, zone, native, columns, rows).added(tuples, zone, None)
+        built_rows, swept_to = (rows, None) if facts is None else (facts["built_rows"], facts["swept_to"])
+        return cls(form, shape, zone, native, columns, built_rows, swept_to).added(tuples, zone, None)
 
     @property
     def rows(self) -> int:
@@ -112,26 +128,33 @@ class BucketRun(Run):
                 given.append(form.key_of(tuples, int(name[1:])))
             else:
                 given.append(item_values(tuples.column(name)).view(room.dtype))
-        lowest = -(1 << 63) if lowest_kept is None else lowest_kept
-        place = 0
+        lowest = INT64_MIN if lowest_kept is None else lowest_kept
+        was_empty, place = not self.rows, 0
         while (place := run.native.insert(given, numbers, place, lowest)) < len(numbers):
             run = run._enlarged()
-        run.zone = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
+        joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
+        run.zone = zone if was_empty else joined
         return run
 
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
         columns = _room(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS)
         native = self.native.enlarged(list(columns.values()))
-        run = BucketRun(self.form, self.shape, self.zone, native, columns, self.built_rows)
-        run._swept_to = self._swept_to
-        return run
+        return BucketRun(self.form, self.shape, self.zone, native, columns, self.built_rows, self._swept_to)
+
+    def to_facts(self) -> dict[str, Any]:
+        """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
+        swept = {"built_rows": self.built_rows, "swept": self.native.swept, "swept_to": self._swept_to}
+        return {**self.shape.to_facts(), **swept}
 
     def swept(self, lowest_kept: int) -> int:
         """Drop dead rows of as many buckets as the window has moved on since the last time; how many rows there were.
 
         All buckets have had their turn when it has moved on by a quarter.
         """
+        if not self.rows:
+            self._swept_to = None
+            return 0
         lowest, newest = self._swept_to, int(self.position[1])
         if lowest is None:
             lowest = min(int(self.position[0]), lowest_kept)
@@ -155,6 +178,11 @@ class BucketRun(Run):
     def values(self, name: str) -> npt.NDArray[Any]:
         """Items of a column, with all the room there is."""
         return self._items(self.form.run_schema.field(name))
+
+    def column(self, name: str) -> pa.Array:
+        """A column, with all the room there is."""
+        field = self.form.run_schema.field(name)
+        return array_of(self._items(field), field.type)
 
     def _items(self, field: pa.Field) -> npt.NDArray[Any]:
         return self.columns[field.name].view(item_dtype(field.type))

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamjoin_ds.engine.grid import GridChooser, Keys, Sample
 
-__all__ = ["BucketShape", "chosen_shape"]
+__all__ = ["SAMPLE_ROWS", "BucketShape", "chosen_shape"]
 
 _ROWS_PER_BUCKET = 9.0
 # Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
@@ -23,7 +23,7 @@ _MAX_COVERED_CELLS = 12.0
 _MAX_ROWS_PER_BUCKET = 64.0
 _MIN_BUCKETS = 16
 # More than a run is laid out by: two shares are multiplied, and the grid is made seldom.
-_SAMPLE_ROWS = 8192
+SAMPLE_ROWS = 8192
 _NEIGHBOURS = 32
 _MAX_STRIDE = 1 << 31
 _MAX_WIDTH = 1 << 62
@@ -80,10 +80,10 @@ def chosen_shape(chooser: GridChooser, keys: Keys, rows: int) -> BucketShape | N
         Of the window, or of a sample of it.
     """
     grid = chooser.choose(keys, rows)
-    numbers = [number for number in (grid.first, grid.second) if number >= 0]
+    numbers = [number for number in dict.fromkeys((grid.first, grid.second)) if number >= 0]
     if not numbers:
         return None
-    axes = [_Axis(Sample(keys[number], _SAMPLE_ROWS, _NEIGHBOURS), chooser.extent(number), rows) for number in numbers]
+    axes = [_Axis(Sample(keys[number], SAMPLE_ROWS, _NEIGHBOURS), chooser.extent(number), rows) for number in numbers]
     scale = _scale(axes, rows)
     widths = tuple(axis.width(scale) for axis in axes)
     per_cell = _rows_per_cell(axes, scale, rows)
@@ -139,8 +139,11 @@ def _scale(axes: Sequence[_Axis], rows: int) -> float:
         if _ROWS_PER_BUCKET / _CLOSE <= found <= _ROWS_PER_BUCKET * _CLOSE:
             break
         scale *= float(np.clip((_ROWS_PER_BUCKET / max(found, 1e-9)) ** (1 / free), 1 / 64, 64))
-    while free and np.prod([axis.covered(scale) for axis in axes]) > _MAX_COVERED_CELLS:
-        scale *= _CLOSE
+    for _ in range(_ROUNDS if free else 0):
+        covered = float(np.prod([axis.covered(scale) for axis in axes]))
+        if not _MAX_COVERED_CELLS < covered < np.inf:
+            break
+        scale *= max(_CLOSE, (covered / _MAX_COVERED_CELLS) ** (1 / free))
     return scale
 
 

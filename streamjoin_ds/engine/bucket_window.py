@@ -11,19 +11,22 @@ nothing once it is finished; one that is given up has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_run import BucketRun, fits_buckets, in_order
-from streamjoin_ds.engine.bucket_shape import BucketShape, chosen_shape
+from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape
 from streamjoin_ds.engine.columns import one_batch
-from streamjoin_ds.engine.grid import NO_GRID
+from streamjoin_ds.engine.grid import NO_GRID, sampled
+from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.tail import Tail
 from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail
+from streamjoin_ds.errors import KernelError, StateCorruptError
 
 __all__ = ["BucketWindow", "Bucketing"]
 
@@ -55,7 +58,8 @@ class BucketWindow(Window):
         lowest_kept: int | None = None,
     ) -> None:
         super().__init__(form, sealed, tail, stack)
-        self.lowest_kept = lowest_kept
+        # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
+        self.lowest_kept = None if lowest_kept is None else max(INT64_MIN, min(lowest_kept, INT64_MAX))
         self.is_merged = len(self.sealed) == 1
 
     @property
@@ -86,12 +90,11 @@ class BucketWindow(Window):
         """The window with all but the tail in the grid; ordinary runs where they no longer fit one."""
         if self.is_merged:
             return self
-        run = self.bucket_run
-        for other in self.sealed[1:]:
+        run, others = self.bucket_run, self.sealed[1:]
+        if not all(fits_buckets(self.form, other.tuples) for other in others):
+            return self.in_runs().merged()
+        for other in others:
             tuples = in_order(self.form, other.tuples) if other.arrived is None else other.arrived
-            if not fits_buckets(self.form, tuples):
-                self.form.bucketing = None
-                return self.in_runs().merged()
             run = run.added(tuples, other.zone, self.lowest_kept)
         if self.lowest_kept is not None:
             run.swept(self.lowest_kept)
@@ -112,8 +115,12 @@ class BucketWindow(Window):
             window = window.remade(window.sealed, thinned_tail(self.tail, lowest_kept))
         run = self.bucket_run
         if run.rows and run.position[1] < lowest_kept:
-            run.native.sweep(run.shape.buckets, lowest_kept)
+            run.native.sweep(run.shape.buckets, window.lowest_kept)
         return window
+
+    def to_facts(self) -> dict[str, Any]:
+        """What is not in the rows, as plain JSON values."""
+        return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept}
 
     def in_runs(self) -> Window:
         """The same rows in ordinary runs."""
@@ -132,28 +139,41 @@ class Bucketing:
 
     def __init__(self, least_rows: int) -> None:
         self.least_rows = least_rows
-        self._next_rows = least_rows
 
-    def window(self, window: Window, shape: BucketShape | None = None) -> Window:
-        """The window in a bucket grid, where it is large enough and fits one, or has that shape already."""
+    def window(self, window: Window) -> Window:
+        """The window in a bucket grid, where it is large enough and fits one."""
+        form, rows = window.form, sum(run.rows for run in window.sealed)
+        if rows < self.least_rows or not all(fits_buckets(form, run.tuples) for run in window.sealed):
+            return window
+        parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
+        shape = chosen_shape(form.chooser, [sampled(keys, SAMPLE_ROWS) for keys in parts], rows)
+        return window if shape is None else self._made(window, shape)
+
+    def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
+        """The window that `BucketWindow.to_facts` told of, from the same rows in runs.
+
+        Raises
+        ------
+        StateCorruptError
+            They are no such facts.
+        """
+        try:
+            shape, lowest_kept = BucketShape.from_facts(facts), facts["lowest_kept"]
+            if max(shape.keys) >= len(window.form.keys):
+                msg = "a cell is made of a key that there is not"
+                raise ValueError(msg)
+            return self._made(window, shape, facts, lowest_kept)
+        except (KeyError, TypeError, ValueError, KernelError) as error:
+            msg = "a state blob does not hold what its header says"
+            raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
+
+    @staticmethod
+    def _made(
+        window: Window, shape: BucketShape, facts: Mapping[str, Any] | None = None, lowest_kept: int | None = None
+    ) -> BucketWindow:
         form = window.form
-        if not window.sealed or (shape is None and window.rows < self._next_rows):
-            return window
-        # Where no key narrows it is not asked again before there is twice as much to ask about.
-        self._next_rows = max(self.least_rows, 2 * window.rows)
-        tuples = one_batch([run.tuples for run in window.sealed], form.run_schema)
-        if not fits_buckets(form, tuples):
-            form.bucketing = None
-            return window
-        keys = [form.key_of(tuples, number) for number in range(len(form.keys))]
-        if shape is None:
-            shape = chosen_shape(form.chooser, keys, tuples.num_rows)
-        if shape is None:
-            return window
-        zone = tuple(
-            (min(run.zone[number][0] for run in window.sealed), max(run.zone[number][1] for run in window.sealed))
-            for number in range(len(keys))
-        )
-        self._next_rows = self.least_rows
-        run = BucketRun.of(form, in_order(form, tuples), zone, shape)
-        return BucketWindow(form, [run], window.tail)
+        tuples = in_order(form, one_batch([run.tuples for run in window.sealed], form.run_schema))
+        ends = list(zip(*(run.zone for run in window.sealed), strict=True))
+        zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
+        run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
+        return BucketWindow(form, [run], window.tail, None, lowest_kept)

@@ -178,9 +178,9 @@ class GridChooser:
         return Grid(first, second, self._width(first, samples, rows, rows))
 
 
-def sampled(parts: Keys) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+def sampled(parts: Keys, rows: int = _SAMPLE_ROWS) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
     """Evenly spaced values of a key over all parts of a run to be, as many as `GridChooser` looks at."""
-    step = max(1, sum(len(part) for part in parts) // _SAMPLE_ROWS)
+    step = max(1, sum(len(part) for part in parts) // rows)
     values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate([part[::step] for part in parts])
     return values
 

@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.bucket_run import BucketRun, fits_buckets
-from streamjoin_ds.engine.bucket_shape import BucketShape
 from streamjoin_ds.engine.bucket_window import Bucketing, BucketWindow
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
@@ -378,7 +377,7 @@ class WindowJoin:
         made = []
         for form, window, facts in zip(self.forms, windows, buckets, strict=True):
             if facts is not None and form.bucketing is not None:
-                window = form.bucketing.window(window, BucketShape.from_facts(facts))
+                window = form.bucketing.restored(window, facts)
             made.append(window)
         return made
 
@@ -425,7 +424,7 @@ class _Step:
 
 
 def _buckets(window: Window) -> dict[str, Any] | None:
-    return window.bucket_run.shape.to_facts() if isinstance(window, BucketWindow) else None
+    return window.to_facts() if isinstance(window, BucketWindow) else None
 
 
 def _layout(run: Run, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import JoinEngine, bucket_window, engine, grid, kernel_names, probe, window
+from streamjoin_ds.engine import JoinEngine, grid, kernel_names, probe
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 
@@ -19,19 +19,14 @@ QUICK = settings(
 )
 
 
-@pytest.fixture(autouse=True, scope="module", params=["small runs are indexed", "windows in buckets", "as always"])
+@pytest.fixture(autouse=True, scope="module", params=["small runs are indexed", "as always"])
 def _thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        if request.param != "as always":
+        if request.param == "small runs are indexed":
             patch.setattr(grid, "_MIN_GRID_ROWS", 1)
             patch.setattr(grid, "_MIN_GAIN", 100.0)
             patch.setattr(grid, "_BUCKET_COST", 0.0)
             patch.setattr(probe, "_SCAN_PAIRS", 0)
-        if request.param == "windows in buckets":
-            patch.setattr(engine, "_BUCKET_ROWS", 1)
-            for module in (window, bucket_window):
-                patch.setattr(module, "MAX_TAILED_ROWS", 1)
-            patch.setattr(window, "TAIL_ROWS", 3)
         yield
 
 

@@ -155,6 +155,7 @@ def test_a_full_grid_stops_and_goes_on_enlarged(kernel):
 def test_boundary(kernel):
     module = kernel.module
     grid = grid_of(module, ("i8", "f8"), [(True, 1.0)])
+    pair = grid_of(module, ("i8", "f8"), [(True, 1.0), (True, 1.0)])
     good = [np.arange(3), np.arange(3.0)]
     buckets = grid.bucket_numbers([good[1]])
     for name, call in [
@@ -178,6 +179,7 @@ def test_boundary(kernel):
         ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[2])),
         ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[0])),
         ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[])),
+        ("keys", lambda: module.BucketIndex(pair, pair.columns, [0, 0], [0, 0], keys=[1, 1])),
         ("grid", lambda: module.BucketIndex(None, [], [], [], keys=[])),
     ]:
         with pytest.raises(KernelError) as caught:

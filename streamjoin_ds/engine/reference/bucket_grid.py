@@ -54,6 +54,8 @@ class BucketGrid:
         What makes a cell, at most two: a value lies in cell ``floor(value / width)``.
     stride : int
         The bucket is ``(cell of the first key * stride + cell of the second) mod buckets``, in 64 bits without sign.
+    swept : int
+        The bucket where the sweep begins.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class BucketGrid:
         buckets: int,
         keys: Sequence[tuple[bool, Bound]],
         stride: int = 1,
+        swept: int = 0,
     ) -> None:
         self.columns = list(columns)
         if len(keys) > MAX_KEYS:
@@ -80,7 +83,9 @@ class BucketGrid:
         self.chains: list[list[int]] = [[bucket] for bucket in range(buckets)]
         self.counts = [0] * self._chunks
         self._free: list[int] = []
-        self._unused, self._swept = buckets, 0
+        if not 0 <= index(swept, "swept") < buckets:
+            refuse("swept is no bucket", "swept")
+        self._unused, self.swept = buckets, swept
 
     def _check_columns(self, position: int) -> None:
         if not self.columns:
@@ -117,7 +122,7 @@ class BucketGrid:
             new[: len(old)] = old
         other.chains = [list(chain) for chain in self.chains]
         other.counts[: len(self.counts)] = self.counts
-        other._free, other._unused, other._swept = list(self._free), self._unused, self._swept
+        other._free, other._unused, other.swept = list(self._free), self._unused, self.swept
         return other
 
     def bucket_of(self, cells: Sequence[int]) -> int:
@@ -218,8 +223,8 @@ class BucketGrid:
         """Drop the dead rows of the next buckets, round and round; returns how many."""
         dropped = 0
         for _ in range(index(buckets, "buckets")):
-            dropped += self._drop_dead(self._swept, lowest_kept)
-            self._swept = (self._swept + 1) % self.buckets
+            dropped += self._drop_dead(self.swept, lowest_kept)
+            self.swept = (self.swept + 1) % self.buckets
         return dropped
 
     def row_numbers(self) -> Int32:
@@ -258,6 +263,9 @@ class BucketIndex:
             refuse("more than 16 conditions", "right")
         if len(keys) != len(grid.keys) or any(not -1 <= number < len(right) for number in keys):
             refuse("keys must name a condition, or -1, for each key of the grid", "keys")
+        served = [number for number in keys if number >= 0]
+        if len(set(served)) < len(served):
+            refuse("one condition cannot serve two keys", "keys")
         for column in right:
             if not any(column is mine for mine in grid.columns) or column.dtype.str[1:] not in _ITEM_KINDS:
                 refuse("right must be columns of the grid", "right", hint="float64 or float32, int64 or int32")
