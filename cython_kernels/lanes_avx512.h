@@ -71,7 +71,8 @@ SJ_INLINE lane_mask float_within(lane_mask mask, lane_float difference, lane_flo
 
 SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest, lane_int largest)
 {
-    return _mm512_mask_cmple_epi64_mask(_mm512_mask_cmpge_epi64_mask(mask, right, smallest), right, largest);
+    /* One compare without sign instead of two: smallest <= largest, and their difference is outside of every loop. */
+    return _mm512_mask_cmple_epu64_mask(mask, _mm512_sub_epi64(right, smallest), _mm512_sub_epi64(largest, smallest));
 }
 
 /* Writes eight items whatever the number of matches: the caller keeps room for them. */

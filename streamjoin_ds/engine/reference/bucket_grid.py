@@ -331,7 +331,7 @@ class BucketProbe:
             value = left[probe].item()
             if value != value:
                 return True
-            if left.dtype.kind == "i" and (value - hi > INT64_MAX or value - lo < INT64_MIN):
+            if left.dtype.kind == "i" and (lo > hi or value - hi > INT64_MAX or value - lo < INT64_MIN):
                 return True
         return False
 
