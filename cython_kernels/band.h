@@ -176,7 +176,7 @@ SJ_INLINE int sj_prepare(const sj_band *band, int64_t index, sj_probe *probe)
         const sj_int128 left = band->int_left[c][index];
         const sj_int128 smallest = left - sj_widen(band->int_hi[c]);
         const sj_int128 largest = left - sj_widen(band->int_lo[c]);
-        alive &= smallest <= INT64_MAX && largest >= INT64_MIN;
+        alive &= smallest <= INT64_MAX && largest >= INT64_MIN && smallest <= largest;
         probe->smallest[c] = sj_saturate(smallest);
         probe->largest[c] = sj_saturate(largest);
     }

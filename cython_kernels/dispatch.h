@@ -3,12 +3,14 @@
 #define SJ_DISPATCH_H
 
 #include "band.h"
+#include "bucket_grid.h"
 
 typedef struct {
     const char *name;
     sj_scan_fill scan_fill;
     sj_grid_fill grid_fill;
     sj_scan_roof scan_roof;
+    sj_bucket_fill bucket_fill;
 } sj_implementation;
 
 typedef struct {

@@ -12,7 +12,7 @@ import numpy as np
 from streamjoin_ds.errors import KernelError
 
 from libc.math cimport isfinite, isnan
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 
@@ -76,12 +76,20 @@ cdef extern from "stdlib.h" nogil:
     void free(void *memory)
 
 
+cdef extern from "bucket_grid.h" nogil:
+    ctypedef struct sj_bucket_probe:
+        pass
+    ctypedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run,
+                                       int64_t capacity) noexcept
+
+
 cdef extern from "dispatch.h" nogil:
     ctypedef struct sj_implementation:
         const char *name
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
         sj_scan_roof scan_roof
+        sj_bucket_fill bucket_fill
 
     ctypedef struct sj_cpu_feature:
         const char *name
@@ -720,7 +728,9 @@ cdef class GridProbe(_Join):
         return written
 
 
+include "bucket_grid.pxi"
 include "runs_probe.pxi"
+include "bucket_index.pxi"
 
 
 FENCE_ROWS = SJ_FENCE_ROWS

@@ -29,6 +29,13 @@ SJ_INLINE lane_int int_all(int64_t value) { return _mm256_set1_epi64x(value); }
 SJ_INLINE lane_float float_load(const double *from) { return _mm256_loadu_pd(from); }
 SJ_INLINE lane_int int_load(const int64_t *from) { return _mm256_loadu_si256((const __m256i *)from); }
 
+SJ_INLINE lane_float float_load_narrow(const float *from) { return _mm256_cvtps_pd(_mm_loadu_ps(from)); }
+
+SJ_INLINE lane_int int_load_narrow(const int32_t *from)
+{
+    return _mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)from));
+}
+
 SJ_INLINE __m256i first_lanes(int64_t count)
 {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));

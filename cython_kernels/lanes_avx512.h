@@ -30,6 +30,13 @@ SJ_INLINE lane_int int_all(int64_t value) { return _mm512_set1_epi64(value); }
 SJ_INLINE lane_float float_load(const double *from) { return _mm512_loadu_pd(from); }
 SJ_INLINE lane_int int_load(const int64_t *from) { return _mm512_loadu_si512(from); }
 
+SJ_INLINE lane_float float_load_narrow(const float *from) { return _mm512_cvtps_pd(_mm256_loadu_ps(from)); }
+
+SJ_INLINE lane_int int_load_narrow(const int32_t *from)
+{
+    return _mm512_cvtepi32_epi64(_mm256_loadu_si256((const __m256i *)from));
+}
+
 SJ_INLINE lane_float float_load_some(const double *from, int64_t count)
 {
     return _mm512_maskz_loadu_pd((__mmask8)((1u << count) - 1), from);
@@ -64,7 +71,8 @@ SJ_INLINE lane_mask float_within(lane_mask mask, lane_float difference, lane_flo
 
 SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest, lane_int largest)
 {
-    return _mm512_mask_cmple_epi64_mask(_mm512_mask_cmpge_epi64_mask(mask, right, smallest), right, largest);
+    /* One compare without sign instead of two: smallest <= largest, and their difference is outside of every loop. */
+    return _mm512_mask_cmple_epu64_mask(mask, _mm512_sub_epi64(right, smallest), _mm512_sub_epi64(largest, smallest));
 }
 
 /* Writes eight items whatever the number of matches: the caller keeps room for them. */

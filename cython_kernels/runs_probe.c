@@ -5,7 +5,7 @@
 
 #include "grid.h"
 
-enum { WORK_NONE = 0, WORK_SCAN = 1, WORK_GRID = 2 };
+enum { WORK_NONE = 0, WORK_SCAN = 1, WORK_GRID = 2, WORK_BUCKETS = 3 };
 
 int sj_runs_begin(sj_runs *runs, int conditions)
 {
@@ -40,6 +40,7 @@ void sj_runs_end(sj_runs *runs)
 {
     free(runs->bucket_from);
     runs->bucket_from = NULL;
+    sj_bucket_probe_end(&runs->bucket_probe);
 }
 
 /* Can any probe match any row, by the smallest and largest values of both? NaN (inf - inf) decides nothing. */
@@ -126,10 +127,27 @@ static int put_in_order(sj_runs *runs, const sj_run_index *index)
     return 0;
 }
 
+/* Begins with a bucket grid; -1: no memory. */
+static int enter_buckets(sj_runs *runs, const sj_run_index *index)
+{
+    sj_bucket_probe *probe = &runs->bucket_probe;
+    sj_bucket_probe_end(probe);
+    memset(probe, 0, sizeof *probe);
+    probe->grid = index->bucket_grid;
+    probe->columns = index->bucket_columns;
+    probe->band = index->band;
+    set_left(runs, index, &probe->band, 0);
+    runs->work = WORK_BUCKETS;
+    return sj_bucket_probe_begin(probe);
+}
+
 /* Begins with the run in work; -1: no memory. */
 static int enter_run(sj_runs *runs)
 {
     const sj_run_index *index = runs->indexes[runs->run];
+    if (index->bucket_grid) {
+        return enter_buckets(runs, index);
+    }
     const int grown = runs->run == runs->run_count - 1 && runs->last_rows >= 0;
     const int64_t rows = grown ? runs->last_rows : index->band.run_count;
     if (!rows || !may_match(runs, index)) {
@@ -179,6 +197,8 @@ int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_
             count = runs->scan_fill(&runs->scan, out_probe + written, out_run + written, capacity - written);
         } else if (runs->work == WORK_GRID) {
             count = runs->grid_fill(&runs->grid, out_probe + written, out_run + written, capacity - written);
+        } else if (runs->work == WORK_BUCKETS) {
+            count = runs->bucket_fill(&runs->bucket_probe, out_probe + written, out_run + written, capacity - written);
         }
         for (int64_t at = written; at < written + count; at++) {
             out_place[at] = (int32_t)runs->run;
@@ -186,7 +206,8 @@ int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_
         written += count;
         if (!count) {
             runs->candidates += runs->work == WORK_SCAN ? runs->scan.candidates
-                                : runs->work == WORK_GRID ? runs->grid.candidates : 0;
+                                : runs->work == WORK_GRID ? runs->grid.candidates
+                                : runs->work == WORK_BUCKETS ? runs->bucket_probe.candidates : 0;
             runs->work = WORK_NONE;
             runs->run++;
         }

@@ -5,13 +5,16 @@
 #ifndef SJ_RUNS_PROBE_H
 #define SJ_RUNS_PROBE_H
 
-#include "band.h"
+#include "bucket_grid.h"
 
 /* Below this many pairs a run is scanned whatever its order. */
 #define SJ_SCAN_PAIRS 4096
 
-/* All of one run that no probe changes. Conditions are numbered as the probes' columns; their slots as in sj_band. */
+/* All of one run that no probe changes. Conditions are numbered as the probes' columns; their slots as in sj_band. A bucket
+ * grid may grow between two probings: it is read as it is when it is entered. */
 typedef struct {
+    const sj_bucket_grid *bucket_grid; /* NULL: the run lies in one piece; else of what follows only the band is there */
+    sj_bucket_columns bucket_columns;
     sj_band band; /* without the left side */
     int conditions;
     int is_float[SJ_MAX_CONDITIONS];
@@ -45,10 +48,12 @@ typedef struct {
     int64_t int_range[SJ_MAX_CONDITIONS][2];
     sj_scan_fill scan_fill;
     sj_grid_fill grid_fill;
+    sj_bucket_fill bucket_fill;
     int64_t run; /* in work */
-    int work;    /* nothing yet, scan or grid */
+    int work;    /* nothing yet, scan, grid or bucket grid */
     sj_scan scan;
     sj_grid grid;
+    sj_bucket_probe bucket_probe;
     int64_t candidates;
     /* the probes in the order of the layout they were last put in */
     int has_layout;

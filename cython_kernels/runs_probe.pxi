@@ -2,6 +2,8 @@
 
 cdef extern from "runs_probe.h" nogil:
     ctypedef struct sj_run_index:
+        const sj_bucket_grid *bucket_grid
+        sj_bucket_columns bucket_columns
         sj_band band
         int conditions
         int is_float[SJ_MAX_CONDITIONS]
@@ -32,6 +34,7 @@ cdef extern from "runs_probe.h" nogil:
         const int64_t *int_left[SJ_MAX_CONDITIONS]
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
+        sj_bucket_fill bucket_fill
         int64_t candidates
 
     int sj_runs_begin(sj_runs *runs, int conditions)
@@ -152,7 +155,7 @@ cdef class RunsProbe:
         indexes = list(indexes)
         self._kept = [left, indexes]
         runs.probe_count = _common_length(left, "left", left_count)
-        runs.scan_fill, runs.grid_fill = chosen.scan_fill, chosen.grid_fill
+        runs.scan_fill, runs.grid_fill, runs.bucket_fill = chosen.scan_fill, chosen.grid_fill, chosen.bucket_fill
         runs.run_count = len(indexes)
         runs.last_rows = last_rows
         runs.indexes = <const sj_run_index **>calloc(len(indexes) + 1, sizeof(void *))
@@ -171,8 +174,8 @@ cdef class RunsProbe:
                 if index._index.is_float[condition] != (left[condition].dtype == _FLOAT):
                     raise _error("left and right differ in type", "left")
             runs.indexes[place] = &index._index
-        if last_rows >= 0 and (not indexes or last_rows > index._index.band.run_count or index._index.first >= 0
-                               or index._index.second >= 0):
+        if last_rows >= 0 and (not indexes or index._index.bucket_grid != NULL or index._index.first >= 0
+                               or index._index.second >= 0 or last_rows > index._index.band.run_count):
             raise _error("last_rows does not fit the last run", "last_rows", "its columns have room, it has no order")
         if sj_runs_begin(runs, len(left)):
             raise MemoryError

@@ -12,7 +12,20 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.engine.kernels import Kernels
 
-__all__ = ["array_of", "concatenated", "filtered", "fixed_width", "gathered", "item_dtype", "item_values", "one_batch"]
+__all__ = [
+    "array_of",
+    "concatenated",
+    "empty_items",
+    "filtered",
+    "fixed_width",
+    "gathered",
+    "item_dtype",
+    "item_values",
+    "one_batch",
+]
+
+# From here on the system's allocator maps memory afresh for every array.
+_POOLED_BYTES = 1 << 16
 
 # A 16-byte item for NumPy: only ever copied, never computed with.
 _DTYPES: dict[pa.DataType, np.dtype[Any]] = {}
@@ -42,6 +55,18 @@ def item_dtype(kind: pa.DataType) -> np.dtype[Any]:
     if found is None:
         found = _DTYPES[kind] = np.dtype(np.float64 if pa.types.is_float64(kind) else _ITEMS[kind.bit_width])
     return found
+
+
+def empty_items(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Room for NumPy items, uninitialised; large ones from Arrow's pool, whose pages are used again.
+
+    A result column of a megabyte is otherwise faulted in and cleared page by page, each time anew (measured: 4.1 ns an
+    item gathered from cache against 0.9).
+    """
+    size_bytes = count * dtype.itemsize
+    if size_bytes < _POOLED_BYTES:
+        return np.empty(count, dtype=dtype)
+    return np.frombuffer(pa.allocate_buffer(size_bytes), dtype=dtype)
 
 
 def array_of(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -24,6 +24,9 @@ from streamjoin_ds.spec.order import preceding, running_maximum
 
 __all__ = ["JoinEngine"]
 
+# A smaller window stays in cache whatever its form.
+_BUCKET_ROWS = 1 << 16
+
 
 class JoinEngine:
     """A whole join in one process: numbering, lateness and watermarks round a `WindowJoin`.
@@ -37,8 +40,9 @@ class JoinEngine:
     schemas : mapping of stream name to pyarrow.Schema, optional
         Of the streams whose `Stream.schema` is not given. Where neither is, the first push tells: it then holds a
         table, record batch or pandas frame of every such stream.
-    kernel, threads, cores, index, order, chunk_rows, merge_runs
-        As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it.
+    kernel, threads, cores, index, order, chunk_rows, merge_runs, bucket_rows
+        As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it. Windows of
+        65 536 rows and more are in bucket grids where they fit one.
 
     Attributes
     ----------
@@ -64,7 +68,7 @@ class JoinEngine:
     """
 
     def __init__(self, join: Join | BoundJoin, schemas: Mapping[str, pa.Schema] | None = None, **options: Any) -> None:
-        self._asked, self._options = join, options
+        self._asked, self._options = join, {"bucket_rows": _BUCKET_ROWS, **options}
         self._schemas = {} if isinstance(join, BoundJoin) else _declared(join, schemas or {})
         self._bound: BoundJoin | None = None
         if isinstance(join, BoundJoin) or len(self._schemas) == len(join.streams):

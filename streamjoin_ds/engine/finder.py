@@ -6,8 +6,9 @@
     a batch            a kernel over each group of neighbouring runs       on as many threads as there are
     a large batch,     a kernel for each slice of the probes, run by run   probes out of a run's reach are left out
     or runs to scan
+    a bucket grid      a kernel for each slice of the probes, over all     slices are the same for any number of threads
 
-All three give the same pairs in the same order.
+For one form of window all give the same pairs in the same order.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.pairs import PairBuffer
-from streamjoin_ds.engine.parallel import ParallelFill
+from streamjoin_ds.engine.parallel import InTurn, ParallelFill
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import Probes
 from streamjoin_ds.engine.progress import Progress
@@ -38,6 +40,7 @@ _BATCH_PROBES = 1 << 16
 # Of a thread: with more than one, whoever is done first takes what is left.
 _GROUPS_PER_THREAD = 2
 _PLACES = 2
+_SLICE_PROBES = 2048
 
 
 class Finder:
@@ -101,6 +104,8 @@ class Finder:
     ) -> Any:
         """What fills buffers with probes, rows and runs."""
         runs = window.runs
+        if isinstance(runs[0], BucketRun):
+            return self._sliced(conditions, columns, count, window)
         is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
         if count > _FEW_PROBES and (count > _BATCH_PROBES or not is_indexed):
             return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(runs)
@@ -114,6 +119,22 @@ class Finder:
             for begin, end in pairwise(edges)
         ]
         return ParallelFill(groups, self._executor, self._threads, outputs=3, moved=_PLACES)
+
+    def _sliced(
+        self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
+    ) -> Any:
+        """Slices of the probes, each against all runs."""
+        indexes, last_rows = window.stack.indexes(conditions), window.tail.rows or -1
+        edges = [*range(0, count, _SLICE_PROBES), count]
+        kernels = [
+            (self._runs_probe([column[begin:end] for column in columns], indexes, last_rows, end - begin), begin)
+            for begin, end in pairwise(edges)
+        ]
+        if len(kernels) == 1:
+            return kernels[0][0]
+        if self._executor is None:
+            return InTurn(kernels)
+        return ParallelFill(kernels, self._executor, self._threads, outputs=3)
 
     def _runs_probe(self, columns: list[npt.NDArray[Any]], indexes: Sequence[Any], last_rows: int, count: int) -> Any:
         return self._kernels.module.RunsProbe(

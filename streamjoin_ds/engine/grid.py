@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["NO_GRID", "Grid", "GridChooser", "RunBand", "bands_of", "sampled"]
+__all__ = ["NO_GRID", "Grid", "GridChooser", "Keys", "RunBand", "Sample", "bands_of", "sampled"]
 
 # Costs of the model, in tested pairs (measured on AVX-512: a tested pair is about a nanosecond, a bucket five to ten).
 _BUCKET_COST = 6.0
@@ -106,7 +106,7 @@ class GridChooser:
         rows = len(keys[0]) if rows is None else rows
         if self._forced == "scan" or (self._forced == "auto" and rows < _MIN_GRID_ROWS):
             return NO_GRID
-        samples = {band.key: _Sample(keys[band.key]) for band in self._bands}
+        samples = {band.key: Sample(keys[band.key]) for band in self._bands}
         if not isinstance(self._forced, str):
             return self._forced_grid(samples, rows)
         shares = {
@@ -124,6 +124,10 @@ class GridChooser:
                     best, best_cost = Grid(first, second, self._width(first, samples, rows, second_rows)), cost
         return best
 
+    def extent(self, key: int) -> int | float:
+        """How far apart the ends of a key's tightest band are."""
+        return min(band.extent for band in self._bands if band.key == key)
+
     def _tightest(self) -> list[RunBand]:
         chosen: dict[tuple[int, int], RunBand] = {}
         for band in self._bands:
@@ -138,7 +142,7 @@ class GridChooser:
         second: int,
         shares: Mapping[tuple[int, int], float],
         rows: int,
-        samples: Mapping[int, _Sample],
+        samples: Mapping[int, Sample],
     ) -> float:
         """Tested pairs, and what counts as such, of one probe by each of the other streams."""
         total = 0.0
@@ -159,14 +163,13 @@ class GridChooser:
             total += _PROBE_COST + _BUCKET_COST * buckets + rows * visited * (second_share or 1.0)
         return total
 
-    def _width(self, first: int, samples: Mapping[int, _Sample], rows: int, second_rows: float) -> int | float:
+    def _width(self, first: int, samples: Mapping[int, Sample], rows: int, second_rows: float) -> int | float:
         """Bucket width for the first key, where the second leaves `second_rows` of the whole run."""
         if first < 0:
             return 1
-        extents = [band.extent for band in self._bands if band.key == first]
-        return samples[first].width(min(extents), rows, second_rows)
+        return samples[first].width(self.extent(first), rows, second_rows)
 
-    def _forced_grid(self, samples: Mapping[int, _Sample], rows: int) -> Grid:
+    def _forced_grid(self, samples: Mapping[int, Sample], rows: int) -> Grid:
         numbers = [self._names.index(name) for name in self._forced]
         numbers = [number for number in numbers if number in samples]
         if not numbers:
@@ -175,22 +178,47 @@ class GridChooser:
         return Grid(first, second, self._width(first, samples, rows, rows))
 
 
-def sampled(parts: Keys) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+def sampled(parts: Keys, rows: int = _SAMPLE_ROWS) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
     """Evenly spaced values of a key over all parts of a run to be, as many as `GridChooser` looks at."""
-    step = max(1, sum(len(part) for part in parts) // _SAMPLE_ROWS)
+    step = max(1, sum(len(part) for part in parts) // rows)
     values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate([part[::step] for part in parts])
     return values
 
 
-class _Sample:
-    """Evenly spaced rows of a key, sorted: how dense its values are."""
+class Sample:
+    """Evenly spaced rows of a key, sorted: how dense its values are.
 
-    def __init__(self, values: npt.NDArray[np.float64] | npt.NDArray[np.int64]) -> None:
-        step = max(1, len(values) // _SAMPLE_ROWS)
-        sample = values[::step][:_SAMPLE_ROWS]
+    Parameters
+    ----------
+    values : ndarray, float64 or int64
+    rows : int
+        Of the sample, at most.
+    neighbours : int
+        Where fewer lie within a band, their distance tells the density: too large by about one in so many.
+    """
+
+    def __init__(
+        self,
+        values: npt.NDArray[np.float64] | npt.NDArray[np.int64],
+        rows: int = _SAMPLE_ROWS,
+        neighbours: int = _NEIGHBOURS,
+    ) -> None:
+        step = max(1, len(values) // rows)
+        sample = values[::step][:rows]
+        self._neighbours = neighbours
         self.is_int = values.dtype.kind == "i"
         numbers = sample.astype(np.float64)
         self._sorted = np.sort(numbers[np.isfinite(numbers)])
+
+    @property
+    def span(self) -> float:
+        """How far apart the smallest and the largest value are."""
+        return float(self._sorted[-1]) - float(self._sorted[0]) if len(self._sorted) else 0.0
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value."""
+        return float(np.abs(self._sorted).max()) if len(self._sorted) else 0.0
 
     def share(self, extent: int | float) -> float:
         """What share of the run a band of this extent holds, on the average over the run's own values."""
@@ -203,7 +231,7 @@ class _Sample:
             high, low = values + reach, values - reach
         inside = np.searchsorted(values, high, "right") - np.searchsorted(values, low, "left")
         counted = (inside - 1) / (count - 1)
-        steps = min(_NEIGHBOURS, count - 1)
+        steps = min(self._neighbours, count - 1)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             gaps = values[steps:] - values[:-steps]
             dense = np.minimum(float(extent) * steps / (count - 1) / gaps, steps / (count - 1))
@@ -217,15 +245,12 @@ class _Sample:
         Each bucket visited costs about as much as testing a few pairs, so a bucket may be as wide as leaves
         `_TESTED_PER_BUCKET` rows of it within the band of the second key.
         """
-        values = self._sorted
-        span = float(values[-1]) - float(values[0]) if len(values) else 0.0
-        largest = float(np.abs(values).max()) if len(values) else 0.0
-        wide = min(span * _TESTED_PER_BUCKET / max(second_rows, _TESTED_PER_BUCKET), 2.0**61)
+        wide = min(self.span * _TESTED_PER_BUCKET / max(second_rows, _TESTED_PER_BUCKET), 2.0**61)
         if extent > 0 and float(extent) < wide:
             # In powers of two of the band: like runs get the same width, so probes are put in order once for all.
             wide = extent * 2.0 ** math.floor(math.log2(wide / float(extent)))
         if self.is_int:
             return 1 if extent == 0 else max(1, min(max(int(extent), int(wide)), 1 << 62))
         # Below a float's resolution a bucket could not be told from the next.
-        width = max(float(extent), wide, largest * 2.0**-40, 1e-290)
+        width = max(float(extent), wide, self.largest * 2.0**-40, 1e-290)
         return width if np.isfinite(width) else 1.0

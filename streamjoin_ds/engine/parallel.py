@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.columns import empty_items
 from streamjoin_ds.engine.pairs import MIN_FREE
 
-__all__ = ["ParallelFill", "slice_edges"]
+__all__ = ["InTurn", "ParallelFill", "slice_edges"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -31,6 +32,37 @@ def slice_edges(count: int, threads: int) -> list[int]:
         return [0, count]
     step = -(-count // (slices * _TILE_PROBES)) * _TILE_PROBES
     return [*range(0, count, step), count]
+
+
+class InTurn:
+    """Kernels over consecutive slices of the probes, one after the other, seen as one kernel.
+
+    Parameters
+    ----------
+    kernels : sequence of (kernel, offset)
+        In the order of the slices; the offset is added to the probes.
+    """
+
+    def __init__(self, kernels: Sequence[tuple[Any, int]]) -> None:
+        self._kernels = kernels
+        self._place = 0
+
+    @property
+    def candidates(self) -> int:
+        """Pairs tested so far."""
+        return sum(int(kernel.candidates) for kernel, _ in self._kernels)
+
+    def fill(self, *outs: Int32) -> int:
+        """Write the next pairs; 0 means there are no more."""
+        while self._place < len(self._kernels):
+            kernel, offset = self._kernels[self._place]
+            count = int(kernel.fill(*outs))
+            if count:
+                if offset:
+                    outs[0][:count] += np.int32(offset)
+                return count
+            self._place += 1
+        return 0
 
 
 class ParallelFill:
@@ -88,12 +120,16 @@ class ParallelFill:
             self._running.append(_Part(kernel, offset, self._executor, self._outputs, self._moved))
 
 
+def _buffer(outputs: int) -> Int32:
+    return empty_items(outputs * _BUFFER_ROWS, np.dtype(np.int32)).reshape(outputs, _BUFFER_ROWS)
+
+
 class _Part:
     """A kernel that fills one buffer while the other is read."""
 
     def __init__(self, kernel: Any, offset: int, executor: Executor, outputs: int, moved: int) -> None:
         self._kernel, self._offset, self._executor, self._moved = kernel, offset, executor, moved
-        self._buffers = [np.empty((outputs, _BUFFER_ROWS), dtype=np.int32)]
+        self._buffers = [_buffer(outputs)]
         self._outputs = outputs
         self._future: Future[tuple[int, bool]] = executor.submit(self._fill, self._buffers[0])
 
@@ -103,7 +139,7 @@ class _Part:
         filled = self._buffers[0]
         if not is_last:
             if len(self._buffers) == 1:
-                self._buffers.append(np.empty_like(filled))
+                self._buffers.append(_buffer(self._outputs))
             self._buffers.reverse()
             self._future = self._executor.submit(self._fill, self._buffers[0])
         return filled[:, :count], is_last

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, concatenated, gathered, item_dtype
+from streamjoin_ds.engine.columns import array_of, concatenated, empty_items, gathered, item_dtype
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.stack import Stack
 
@@ -79,7 +79,7 @@ class Picks:
             return [array.slice(self.begin, self.count) for array in arrays]
         plain = self.stack.plain(names)
         kinds = self.stack.kinds
-        outs = [np.empty(len(self.rows), dtype=item_dtype(kinds[name])) for name in plain]
+        outs = [empty_items(len(self.rows), item_dtype(kinds[name])) for name in plain]
         if plain:
             self.stack.columns(plain).gather(self.places, self.rows, outs)
         if len(plain) == len(names):

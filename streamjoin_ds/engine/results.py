@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, item_values
+from streamjoin_ds.engine.columns import array_of, empty_items, item_values
 from streamjoin_ds.engine.keys import key_column
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
@@ -70,7 +70,7 @@ class Results:
         ]
         if window_ids is not None:
             columns.append(array_of(window_ids, pa.int64()))
-        latest_us = np.maximum(times_us[0], times_us[1])
+        latest_us = np.maximum(times_us[0], times_us[1], out=empty_items(len(times_us[0]), times_us[0].dtype))
         for other in times_us[2:]:
             np.maximum(latest_us, other, out=latest_us)
         columns.append(array_of(latest_us, _MOMENTS))

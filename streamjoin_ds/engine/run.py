@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,14 @@ from streamjoin_ds.engine.columns import (
     one_batch,
 )
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
-from streamjoin_ds.engine.grid import Grid, GridChooser, sampled
+from streamjoin_ds.engine.grid import NO_GRID, Grid, GridChooser, sampled
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.keys import is_stored, key_column, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.spec.bound import BoundJoin
+
+if TYPE_CHECKING:
+    from streamjoin_ds.engine.bucket_window import Bucketing
 
 __all__ = ["MERGE_RUNS", "Range", "Run", "RunForm"]
 
@@ -53,6 +56,7 @@ class RunForm:
         self.columns = tuple(key_column(bound, stream, key.column) for key in self.keys)
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
         self.chooser = GridChooser(bound, stream, index)
+        self.bucketing: Bucketing | None = None  # None: windows stay in runs
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
 
@@ -71,6 +75,12 @@ class RunForm:
         if not grid.is_sorted:
             return Run(self, tuples, grid, zone)
         return self._laid_out([tuples], [keys], None, self._order(keys, grid), grid, zone)
+
+    def arrived(self, tuples: pa.RecordBatch) -> Run:
+        """A run of these tuples as they lie, in no order that a probe can use."""
+        tuples = self.with_hashes(tuples)
+        zone = tuple(_range(self.key_of(tuples, number)) for number in range(len(self.keys)))
+        return Run(self, tuples, NO_GRID, zone)
 
     def _laid_out(
         self,
@@ -181,6 +191,7 @@ class Run:
         self._values: dict[str, npt.NDArray[Any] | None] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
         self.block: str | None = None
+        self.arrived: pa.RecordBatch | None = None  # the same tuples in order of arrival, where they are still wanted
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
 

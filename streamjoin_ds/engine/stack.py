@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.tail import Tail
@@ -60,9 +61,11 @@ class Stack:
         return found
 
     def column(self, place: int, name: str) -> pa.Array:
-        """A column of one run; of a tail, all that is in its buffer."""
+        """A column of one run; of a tail, all that is in its buffer, of a bucket grid, all its room."""
         run = self.runs[place]
-        return run.buffer.array(name, 0, run.buffer.filled) if isinstance(run, Tail) else run.tuples.column(name)
+        if isinstance(run, Tail):
+            return run.buffer.array(name, 0, run.buffer.filled)
+        return run.column(name) if isinstance(run, BucketRun) else run.tuples.column(name)
 
     def key(self, place: int, number: int) -> npt.NDArray[Any]:
         """A key of one run; of a tail, with all the room behind it."""

@@ -23,7 +23,7 @@ from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
 from streamjoin_ds.errors import StateCorruptError
 
-__all__ = ["Window"]
+__all__ = ["MAX_TAILED_ROWS", "Window", "thinned_tail"]
 
 _MAX_RUN_ROWS = 1 << 23
 _MAX_RUN_BYTES = 1 << 29
@@ -31,7 +31,7 @@ _SPAN_PARTS = 4
 _SPAN_GROWTH = 1.5
 _MIN_LIVE_SHARE = 0.5
 _THINNING_POINTS = 16
-_MAX_TAILED_ROWS = TAIL_ROWS // 4
+MAX_TAILED_ROWS = TAIL_ROWS // 4
 
 
 class Window:
@@ -79,7 +79,11 @@ class Window:
 
     def inserted(self, run: Run) -> Window:
         """The window with one more run, before any merging."""
-        return Window(self.form, (*self.sealed, run), self.tail) if run.rows else self
+        return self.remade((*self.sealed, run), self.tail) if run.rows else self
+
+    def remade(self, sealed: Sequence[Run], tail: Tail) -> Window:
+        """The window with other runs, before any merging."""
+        return Window(self.form, sealed, tail, self._stack)
 
     def reopened(self, tail_rows: int) -> Window:
         """The window with its last run, of so many rows, as its tail again; 0: there was none.
@@ -108,14 +112,14 @@ class Window:
             As for `RunForm.sealed`; one at least.
         """
         count = tuples.num_rows
-        if count > _MAX_TAILED_ROWS:
+        if count > MAX_TAILED_ROWS:
             run = self.form.sealed(tuples)
             return self.inserted(run), Picks.whole(run)
         sealed, tail = self.sealed, self.tail
         if tail.rows + count > TAIL_ROWS:
             sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
         tail, fresh = tail.appended(self.form.with_hashes(tuples))
-        window = Window(self.form, sealed, tail, self._stack)
+        window = self.remade(sealed, tail)
         if sealed is self.sealed:
             window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
         return window, Picks(window.stack, None, len(sealed), fresh.begin, count)
@@ -133,7 +137,11 @@ class Window:
             runs[group] = [self.form.merged(runs[group])]
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
         window.is_merged = True
-        return window
+        return window if self.form.bucketing is None else self.form.bucketing.window(window)
+
+    def in_runs(self) -> Window:
+        """The same rows in runs that never change: the window itself."""
+        return self
 
     def expired(self, lowest_kept: int) -> Window:
         """The window without positions below `lowest_kept`: event times, or numbers of a count window.
@@ -147,8 +155,7 @@ class Window:
             return self
         runs = [run for run in (_thinned(run, lowest_kept) for run in self.sealed) if run is not None]
         if tail.rows:
-            left = _thinned(tail, lowest_kept)
-            tail = left if isinstance(left, Tail) else Tail.empty(self.form)
+            tail = thinned_tail(tail, lowest_kept)
         window = self
         if len(runs) < len(self.sealed) or tail is not self.tail or any(map(operator.is_not, runs, self.sealed)):
             window = Window(self.form, runs, tail, self._stack)
@@ -169,6 +176,12 @@ def _thinned(run: Run, lowest_kept: int) -> Run | None:
     if point is None or np.count_nonzero(run.key(run.form.position_key) >= point) >= _MIN_LIVE_SHARE * run.rows:
         return run
     return run.kept(run.key(run.form.position_key) >= lowest_kept)
+
+
+def thinned_tail(tail: Tail, lowest_kept: int) -> Tail:
+    """A tail without what is older, where that is most of it."""
+    left = _thinned(tail, lowest_kept)
+    return left if isinstance(left, Tail) else Tail.empty(tail.form)
 
 
 def _last_point(run: Run, lowest_kept: int) -> int | None:

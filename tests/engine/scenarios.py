@@ -89,8 +89,9 @@ def scenarios(
     delays: tuple[int, ...] = (0, 10, 40, 40),
     extreme_times: bool = True,
     kinds: tuple[str, ...] = ("time", "count", "periodic"),
+    note: bool = True,
 ) -> Scenario:
-    """Joins of 2 to 4 streams with up to three predicates between random pairs of them."""
+    """Joins of 2 to 4 streams with up to three predicates between random pairs of them; `note`: with a text, too."""
     # Tables come of a seed: hypothesis left to itself draws mostly empty and equal ones.
     chooser = random.Random(draw(st.integers(0, 2**32)))
     count = draw(st.integers(*streams))
@@ -123,7 +124,11 @@ def scenarios(
     tables, listed = {}, []
     for name, stream_fields in zip(names, fields, strict=True):
         schema = pa.schema(
-            [("t", pa.int64()), *((column, kind) for column, _, kind in stream_fields), ("note", pa.string())]
+            [
+                ("t", pa.int64()),
+                *((column, kind) for column, _, kind in stream_fields),
+                *([("note", pa.string())] if note else []),
+            ]
         )
         listed.append(Stream(name, time="t", delay=f"{chooser.choice(delays)}us", schema=schema))
         tables[name] = _table(

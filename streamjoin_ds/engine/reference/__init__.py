@@ -13,10 +13,13 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
     layout ◄── grid_probe ──► scan      a run laid out, probed, or scanned
        ▲           ▲            ▲
        └────────  runs  ────────┘       few probes against all runs of a window
+                   ▲
+              bucket_grid               a window that is neither sorted nor merged
 """
 
 from __future__ import annotations
 
+from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid, BucketIndex
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
     FENCE_ROWS,
@@ -32,10 +35,13 @@ from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, RunColumns, RunIndex
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 
 __all__ = [
+    "CHUNK_ROWS",
     "FENCE_ROWS",
     "SCAN_PAIRS",
     "SCAN_TILE_PROBES",
     "SCAN_TILE_ROWS",
+    "BucketGrid",
+    "BucketIndex",
     "GridProbe",
     "RunColumns",
     "RunIndex",

@@ -17,6 +17,7 @@ from streamjoin_ds.engine.reference.arguments import (
     common_length,
     refuse,
 )
+from streamjoin_ds.engine.reference.bucket_grid import BucketIndex, BucketProbe
 from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
 from streamjoin_ds.engine.reference.scan import Scan
@@ -89,20 +90,20 @@ class RunsProbe:
     ----------
     left : sequence of ndarray, shape (n_probe,), float64 or int64
         A column a condition.
-    indexes : sequence of RunIndex
+    indexes : sequence of RunIndex or BucketIndex
     last_rows : int
         Rows of the last run, which may be fewer than its columns have room for; -1: as many.
 
     Notes
     -----
-    Order of the pairs: by run; within it as `Scan` gives them where there is no order or there are few pairs
-    (`SCAN_PAIRS`), else as `GridProbe`.
+    Order of the pairs: by run; within it as `BucketProbe` gives them, or as `Scan` does where there is no order or
+    there are few pairs (`SCAN_PAIRS`), else as `GridProbe`.
     """
 
     def __init__(
         self,
         left: Sequence[Column],
-        indexes: Sequence[RunIndex],
+        indexes: Sequence[RunIndex | BucketIndex],
         *,
         implementation: str | None = None,
         last_rows: int = -1,
@@ -115,10 +116,10 @@ class RunsProbe:
                 refuse("left and the indexes differ in their conditions", "left")
             if any(mine.dtype != theirs.dtype for mine, theirs in zip(left, index.right, strict=True)):
                 refuse("left and right differ in type", "left")
-        if last_rows >= 0 and (
-            not indexes or last_rows > indexes[-1].rows or indexes[-1].first >= 0 or indexes[-1].second >= 0
-        ):
-            refuse("last_rows does not fit the last run", "last_rows")
+        if last_rows >= 0:
+            last = indexes[-1] if indexes else None
+            if not isinstance(last, RunIndex) or last_rows > last.rows or last.first >= 0 or last.second >= 0:
+                refuse("last_rows does not fit the last run", "last_rows")
         self._ranges = [(column.min().item(), column.max().item()) for column in left] if self._count else []
         self._place = -1
         self._kernel: Any = None
@@ -143,7 +144,9 @@ class RunsProbe:
             self._place += 1
             self._kernel = self._entered(self._indexes[self._place])
 
-    def _entered(self, index: RunIndex) -> Any:
+    def _entered(self, index: RunIndex | BucketIndex) -> Any:
+        if isinstance(index, BucketIndex):
+            return BucketProbe(self._left, index, self._count)
         rows = self._last_rows if self._place == len(self._indexes) - 1 and self._last_rows >= 0 else index.rows
         if not rows or not index.may_match(self._ranges):
             return None

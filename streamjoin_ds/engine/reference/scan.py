@@ -129,7 +129,7 @@ class Band:
             if column.dtype.kind == "f":
                 if np.isnan(value):
                     return False
-            elif value - hi > INT64_MAX or value - lo < INT64_MIN:
+            elif lo > hi or value - hi > INT64_MAX or value - lo < INT64_MIN:
                 return False
         return True
 

@@ -1,0 +1,255 @@
+# Rows of a window by the grid cell they lie in; semantics: streamjoin_ds.engine.reference.bucket_grid.
+
+cdef extern from "bucket_grid.h" nogil:
+    enum: SJ_CHUNK_ROWS
+    enum: SJ_BUCKET_KEYS
+    enum: SJ_FLOAT64
+    enum: SJ_FLOAT32
+    enum: SJ_INT64
+    enum: SJ_INT32
+
+    ctypedef struct sj_cell_key:
+        int is_float
+        double float_width
+        int64_t int_width
+
+    ctypedef struct sj_bucket_grid:
+        int column_count
+        unsigned char **columns
+        int *item_bytes
+        const int64_t *positions
+        int64_t bucket_count
+        int64_t chunk_room
+        uint8_t *counts
+        int32_t *next
+        int32_t *last
+        int64_t free_chunk
+        int64_t unused_chunk
+        int64_t rows
+        int64_t swept
+        uint64_t stride
+        int key_count
+        sj_cell_key keys[SJ_BUCKET_KEYS]
+
+    ctypedef struct sj_bucket_columns:
+        int conditions
+        int is_float[SJ_MAX_CONDITIONS]
+        int item[SJ_MAX_CONDITIONS]
+        const void *right[SJ_MAX_CONDITIONS]
+        int slot[SJ_MAX_CONDITIONS]
+        int key_condition[SJ_BUCKET_KEYS]
+
+    void sj_bucket_begin(sj_bucket_grid *grid)
+    int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints,
+                          int64_t count, int32_t *buckets)
+    int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets,
+                             int64_t begin, int64_t count, int64_t lowest_kept)
+    int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)
+    void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
+
+
+cdef class BucketGrid:
+    """Chunks of rows by their cell; see streamjoin_ds.engine.reference.bucket_grid.BucketGrid."""
+
+    cdef sj_bucket_grid _grid
+    cdef readonly list columns
+    cdef object _counts, _next, _last
+    cdef int _position
+    cdef bint _busy
+
+    def __init__(self, columns, *, position, buckets, keys, stride=1, swept=0):
+        cdef int place
+        cdef sj_bucket_grid *grid = &self._grid
+        if grid.columns != NULL:
+            raise _error("this object has columns already", "columns")
+        buckets = _integer(buckets, "buckets")
+        keys = list(keys)
+        if len(keys) > SJ_BUCKET_KEYS:
+            raise _error("a cell has two keys at most", "keys")
+        for place, (is_float, width) in enumerate(keys):
+            grid.keys[place].is_float = bool(is_float)
+            if is_float:
+                grid.keys[place].float_width = _float_width(width)
+            else:
+                grid.keys[place].int_width = _int_width(width)
+        grid.key_count = len(keys)
+        stride = _integer(stride, "stride")
+        if not 1 <= stride <= INT64_MAX:
+            raise _error("stride must be > 0 and within int64", "stride")
+        grid.stride = stride
+        self._set_columns(list(columns), _integer(position, "position"))
+        if not 1 <= buckets <= grid.chunk_room:
+            raise _error("buckets is out of range", "buckets", "one chunk of 16 rows a bucket, at least")
+        grid.bucket_count = buckets
+        self._counts = np.empty(grid.chunk_room, dtype=np.uint8)
+        self._next = np.empty(grid.chunk_room, dtype=np.int32)
+        self._last = np.empty(grid.bucket_count, dtype=np.int32)
+        self._set_chunks()
+        sj_bucket_begin(grid)
+        swept = _integer(swept, "swept")
+        if not 0 <= swept < buckets:
+            raise _error("swept is no bucket", "swept")
+        grid.swept = swept
+
+    cdef int _set_columns(self, list columns, position) except -1:
+        cdef int place
+        cdef sj_bucket_grid *grid = &self._grid
+        if not columns:
+            raise _error("a grid has a column at least", "columns")
+        rows = len(columns[0])
+        if rows % SJ_CHUNK_ROWS or rows > _MAX_ROWS:
+            raise _error("columns must have room for whole chunks of 16 rows", "columns")
+        for array in columns:
+            if not isinstance(array, np.ndarray):
+                raise _error("a column is not an ndarray", "columns")
+            _check_array(array, "columns", array.dtype, True)
+            if len(array) != rows:
+                raise _error("columns differ in length", "columns")
+            if array.dtype.itemsize not in (1, 2, 4, 8, 16) or array.dtype.hasobject:
+                raise _error("column items must have 1, 2, 4, 8 or 16 bytes", "columns")
+        if not 0 <= position < len(columns) or columns[position].dtype != _INT:
+            raise _error("position is not the number of an int64 column", "position")
+        addresses = <unsigned char **>calloc(len(columns), sizeof(void *))
+        item_bytes = <int *>calloc(len(columns), sizeof(int))
+        if addresses == NULL or item_bytes == NULL:
+            free(addresses)
+            free(item_bytes)
+            raise MemoryError
+        grid.columns, grid.item_bytes = addresses, item_bytes
+        for place, array in enumerate(columns):
+            item_bytes[place] = array.dtype.itemsize
+            addresses[place] = _bytes_out(array)
+        grid.column_count = len(columns)
+        grid.positions = <const int64_t *>addresses[position]
+        grid.chunk_room = rows // SJ_CHUNK_ROWS
+        self.columns, self._position = columns, position
+        return 0
+
+    cdef int _set_chunks(self) except -1:
+        cdef unsigned char[::1] counts = self._counts
+        self._grid.counts = &counts[0]
+        self._grid.next = _int32_out(self._next)
+        self._grid.last = _int32_out(self._last)
+        return 0
+
+    def __dealloc__(self):
+        free(self._grid.columns)
+        free(self._grid.item_bytes)
+
+    def enlarged(self, columns):
+        """The same grid in columns with room for more chunks, into which its rows are copied."""
+        cdef BucketGrid other = BucketGrid.__new__(BucketGrid)
+        columns = list(columns)
+        if len(columns) != len(self.columns) or any(len(new) < len(old) or new.dtype != old.dtype
+                                                    for new, old in zip(columns, self.columns)):
+            raise _error("the new columns do not fit the old", "columns")
+        other._grid = self._grid
+        other._grid.columns, other._grid.item_bytes = NULL, NULL
+        other._set_columns(columns, self._position)
+        for new, old in zip(columns, self.columns):
+            new[:len(old)] = old
+        other._counts = np.zeros(other._grid.chunk_room, dtype=np.uint8)
+        other._next = np.empty(other._grid.chunk_room, dtype=np.int32)
+        other._last = self._last.copy()
+        other._counts[:len(self._counts)] = self._counts
+        other._next[:len(self._next)] = self._next
+        other._set_chunks()
+        return other
+
+    @property
+    def rows(self):
+        """Rows in all chunks, dead ones that were not dropped yet among them."""
+        return self._grid.rows
+
+    @property
+    def swept(self):
+        """The bucket where the sweep goes on."""
+        return self._grid.swept
+
+    @property
+    def buckets(self):
+        """How many buckets there are."""
+        return self._grid.bucket_count
+
+    cdef int _enter(self) except -1:
+        if self._busy:
+            raise _error("another thread is at work on this grid", "grid", "one thread at a time")
+        return 0
+
+    def bucket_numbers(self, keys):
+        """Number each row's bucket, from its keys: int32."""
+        cdef const double *floats[SJ_BUCKET_KEYS]
+        cdef const int64_t *ints[SJ_BUCKET_KEYS]
+        cdef int place, status
+        cdef int64_t count
+        keys = list(keys)
+        if len(keys) != self._grid.key_count:
+            raise _error("there must be an array for each key", "keys")
+        count = _common_length(keys, "keys", None)
+        for place, array in enumerate(keys):
+            if (array.dtype == _FLOAT) != bool(self._grid.keys[place].is_float):
+                raise _error("a key is of another type than the grid's", "keys")
+            floats[place], ints[place] = NULL, NULL
+            if array.dtype == _FLOAT:
+                floats[place] = _float_address(array)
+            else:
+                ints[place] = _int_address(array)
+        buckets = np.empty(count, dtype=np.int32)
+        cdef int32_t *out = _int32_out(buckets)
+        with nogil:
+            status = sj_bucket_numbers(&self._grid, floats, ints, count, out)
+        if status:
+            raise MemoryError
+        return buckets
+
+    def insert(self, columns, buckets, begin, lowest_kept):
+        """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
+        cdef int place
+        cdef int64_t count, first, lowest, stopped
+        cdef const unsigned char **addresses
+        columns = list(columns)
+        if len(columns) != len(self.columns):
+            raise _error("there must be as many columns as the grid has", "columns")
+        _check_array(buckets, "buckets", _INT32)
+        count, first, lowest = len(buckets), _integer(begin, "begin"), _integer(lowest_kept, "lowest_kept")
+        if not 0 <= first <= count:
+            raise _error("begin is out of range", "begin")
+        if count and not 0 <= buckets.min() <= buckets.max() < self._grid.bucket_count:
+            raise _error("buckets are not those of this grid", "buckets", "bucket_numbers(keys)")
+        self._enter()
+        for array, mine in zip(columns, self.columns):
+            if not isinstance(array, np.ndarray) or len(array) != count:
+                raise _error("columns and buckets differ in length", "columns")
+            _check_array(array, "columns", mine.dtype)
+        addresses = <const unsigned char **>calloc(len(columns), sizeof(void *))
+        if addresses == NULL:
+            raise MemoryError
+        for place, array in enumerate(columns):
+            addresses[place] = _bytes_address(array)
+        cdef const int32_t *numbers = _order_address(buckets)
+        self._busy = True
+        with nogil:
+            stopped = sj_bucket_insert(&self._grid, addresses, numbers, first, count, lowest)
+        self._busy = False
+        free(<void *>addresses)
+        return stopped
+
+    def sweep(self, buckets, lowest_kept):
+        """Drop the dead rows of the next buckets; returns how many."""
+        cdef int64_t count = _integer(buckets, "buckets")
+        cdef int64_t lowest = _integer(lowest_kept, "lowest_kept")
+        cdef int64_t dropped
+        self._enter()
+        self._busy = True
+        with nogil:
+            dropped = sj_bucket_sweep(&self._grid, count, lowest)
+        self._busy = False
+        return dropped
+
+    def row_numbers(self):
+        """All rows, bucket by bucket, in order of arrival there: int32."""
+        rows = np.empty(self._grid.rows, dtype=np.int32)
+        cdef int32_t *out = _int32_out(rows)
+        with nogil:
+            sj_bucket_rows(&self._grid, out)
+        return rows

@@ -1,0 +1,3 @@
+#include "lanes_scalar.h"
+
+#include "bucket_probe_template.h"

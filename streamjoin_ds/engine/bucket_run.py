@@ -1,0 +1,237 @@
+"""A bucket grid seen as a run: rows of a window in chunks by the cell they lie in, added to and never sorted.
+
+It is what a window in memory is kept in. A run that is to be saved as a block is immutable; this one is not: rows come
+in and dead ones go, so it is read only between two changes, and a save writes its rows as an ordinary run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.bucket_shape import BucketShape
+from streamjoin_ds.engine.columns import array_of, fixed_width, item_dtype, item_values
+from streamjoin_ds.engine.conditions import ProbeCondition
+from streamjoin_ds.engine.grid import NO_GRID
+from streamjoin_ds.engine.keys import INT64_MIN, is_stored
+from streamjoin_ds.engine.memory import ColumnMemory
+from streamjoin_ds.engine.run import Range, Run, RunForm
+
+__all__ = ["BucketRun", "fits_buckets", "in_order"]
+
+_SPARE_SHARE = 8
+_SPARE_CHUNKS = 64
+_ENLARGED = 1.25
+
+
+def fits_buckets(form: RunForm, tuples: pa.RecordBatch | None = None) -> bool:
+    """Whether a stream's tuples, or these of it, have values of a fixed width in every column and no null."""
+    if tuples is not None:
+        return not any(column.null_count for column in tuples.columns)
+    return all(fixed_width(field.type) for field in form.run_schema)
+
+
+def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
+    """Tuples in order of their numbers, that is of arrival."""
+    return tuples.take(pa.array(form.kernels.module.grid_order(None, item_values(tuples.column("_seq")))))
+
+
+class BucketRun(Run):
+    """Rows of one stream in a bucket grid.
+
+    Parameters
+    ----------
+    form : RunForm
+    shape : BucketShape
+    zone : tuple of (smallest, largest)
+        Of all rows that came in since it was last empty, one a key.
+    native : BucketGrid
+        Of the kernels, over `columns`.
+    columns : dict of str to ndarray
+        The room of each column of ``run_schema``, and of keys that are no such column (``=<number>``).
+    built_rows : int
+        How many rows the shape was chosen for.
+    swept_to : int or None
+        The lowest position that was kept at the last sweep.
+    """
+
+    def __init__(
+        self,
+        form: RunForm,
+        shape: BucketShape,
+        zone: tuple[Range, ...],
+        native: Any,
+        columns: dict[str, npt.NDArray[Any]],
+        built_rows: int,
+        swept_to: int | None = None,
+    ) -> None:
+        self.form, self.shape, self.zone = form, shape, zone
+        self.native, self.columns, self.built_rows = native, columns, built_rows
+        self.grid = NO_GRID
+        self.encoded = self.block = None
+        self._indexes = {}
+        self._swept_to = swept_to
+
+    @classmethod
+    def of(
+        cls,
+        form: RunForm,
+        tuples: pa.RecordBatch,
+        zone: tuple[Range, ...],
+        shape: BucketShape,
+        facts: Mapping[str, Any] | None = None,
+    ) -> BucketRun:
+        """A grid of these tuples, of ``run_schema``, in order of arrival, none with a null; `facts`: of `to_facts`."""
+        rows = tuples.num_rows
+        crowded = rows // 16 if rows > 16 * shape.buckets else 0
+        chunks = shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS
+        columns = _room(form, chunks)
+        keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
+        position = list(columns).index(_key_name(form, form.position_key))
+        native = form.kernels.module.BucketGrid(
+            list(columns.values()),
+            position=position,
+            buckets=shape.buckets,
+            keys=keys,
+            stride=shape.stride,
+            swept=0 if facts is None else facts["swept"],
+        )
+        built_rows, swept_to = (rows, None) if facts is None else (facts["built_rows"], facts["swept_to"])
+        return cls(form, shape, zone, native, columns, built_rows, swept_to).added(tuples, zone, None)
+
+    @property
+    def rows(self) -> int:
+        """How many tuples; dead ones that were not dropped yet are among them."""
+        return int(self.native.rows)
+
+    def added(self, tuples: pa.RecordBatch, zone: tuple[Range, ...], lowest_kept: int | None) -> BucketRun:
+        """Take tuples in, in order; the same grid, or another where its memory was too small.
+
+        Parameters
+        ----------
+        tuples : pyarrow.RecordBatch
+            Of the form's ``run_schema``; no null in any column.
+        zone : tuple of (smallest, largest)
+            Of these tuples' keys.
+        lowest_kept : int or None
+            Rows at lower positions are dead, and make room.
+        """
+        form, run = self.form, self
+        numbers = self.native.bucket_numbers([form.key_of(tuples, number) for number in self.shape.keys])
+        given = []
+        for name, room in self.columns.items():
+            if name.startswith("="):
+                given.append(form.key_of(tuples, int(name[1:])))
+            else:
+                given.append(item_values(tuples.column(name)).view(room.dtype))
+        lowest = INT64_MIN if lowest_kept is None else lowest_kept
+        was_empty, place = not self.rows, 0
+        while (place := run.native.insert(given, numbers, place, lowest)) < len(numbers):
+            run = run._enlarged()
+        joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
+        run.zone = zone if was_empty else joined
+        return run
+
+    def _enlarged(self) -> BucketRun:
+        chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
+        columns = _room(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS)
+        native = self.native.enlarged(list(columns.values()))
+        return BucketRun(self.form, self.shape, self.zone, native, columns, self.built_rows, self._swept_to)
+
+    def to_facts(self) -> dict[str, Any]:
+        """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
+        swept = {"built_rows": self.built_rows, "swept": self.native.swept, "swept_to": self._swept_to}
+        return {**self.shape.to_facts(), **swept}
+
+    def swept(self, lowest_kept: int) -> int:
+        """Drop dead rows of as many buckets as the window has moved on since the last time; how many rows there were.
+
+        All buckets have had their turn when it has moved on by a quarter.
+        """
+        if not self.rows:
+            self._swept_to = None
+            return 0
+        lowest, newest = self._swept_to, int(self.position[1])
+        if lowest is None:
+            lowest = min(int(self.position[0]), lowest_kept)
+        step = max((newest - lowest_kept) // 4, 1)
+        buckets = min(self.shape.buckets, self.shape.buckets * (lowest_kept - lowest) // step)
+        if buckets <= 0:
+            return 0
+        self._swept_to = lowest_kept
+        return int(self.native.sweep(buckets, lowest_kept))
+
+    @property
+    def tuples(self) -> pa.RecordBatch:
+        """The tuples as a batch of ``run_schema``, in order of their numbers; made anew at every call."""
+        rows = self.native.row_numbers()
+        module = self.form.kernels.module
+        rows = module.gather(rows, module.grid_order(None, module.gather(self.columns["_seq"], rows)))
+        schema = self.form.run_schema
+        columns = [array_of(module.gather(self._items(field), rows), field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def values(self, name: str) -> npt.NDArray[Any]:
+        """Items of a column, with all the room there is."""
+        return self._items(self.form.run_schema.field(name))
+
+    def column(self, name: str) -> pa.Array:
+        """A column, with all the room there is."""
+        field = self.form.run_schema.field(name)
+        return array_of(self._items(field), field.type)
+
+    def _items(self, field: pa.Field) -> npt.NDArray[Any]:
+        return self.columns[field.name].view(item_dtype(field.type))
+
+    def key(self, number: int) -> npt.NDArray[Any]:
+        """Values of a key, with all the room there is."""
+        values = self.columns[_key_name(self.form, number)]
+        return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
+
+    def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
+        """The grid as `RunsProbe` wants it for these conditions; kept, and good for rows that come later."""
+        found = self._indexes.get(conditions)
+        if found is None:
+            numbers = [condition.run_key for condition in conditions]
+            serving = [_tightest(key, conditions) for key in self.shape.keys]
+            found = self._indexes[conditions] = self.form.kernels.module.BucketIndex(
+                self.native,
+                [self.columns[_key_name(self.form, number)] for number in numbers],
+                [condition.lo for condition in conditions],
+                [condition.hi for condition in conditions],
+                keys=serving,
+            )
+        return found
+
+
+def _tightest(key: int, conditions: Sequence[ProbeCondition]) -> int:
+    places = [place for place, condition in enumerate(conditions) if condition.run_key == key]
+    return min(places, key=lambda place: (conditions[place].extent, place)) if places else -1
+
+
+def _room(form: RunForm, chunks: int) -> dict[str, npt.NDArray[Any]]:
+    """Uninitialised columns of so many chunks: the form's own, then the keys that are none of them."""
+    rows = chunks * int(form.kernels.module.CHUNK_ROWS)
+    dtypes: dict[str, np.dtype[Any]] = {field.name: item_dtype(field.type) for field in form.run_schema}
+    for number, key in enumerate(form.keys):
+        name = _key_name(form, number)
+        if name.startswith("="):
+            dtypes[name] = np.dtype(np.float64 if key.kind == "float" else np.int64)
+        elif key.kind == "float":
+            dtypes[name] = np.dtype(np.float64 if pa.types.is_float64(form.run_schema.field(name).type) else np.float32)
+    memory = ColumnMemory(rows * sum(dtype.itemsize for dtype in dtypes.values()), len(dtypes))
+    return {name: memory.column(rows, dtype) for name, dtype in dtypes.items()}
+
+
+def _key_name(form: RunForm, number: int) -> str:
+    """The column whose items, 4 or 8 bytes of the key's kind, are a key's values; ``=<number>`` where there is none."""
+    key = form.keys[number]
+    name = f"_key_{number}" if is_stored(key.kind) else form.columns[number]
+    kind, types = form.run_schema.field(name).type, pa.types
+    floats = types.is_float64(kind) or types.is_float32(kind)
+    ints = types.is_int64(kind) or types.is_int32(kind) or types.is_timestamp(kind) or types.is_date32(kind)
+    return name if (floats if key.kind == "float" else ints) else f"={number}"

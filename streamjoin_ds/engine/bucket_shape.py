@@ -1,0 +1,155 @@
+"""How a bucket grid cuts a window: which keys make a cell, how wide it is, how many buckets there are.
+
+A bucket is to hold a little more than half a chunk of rows, so cells are as wide as makes that many rows a cell,
+whatever the band: a wide band then covers several cells, neighbours in memory along the last key (epsilon-grid order
+without sorting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamjoin_ds.engine.grid import GridChooser, Keys, Sample
+
+__all__ = ["SAMPLE_ROWS", "BucketShape", "chosen_shape"]
+
+_ROWS_PER_BUCKET = 9.0
+# Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
+_MAX_COVERED_CELLS = 12.0
+_MAX_ROWS_PER_BUCKET = 64.0
+_MIN_BUCKETS = 16
+# More than a run is laid out by: two shares are multiplied, and the grid is made seldom.
+SAMPLE_ROWS = 8192
+_NEIGHBOURS = 32
+_MAX_STRIDE = 1 << 31
+_MAX_WIDTH = 1 << 62
+_ROUNDS = 24
+_CLOSE = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class BucketShape:
+    """The cells and buckets of one grid.
+
+    Attributes
+    ----------
+    keys : tuple of int
+        Numbers of the keys that make a cell, one or two.
+    widths : tuple of int or float
+        Of a cell, key by key: a value lies in cell ``floor(value / width)``.
+    stride : int
+        Cells of the second key that are told apart for each cell of the first.
+    buckets : int
+        A prime: steady gaps between values fill all of them.
+    """
+
+    keys: tuple[int, ...]
+    widths: tuple[int | float, ...]
+    stride: int
+    buckets: int
+
+    def to_facts(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {"keys": self.keys, "widths": self.widths, "stride": self.stride, "buckets": self.buckets}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> BucketShape:
+        """What `to_facts` gave; KeyError, TypeError or ValueError where it did not."""
+        keys, widths = tuple(facts["keys"]), tuple(facts["widths"])
+        stride, buckets = facts["stride"], facts["buckets"]
+        whole = all(type(value) is int for value in (*keys, stride, buckets))
+        if not whole or not 1 <= len(keys) == len(widths) <= 2 or not all(width > 0 for width in widths):
+            msg = "these are not the facts of a bucket grid"
+            raise ValueError(msg)
+        if not 1 <= stride <= _MAX_STRIDE or not 1 <= buckets < _MAX_STRIDE or min(keys) < 0:
+            msg = "these are not the facts of a bucket grid"
+            raise ValueError(msg)
+        return cls(keys, widths, stride, buckets)
+
+
+def chosen_shape(chooser: GridChooser, keys: Keys, rows: int) -> BucketShape | None:
+    """The shape for a window of so many rows; None where no key narrows, and all rows are to be scanned.
+
+    Parameters
+    ----------
+    keys : sequence of ndarray, float64 or int64
+        Of the window, or of a sample of it.
+    """
+    grid = chooser.choose(keys, rows)
+    numbers = [number for number in dict.fromkeys((grid.first, grid.second)) if number >= 0]
+    if not numbers:
+        return None
+    axes = [_Axis(Sample(keys[number], SAMPLE_ROWS, _NEIGHBOURS), chooser.extent(number), rows) for number in numbers]
+    scale = _scale(axes, rows)
+    widths = tuple(axis.width(scale) for axis in axes)
+    per_cell = _rows_per_cell(axes, scale, rows)
+    per_bucket = min(max(per_cell, _ROWS_PER_BUCKET), _MAX_ROWS_PER_BUCKET)
+    stride = min(_MAX_STRIDE, int(axes[1].span / widths[1]) + 2) if len(axes) > 1 else 1
+    return BucketShape(tuple(numbers), widths, stride, _prime(max(_MIN_BUCKETS, int(rows / per_bucket))))
+
+
+class _Axis:
+    """One key of a cell."""
+
+    def __init__(self, sample: Sample, extent: int | float, rows: int) -> None:
+        self._sample = sample
+        self._extent = float(extent)
+        self._is_equality = sample.is_int and extent == 0
+        self.span = sample.span
+        # What a scale of one stands for: the band, or where that is a point of a float, what one row lies in.
+        self._unit = self._extent or max(self.span, 1e-290) / rows
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the width is a matter of choice: cells of an equality hold one value each."""
+        return not self._is_equality
+
+    def width(self, scale: float) -> int | float:
+        if self._is_equality:
+            return 1
+        if self._sample.is_int:
+            return max(1, min(round(self._unit * scale), _MAX_WIDTH))
+        # Below a float's resolution a cell could not be told from the next.
+        width = max(self._unit * scale, self._sample.largest * 2.0**-40, 1e-290)
+        return width if np.isfinite(width) else 1.0
+
+    def covered(self, scale: float) -> float:
+        """How many cells a band meets on the average."""
+        return 1.0 if self._is_equality else 1.0 + self._extent / float(self.width(scale))
+
+    def share(self, scale: float) -> float:
+        """What share of the rows a cell holds."""
+        return self._sample.share(self.width(scale))
+
+
+def _rows_per_cell(axes: Sequence[_Axis], scale: float, rows: int) -> float:
+    return rows * float(np.prod([axis.share(scale) for axis in axes]))
+
+
+def _scale(axes: Sequence[_Axis], rows: int) -> float:
+    """By what the bands are to be multiplied, so that a cell holds about as many rows as a bucket shall."""
+    free = sum(axis.is_free for axis in axes)
+    scale = 1.0
+    for _ in range(_ROUNDS if free else 0):
+        found = _rows_per_cell(axes, scale, rows)
+        if _ROWS_PER_BUCKET / _CLOSE <= found <= _ROWS_PER_BUCKET * _CLOSE:
+            break
+        scale *= float(np.clip((_ROWS_PER_BUCKET / max(found, 1e-9)) ** (1 / free), 1 / 64, 64))
+    for _ in range(_ROUNDS if free else 0):
+        covered = float(np.prod([axis.covered(scale) for axis in axes]))
+        if not _MAX_COVERED_CELLS < covered < np.inf:
+            break
+        scale *= max(_CLOSE, (covered / _MAX_COVERED_CELLS) ** (1 / free))
+    return scale
+
+
+def _prime(least: int) -> int:
+    """The smallest prime from a number on."""
+    number = least | 1
+    while any(number % divisor == 0 for divisor in range(3, int(number**0.5) + 1, 2)):
+        number += 2
+    return number

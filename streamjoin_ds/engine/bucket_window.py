@@ -1,0 +1,179 @@
+"""A large window in memory: its rows in one bucket grid, the newest few in the tail.
+
+::
+
+    large batch ──────────────► sorted run: what comes later in this push is joined with it ──┐   end of the push
+    small batch ──► tail ── full ──► run ──────────────────────────────────────────────────────┴─► bucket grid
+
+Nothing is merged. The grid changes in place when a push is over, so the windows that a push began with are good for
+nothing once it is finished; one that is given up has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.engine.bucket_run import BucketRun, fits_buckets, in_order
+from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape
+from streamjoin_ds.engine.columns import one_batch
+from streamjoin_ds.engine.grid import NO_GRID, sampled
+from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.stack import Stack
+from streamjoin_ds.engine.tail import Tail
+from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail
+from streamjoin_ds.errors import KernelError, StateCorruptError
+
+__all__ = ["BucketWindow", "Bucketing"]
+
+_GROWN, _SHRUNK = 1.3, 0.25
+
+
+class BucketWindow(Window):
+    """A window whose first run is a bucket grid; the others are of the push that is being read.
+
+    Parameters
+    ----------
+    form : RunForm
+    sealed : sequence of Run
+        A `BucketRun`, and what is to be taken into it.
+    tail, stack
+        As for `Window`.
+    lowest_kept : int or None
+        Lower positions are dead.
+    """
+
+    __slots__ = ("lowest_kept",)
+
+    def __init__(
+        self,
+        form: RunForm,
+        sealed: Sequence[Run],
+        tail: Tail | None = None,
+        stack: Stack | None = None,
+        lowest_kept: int | None = None,
+    ) -> None:
+        super().__init__(form, sealed, tail, stack)
+        # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
+        self.lowest_kept = None if lowest_kept is None else max(INT64_MIN, min(lowest_kept, INT64_MAX))
+        self.is_merged = len(self.sealed) == 1
+
+    @property
+    def bucket_run(self) -> BucketRun:
+        """The grid."""
+        run = self.sealed[0]
+        assert isinstance(run, BucketRun)
+        return run
+
+    @property
+    def rows(self) -> int:
+        """How many tuples; dead ones that were not dropped yet are among them."""
+        return sum(run.rows for run in self.runs)
+
+    def remade(self, sealed: Sequence[Run], tail: Tail) -> BucketWindow:
+        """The window with other runs."""
+        return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept)
+
+    def taking(self, tuples: pa.RecordBatch) -> tuple[Window, Picks]:
+        """As `Window.taking`; only the run of a stream that another is still to be joined with is sorted."""
+        if tuples.num_rows <= MAX_TAILED_ROWS:
+            return super().taking(tuples)
+        run = self.form.sealed(tuples) if self.form.stream == 0 else self.form.arrived(tuples)
+        run.arrived = self.form.with_hashes(tuples)
+        return self.inserted(run), Picks.whole(run)
+
+    def merged(self) -> Window:
+        """The window with all but the tail in the grid; ordinary runs where they no longer fit one."""
+        if self.is_merged:
+            return self
+        run, others = self.bucket_run, self.sealed[1:]
+        if not all(fits_buckets(self.form, other.tuples) for other in others):
+            return self.in_runs().merged()
+        for other in others:
+            tuples = in_order(self.form, other.tuples) if other.arrived is None else other.arrived
+            run = run.added(tuples, other.zone, self.lowest_kept)
+        if self.lowest_kept is not None:
+            run.swept(self.lowest_kept)
+        return self.remade([run], self.tail)._resized()
+
+    def _resized(self) -> Window:
+        """A grid for as many rows as there are now, where it was made for far more or fewer."""
+        run, bucketing = self.bucket_run, self.form.bucketing
+        grown, shrunk = run.rows > _GROWN * run.built_rows, run.rows < _SHRUNK * run.built_rows
+        if bucketing is None or not (grown or (shrunk and run.built_rows > bucketing.least_rows)):
+            return self
+        return bucketing.window(self.in_runs())
+
+    def expired(self, lowest_kept: int) -> Window:
+        """As `Window.expired`, but dead rows stay in the grid until it has use for their room, or a sweep comes by."""
+        window = BucketWindow(self.form, self.sealed, self.tail, self._stack, lowest_kept)
+        if self.tail.rows and lowest_kept > self.tail.position[0]:
+            window = window.remade(window.sealed, thinned_tail(self.tail, lowest_kept))
+        run = self.bucket_run
+        if run.rows and run.position[1] < lowest_kept:
+            run.native.sweep(run.shape.buckets, window.lowest_kept)
+        return window
+
+    def to_facts(self) -> dict[str, Any]:
+        """What is not in the rows, as plain JSON values."""
+        return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept}
+
+    def in_runs(self) -> Window:
+        """The same rows in ordinary runs."""
+        runs = [Run(self.form, run.tuples, NO_GRID, run.zone) for run in self.sealed if run.rows]
+        return Window(self.form, runs, self.tail)
+
+
+class Bucketing:
+    """When and how the windows of one stream go over to a bucket grid.
+
+    Parameters
+    ----------
+    least_rows : int
+        Of a window that is to be in one.
+    """
+
+    def __init__(self, least_rows: int) -> None:
+        self.least_rows = least_rows
+
+    def window(self, window: Window) -> Window:
+        """The window in a bucket grid, where it is large enough and fits one."""
+        form, rows = window.form, sum(run.rows for run in window.sealed)
+        if rows < self.least_rows or not all(fits_buckets(form, run.tuples) for run in window.sealed):
+            return window
+        parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
+        shape = chosen_shape(form.chooser, [sampled(keys, SAMPLE_ROWS) for keys in parts], rows)
+        return window if shape is None else self._made(window, shape)
+
+    def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
+        """The window that `BucketWindow.to_facts` told of, from the same rows in runs.
+
+        Raises
+        ------
+        StateCorruptError
+            They are no such facts.
+        """
+        try:
+            shape, lowest_kept = BucketShape.from_facts(facts), facts["lowest_kept"]
+            if max(shape.keys) >= len(window.form.keys):
+                msg = "a cell is made of a key that there is not"
+                raise ValueError(msg)
+            return self._made(window, shape, facts, lowest_kept)
+        except (KeyError, TypeError, ValueError, KernelError) as error:
+            msg = "a state blob does not hold what its header says"
+            raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
+
+    @staticmethod
+    def _made(
+        window: Window, shape: BucketShape, facts: Mapping[str, Any] | None = None, lowest_kept: int | None = None
+    ) -> BucketWindow:
+        form = window.form
+        tuples = in_order(form, one_batch([run.tuples for run in window.sealed], form.run_schema))
+        ends = list(zip(*(run.zone for run in window.sealed), strict=True))
+        zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
+        run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
+        return BucketWindow(form, [run], window.tail, None, lowest_kept)

@@ -1,0 +1,344 @@
+"""Rows in chunks by the grid cell they lie in, probed without sorting them.
+
+::
+
+    cell of a row ──mod──► bucket ──► chunk [ 16 rows ] ──► chunk [ .. ]      all but the last of a bucket are full
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from streamjoin_ds.engine.reference.arguments import (
+    INT64_MAX,
+    INT64_MIN,
+    MAX_CONDITIONS,
+    Bound,
+    Column,
+    Int32,
+    Int64,
+    check_array,
+    check_column,
+    float_bound,
+    index,
+    refuse,
+)
+from streamjoin_ds.engine.reference.layout import bucket_range, grid_buckets
+
+__all__ = ["CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
+
+CHUNK_ROWS = 16
+MAX_KEYS = 2
+MAX_VISITS = 64
+
+_UNSIGNED = 1 << 64
+_ITEM_KINDS = ("f8", "f4", "i8", "i4")
+
+
+class BucketGrid:
+    """Rows of a window, by bucket.
+
+    Parameters
+    ----------
+    columns : sequence of ndarray, shape (chunks * 16,)
+        Where the rows are kept: items of 1, 2, 4, 8 or 16 bytes. Row ``chunk * 16 + lane`` is at that place in each.
+    position : int
+        Number of the int64 column that tells which rows are dead.
+    buckets : int
+        Chunk b is the first of bucket b; the others are taken as they are needed.
+    keys : sequence of (is_float, width)
+        What makes a cell, at most two: a value lies in cell ``floor(value / width)``.
+    stride : int
+        The bucket is ``(cell of the first key * stride + cell of the second) mod buckets``, in 64 bits without sign.
+    swept : int
+        The bucket where the sweep begins.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        *,
+        position: int,
+        buckets: int,
+        keys: Sequence[tuple[bool, Bound]],
+        stride: int = 1,
+        swept: int = 0,
+    ) -> None:
+        self.columns = list(columns)
+        if len(keys) > MAX_KEYS:
+            refuse("a cell has two keys at most", "keys")
+        for is_float, width in keys:
+            if not (float_bound(width, "width") if is_float else index(width, "width")) > 0:
+                refuse("width must be finite and > 0", "width")
+        if not 1 <= index(stride, "stride") <= INT64_MAX:
+            refuse("stride must be > 0 and within int64", "stride")
+        self._check_columns(position)
+        if not 1 <= index(buckets, "buckets") <= len(self.columns[0]) // CHUNK_ROWS:
+            refuse("buckets is out of range", "buckets", hint="one chunk of 16 rows a bucket, at least")
+        self.buckets, self.keys, self.stride, self._position = buckets, list(keys), stride, position
+        self.chains: list[list[int]] = [[bucket] for bucket in range(buckets)]
+        self.counts = [0] * self._chunks
+        self._free: list[int] = []
+        if not 0 <= index(swept, "swept") < buckets:
+            refuse("swept is no bucket", "swept")
+        self._unused, self.swept = buckets, swept
+
+    def _check_columns(self, position: int) -> None:
+        if not self.columns:
+            refuse("a grid has a column at least", "columns")
+        rows = len(self.columns[0])
+        if rows % CHUNK_ROWS:
+            refuse("columns must have room for whole chunks of 16 rows", "columns")
+        for column in self.columns:
+            check_array(column, "columns", column.dtype, writeable=True)
+            if len(column) != rows:
+                refuse("columns differ in length", "columns")
+            if column.dtype.itemsize not in (1, 2, 4, 8, 16) or column.dtype.hasobject:
+                refuse("column items must have 1, 2, 4, 8 or 16 bytes", "columns")
+        if not 0 <= index(position, "position") < len(self.columns) or self.columns[position].dtype != np.int64:
+            refuse("position is not the number of an int64 column", "position")
+
+    @property
+    def _chunks(self) -> int:
+        return len(self.columns[0]) // CHUNK_ROWS
+
+    @property
+    def rows(self) -> int:
+        """Rows in all chunks, dead ones that were not dropped yet among them."""
+        return sum(self.counts)
+
+    def enlarged(self, columns: Sequence[Column]) -> BucketGrid:
+        """The same grid in columns with room for more chunks, into which its rows are copied."""
+        if len(columns) != len(self.columns) or any(
+            len(new) < len(old) or new.dtype != old.dtype for new, old in zip(columns, self.columns, strict=True)
+        ):
+            refuse("the new columns do not fit the old", "columns")
+        other = BucketGrid(columns, position=self._position, buckets=self.buckets, keys=self.keys, stride=self.stride)
+        for new, old in zip(columns, self.columns, strict=True):
+            new[: len(old)] = old
+        other.chains = [list(chain) for chain in self.chains]
+        other.counts[: len(self.counts)] = self.counts
+        other._free, other._unused, other.swept = list(self._free), self._unused, self.swept
+        return other
+
+    def bucket_of(self, cells: Sequence[int]) -> int:
+        """The bucket of a cell."""
+        first, second = (*cells, 0, 0)[:2]
+        return (first * self.stride + second) % _UNSIGNED % self.buckets
+
+    def bucket_numbers(self, keys: Sequence[Column]) -> Int32:
+        """Number each row's bucket, from its keys."""
+        if len(keys) != len(self.keys):
+            refuse("there must be an array for each key", "keys")
+        cells = []
+        for values, (is_float, width) in zip(keys, self.keys, strict=True):
+            check_column(values, "keys")
+            if (values.dtype == np.float64) != is_float:
+                refuse("a key is of another type than the grid's", "keys")
+            cells.append(grid_buckets(values, width, 0.0 if is_float else 0).tolist())
+        return np.array([self.bucket_of(cell) for cell in zip(*cells, strict=True)], dtype=np.int32)
+
+    def rows_of(self, bucket: int) -> list[int]:
+        """The rows of a bucket, in order of arrival."""
+        return [chunk * CHUNK_ROWS + lane for chunk in self.chains[bucket] for lane in range(self.counts[chunk])]
+
+    def insert(self, columns: Sequence[Column], buckets: Int32, begin: int, lowest_kept: int) -> int:
+        """Append the rows of a batch from `begin` on to their buckets.
+
+        Rows whose position is below `lowest_kept` are dead: where a bucket's only chunk is full they are dropped from
+        it, and of a longer chain its first chunks as long as all their rows are dead.
+
+        Returns
+        -------
+        int
+            The row it stopped at: the batch's length, or an earlier one because every chunk is taken.
+        """
+        check_array(buckets, "buckets", np.dtype(np.int32))
+        if len(columns) != len(self.columns):
+            refuse("there must be as many columns as the grid has", "columns")
+        if not 0 <= begin <= len(buckets):
+            refuse("begin is out of range", "begin")
+        if len(buckets) and not 0 <= buckets.min() <= buckets.max() < self.buckets:
+            refuse("buckets are not those of this grid", "buckets", hint="bucket_numbers(keys)")
+        for column, mine in zip(columns, self.columns, strict=True):
+            check_array(column, "columns", mine.dtype)
+            if len(column) != len(buckets):
+                refuse("columns and buckets differ in length", "columns")
+        for row in range(begin, len(buckets)):
+            chunk = self._chunk_with_room(int(buckets[row]), lowest_kept)
+            if chunk < 0:
+                return row
+            to = chunk * CHUNK_ROWS + self.counts[chunk]
+            for mine, column in zip(self.columns, columns, strict=True):
+                mine[to] = column[row]
+            self.counts[chunk] += 1
+        return len(buckets)
+
+    def _chunk_with_room(self, bucket: int, lowest_kept: int) -> int:
+        chain = self.chains[bucket]
+        if self.counts[chain[-1]] < CHUNK_ROWS:
+            return chain[-1]
+        if len(chain) == 1:
+            self._drop_dead(bucket, lowest_kept)
+        positions = self.columns[self._position]
+        while len(chain) > 1 and all(positions[row] < lowest_kept for row in self.rows_of(bucket)[:CHUNK_ROWS]):
+            # The first chunk is the bucket's own: the second's rows move into it.
+            self._move(self.rows_of(bucket)[CHUNK_ROWS : CHUNK_ROWS + self.counts[chain[1]]], bucket * CHUNK_ROWS)
+            self.counts[bucket] = self.counts[chain[1]]
+            self._give_back(chain.pop(1))
+        if self.counts[chain[-1]] == CHUNK_ROWS:
+            if not self._free and self._unused == self._chunks:
+                return -1
+            chain.append(self._free.pop() if self._free else self._unused)
+            self._unused += chain[-1] == self._unused
+        return chain[-1]
+
+    def _move(self, rows: Sequence[int], to: int) -> None:
+        for column in self.columns:
+            column[to : to + len(rows)] = column[rows]
+
+    def _give_back(self, chunk: int) -> None:
+        self.counts[chunk] = 0
+        self._free.append(chunk)
+
+    def _drop_dead(self, bucket: int, lowest_kept: int) -> int:
+        positions, chain, rows = self.columns[self._position], self.chains[bucket], self.rows_of(bucket)
+        kept = [row for row in rows if positions[row] >= lowest_kept]
+        if len(kept) == len(rows):
+            return 0
+        used = max(1, -(-len(kept) // CHUNK_ROWS))
+        for place in range(used):
+            self._move(kept[place * CHUNK_ROWS : (place + 1) * CHUNK_ROWS], chain[place] * CHUNK_ROWS)
+            self.counts[chain[place]] = min(CHUNK_ROWS, len(kept) - place * CHUNK_ROWS)
+        for chunk in chain[used:]:
+            self._give_back(chunk)
+        del chain[used:]
+        return len(rows) - len(kept)
+
+    def sweep(self, buckets: int, lowest_kept: int) -> int:
+        """Drop the dead rows of the next buckets, round and round; returns how many."""
+        dropped = 0
+        for _ in range(index(buckets, "buckets")):
+            dropped += self._drop_dead(self.swept, lowest_kept)
+            self.swept = (self.swept + 1) % self.buckets
+        return dropped
+
+    def row_numbers(self) -> Int32:
+        """All rows, bucket by bucket, in order of arrival there."""
+        return np.array([row for bucket in range(self.buckets) for row in self.rows_of(bucket)], dtype=np.int32)
+
+
+class BucketIndex:
+    """A bucket grid as `RunsProbe` wants it; rows that come later are seen by later probings.
+
+    Parameters
+    ----------
+    grid : BucketGrid
+    right : sequence of ndarray, float64, float32, int64 or int32
+        Of each condition the grid's own column: that very array.
+    lo, hi : sequence of float or int
+        As in `Scan`.
+    keys : sequence of int
+        Of each key of the grid, the condition that serves it; -1: none does, and every probe looks at all buckets.
+    """
+
+    def __init__(
+        self,
+        grid: BucketGrid,
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        *,
+        keys: Sequence[int],
+    ) -> None:
+        if not isinstance(grid, BucketGrid):
+            refuse("grid must be a BucketGrid", "grid")
+        if not len(right) == len(lo) == len(hi):
+            refuse("right, lo and hi differ in length", "right")
+        if len(right) > MAX_CONDITIONS:
+            refuse("more than 16 conditions", "right")
+        if len(keys) != len(grid.keys) or any(not -1 <= number < len(right) for number in keys):
+            refuse("keys must name a condition, or -1, for each key of the grid", "keys")
+        served = [number for number in keys if number >= 0]
+        if len(set(served)) < len(served):
+            refuse("one condition cannot serve two keys", "keys")
+        for column in right:
+            if not any(column is mine for mine in grid.columns) or column.dtype.str[1:] not in _ITEM_KINDS:
+                refuse("right must be columns of the grid", "right", hint="float64 or float32, int64 or int32")
+        for number, (is_float, _) in zip(keys, grid.keys, strict=True):
+            if number >= 0 and (right[number].dtype.kind == "f") != is_float:
+                refuse("a key is of another type than its condition", "keys")
+        self.grid, self.columns, self.lo, self.hi, self.keys = grid, list(right), list(lo), list(hi), list(keys)
+        # The probes' side has columns of these types.
+        self.right = [np.empty(0, dtype=np.float64 if column.dtype.kind == "f" else np.int64) for column in right]
+
+
+class BucketProbe:
+    """Probes against a bucket grid.
+
+    Notes
+    -----
+    Order of the pairs: by probe; of a probe by cell, the first key's ascending, then the second's, each bucket once;
+    in a bucket by arrival. A probe that covers more than 64 cells, or that no key of the grid serves, looks at all
+    buckets in order.
+    """
+
+    def __init__(self, left: Sequence[Column], of: BucketIndex, count: int) -> None:
+        self._left, self._of, self._count = left, of, count
+        self._pairs = self._found()
+        self.candidates = 0
+
+    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+        """Write the next pairs; 0 means there are no more."""
+        written = 0
+        for probe, row in self._pairs:
+            out_probe[written], out_run[written] = probe, row
+            written += 1
+            if written == len(out_probe):
+                break
+        return written
+
+    def _found(self) -> Iterator[tuple[int, int]]:
+        of, grid = self._of, self._of.grid
+        serves = bool(grid.keys) and min(of.keys) >= 0
+        ranges: list[tuple[Int64, Int64]] = [
+            bucket_range(self._left[number], of.lo[number], of.hi[number], width)
+            for number, (_, width) in zip(of.keys, grid.keys, strict=True)
+            if serves
+        ]
+        for probe in range(self._count):
+            spans = [range(int(start[probe]), int(end[probe]) + 1) for start, end in ranges]
+            cells = 1
+            for span in spans:
+                cells *= max(0, span.stop - span.start)  # len() refuses more than an int64
+            buckets = list(range(grid.buckets))
+            if serves and cells <= MAX_VISITS:
+                buckets = list(dict.fromkeys(grid.bucket_of(cell) for cell in product(*spans)))
+            if self._is_dead(probe):
+                continue
+            for bucket in buckets:
+                rows = grid.rows_of(bucket)
+                self.candidates += len(rows)
+                yield from ((probe, row) for row in rows if self._matches(probe, row))
+
+    def _is_dead(self, probe: int) -> bool:
+        """Whether no value at all can match."""
+        for left, lo, hi in zip(self._left, self._of.lo, self._of.hi, strict=True):
+            value = left[probe].item()
+            if value != value:
+                return True
+            if left.dtype.kind == "i" and (lo > hi or value - hi > INT64_MAX or value - lo < INT64_MIN):
+                return True
+        return False
+
+    def _matches(self, probe: int, row: int) -> bool:
+        for left, column, lo, hi in zip(self._left, self._of.columns, self._of.lo, self._of.hi, strict=True):
+            # A Python number is a float64, or an integer without bounds.
+            difference: Any = left[probe].item() - column[row].item()
+            if not lo <= difference <= hi:
+                return False
+        return True

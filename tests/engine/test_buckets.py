@@ -1,0 +1,239 @@
+"""Windows in bucket grids: the contract, the same order and the same state as ever, whatever comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamjoin_ds import Join, Stream
+from streamjoin_ds.engine import JoinEngine, WindowJoin, bucket_window, grid, kernel_names, probe, window
+from streamjoin_ds.engine.bucket_run import BucketRun
+from streamjoin_ds.engine.bucket_window import BucketWindow
+from streamjoin_ds.engine.snapshot import opened
+from streamjoin_ds.errors import ArgumentError, StateCorruptError
+from streamjoin_ds.spec import bind
+from streamjoin_ds.testing import oracle_numbers, random_batches
+from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
+
+KERNELS = [name for name in kernel_names() if name != "auto"]
+QUICK = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+NUMBERS = ("int", "float")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _thresholds() -> Iterator[None]:
+    """A handful of rows is indexed, and too many for the tail."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "_MIN_GRID_ROWS", 1)
+        patch.setattr(grid, "_MIN_GAIN", 100.0)
+        patch.setattr(grid, "_BUCKET_COST", 0.0)
+        patch.setattr(probe, "_SCAN_PAIRS", 0)
+        for module in (window, bucket_window):
+            patch.setattr(module, "MAX_TAILED_ROWS", 2)
+        patch.setattr(window, "TAIL_ROWS", 4)
+        yield
+
+
+def two_streams(**options):
+    return scenarios(streams=(2, 2), rows=60, domains=NUMBERS, note=False, **options)
+
+
+@QUICK
+@given(scenario=two_streams(), seed=st.integers(0, 1000), kernel=st.sampled_from(KERNELS))
+def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str) -> None:
+    result, _ = run_engine(scenario, cuts_of(scenario, seed), kernel=kernel, chunk_rows=64, bucket_rows=1)
+    assert numbers_of(scenario.join, result) == oracle_numbers(scenario.join, scenario.tables)
+    assert_values(scenario, result)
+
+
+@QUICK
+@given(scenario=two_streams(), seed=st.integers(0, 99))
+def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(scenario: Scenario, seed: int) -> None:
+    cuts = {name: list(random_batches(table, seed, 6)) for name, table in scenario.tables.items()}
+    first, engine = run_engine(scenario, cuts, kernel=KERNELS[0], chunk_rows=64, bucket_rows=1)
+    for kernel in KERNELS[1:]:
+        other, other_engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64, bucket_rows=1)
+        assert plain(other) == plain(first)
+        assert other_engine.save() == engine.save()
+
+
+@QUICK
+@given(scenario=two_streams(), seed=st.integers(0, 99), kernel=st.sampled_from(KERNELS))
+def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel: str) -> None:
+    cuts = {name: list(random_batches(table, seed, 6)) for name, table in scenario.tables.items()}
+    straight = JoinEngine(scenario.join, kernel=kernel, bucket_rows=1)
+    blob = JoinEngine(scenario.join, bucket_rows=1).save()
+    for n in range(max(len(pieces) for pieces in cuts.values())):
+        batch = {name: pieces[n] for name, pieces in cuts.items() if n < len(pieces)}
+        restarted = JoinEngine(scenario.join, kernel=kernel, bucket_rows=1)
+        restarted.restore(blob)
+        assert restarted.save() == blob
+        assert plain(restarted.push(batch)) == plain(straight.push(batch))
+        blob = restarted.save()
+        assert opened(None, blob)[0] == opened(None, straight.save())[0]
+        assert blob == straight.save()
+        assert restarted.counters["expired_rows"] == straight.counters["expired_rows"]
+
+
+# ---- steady streams, where windows are full and rows die
+
+
+def steady(rows: int, domain: int, seed: int = 1, nulls: int = 0):
+    """Batches of two streams a tuple a microsecond, and their join over a window of `rows`."""
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("y", pa.float32()), ("z", pa.int16())])
+    join = Join(
+        [Stream(name, schema=schema) for name in "rs"], "abs(r.x - s.x) <= 2 AND abs(r.y - s.y) <= 2.5", f"{rows}us"
+    )
+    chooser = np.random.default_rng(seed)
+
+    def batch(first: int, count: int) -> pa.RecordBatch:
+        columns = [
+            pa.array(np.arange(first, first + count)),
+            pa.array(np.arange(first, first + count)),
+            pa.array(chooser.integers(0, domain, count).astype(np.int32)),
+            pa.array(chooser.integers(0, domain, count).astype(np.float32)),
+            pa.array(
+                [None if nulls and row % nulls == 0 else row % 100 for row in range(first, first + count)], pa.int16()
+            ),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=bound.tuple_schema(0))
+
+    bound = bind(join, {name: schema for name in "rs"})
+    return bound, batch
+
+
+def pushed(join: WindowJoin, batches, watermark: int) -> list[tuple[int, int]]:
+    rows = [chunk.select(["r_seq", "s_seq"]).to_pydict() for chunk in join.push(batches, watermark)]
+    return [pair for chunk in rows for pair in zip(chunk["r_seq"], chunk["s_seq"], strict=True)]
+
+
+@pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2), (1, 2, 3)])
+@pytest.mark.parametrize("domain", [30, 400])
+def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -> None:
+    bound, batch = steady(4000, domain)
+    plain_join = WindowJoin(bound)
+    joins = [WindowJoin(bound, bucket_rows=1000), WindowJoin(bound, bucket_rows=1000, threads=3, chunk_rows=1 << 12)]
+    place, in_buckets, orders = 0, 0, [[], []]
+    for number in range(40 if max(sizes) > 100 else 300):
+        count = sizes[number % len(sizes)]
+        batches = {stream: batch(place, count) for stream in (0, 1)}
+        place += count
+        expected = sorted(pushed(plain_join, batches, place))
+        for order, join in zip(orders, joins, strict=True):
+            found = pushed(join, batches, place)
+            assert sorted(found) == expected
+            order += found
+            in_buckets += all(isinstance(one, BucketWindow) for one in join.windows)
+    assert orders[0] == orders[1], "the order is the same for any number of threads and any chunk"
+    for join in joins:
+        assert join.counters["stored_rows"] == plain_join.counters["stored_rows"]
+        live = sum(join.counters["stored_rows"].values()) - join.counters["expired_rows"]
+        assert live == join.state_rows
+        assert max(sizes) < 100 or join.state_rows <= 2 * 4000 * 1.35 + max(sizes)
+    assert max(sizes) < 100 or in_buckets > 50
+
+
+def test_a_push_that_is_given_up_leaves_the_windows_as_they_were() -> None:
+    bound, batch = steady(2000, 30)
+    join, twin = WindowJoin(bound, bucket_rows=100, chunk_rows=64), WindowJoin(bound, bucket_rows=100, chunk_rows=64)
+    for place in range(0, 6000, 500):
+        batches = {stream: batch(place, 500) for stream in (0, 1)}
+        before = join.save()
+        given_up = join.push(batches, place)
+        next(given_up)
+        given_up.close()
+        assert join.save() == before
+        assert pushed(join, batches, place) == pushed(twin, batches, place)
+    assert isinstance(join.windows[0], BucketWindow)
+    assert join.save() == twin.save()
+
+
+def test_nulls_send_a_window_back_to_runs_and_it_returns() -> None:
+    bound, batch = steady(2000, 30)
+    _, with_nulls = steady(2000, 30, seed=2, nulls=7)
+    join, runs = WindowJoin(bound, bucket_rows=100), WindowJoin(bound)
+    forms = []
+    for number, place in enumerate(range(0, 12_000, 500)):
+        one = with_nulls if number == 8 else batch
+        batches = {stream: one(place, 500) for stream in (0, 1)}
+        assert sorted(pushed(join, batches, place)) == sorted(pushed(runs, batches, place))
+        forms.append(isinstance(join.windows[0], BucketWindow))
+    assert (forms[7], forms[8], forms[-1]) == (True, False, True)
+    assert join.windows[0].in_runs().sealed[0].tuples.schema == join.forms[0].run_schema
+
+
+def test_one_hot_value_and_a_drifting_one() -> None:
+    """A chain of many chunks, values that come and go: exact, and no row is kept for long after its death."""
+    schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
+    bound = bind(Join([Stream(n, schema=schema) for n in "rs"], "r.k = s.k", "3000us"), dict.fromkeys("rs", schema))
+    join, runs = WindowJoin(bound, bucket_rows=500), WindowJoin(bound)
+    chooser = np.random.default_rng(5)
+    for place in range(0, 30_000, 600):
+        drift = place // 40
+        batches = {}
+        for stream in (0, 1):
+            keys = chooser.normal(drift, 20, 600).astype(np.int64)
+            keys[chooser.random(600) < 0.05] = 10**12
+            times = np.arange(place, place + 600)
+            batches[stream] = pa.RecordBatch.from_arrays(
+                [pa.array(times), pa.array(times), pa.array(keys)], schema=bound.tuple_schema(stream)
+            )
+        assert sorted(pushed(join, batches, place + 600)) == sorted(pushed(runs, batches, place + 600))
+    assert isinstance(join.windows[0], BucketWindow)
+    assert join.state_rows <= 2 * 3000 * 1.35 + 600
+
+
+def test_all_rows_go_when_time_jumps() -> None:
+    bound, batch = steady(2000, 30)
+    join = WindowJoin(bound, bucket_rows=100)
+    for place in range(0, 2000, 500):
+        pushed(join, {stream: batch(place, 500) for stream in (0, 1)}, place)
+    assert join.state_rows == 4000
+    pushed(join, {}, 10**9)
+    assert join.state_rows == 0
+    assert pushed(join, {stream: batch(10**9, 500) for stream in (0, 1)}, 10**9)
+    assert join.state_rows == 1000
+
+
+def test_explained_and_forced() -> None:
+    bound, batch = steady(2000, 30)
+    join = WindowJoin(bound, bucket_rows=100)
+    for place in range(0, 2000, 500):
+        pushed(join, {stream: batch(place, 500) for stream in (0, 1)}, place)
+    text = "\n".join(join.explain())
+    assert text.count(" buckets by cells of ") == 2
+    forced = WindowJoin(bound, bucket_rows=100, index={"r": ["x"], "s": ["y"]})
+    pushed(forced, {stream: batch(0, 1500) for stream in (0, 1)}, 0)
+    assert not any(isinstance(one, BucketWindow) for one in forced.windows)
+    with pytest.raises(ArgumentError, match="bucket_rows"):
+        WindowJoin(bound, bucket_rows=0)
+
+
+def test_facts_that_lie_are_named() -> None:
+    bound, batch = steady(2000, 30)
+    join = WindowJoin(bound, bucket_rows=100)
+    pushed(join, {stream: batch(0, 1500) for stream in (0, 1)}, 0)
+    facts = join.windows[0].to_facts()
+    runs, bucketing = join.windows[0].in_runs(), join.forms[0].bucketing
+    again = bucketing.restored(runs, facts)
+    assert isinstance(again.sealed[0], BucketRun)
+    for name, value in [
+        ("keys", [9]),
+        ("keys", []),
+        ("widths", [0, 1]),
+        ("stride", 0),
+        ("buckets", "7"),
+        ("swept", 10**9),
+        ("widths", None),
+    ]:
+        with pytest.raises(StateCorruptError):
+            bucketing.restored(runs, {**facts, name: value})
+    with pytest.raises(StateCorruptError):
+        bucketing.restored(runs, {})

@@ -1,0 +1,188 @@
+"""A window in a bucket grid: every implementation against the plain oracle, and the same pairs in the same order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamjoin_ds.errors import KernelError
+from tests.kernels.oracle import KERNELS, array_matches, matches
+
+INF, NAN = float("inf"), float("nan")
+DTYPES = {"f8": np.float64, "f4": np.float32, "i8": np.int64, "i4": np.int32}
+QUICK = settings(deadline=None, max_examples=60)
+
+
+def grid_of(module, kinds, keys, *, buckets=7, chunks=40, stride=3):
+    """An empty grid over columns of these kinds, the first of which is its position."""
+    columns = [np.zeros(chunks * module.CHUNK_ROWS, dtype=DTYPES[kind]) for kind in kinds]
+    return module.BucketGrid(columns, position=0, buckets=buckets, keys=keys, stride=stride)
+
+
+def wide(column):
+    return column.astype(np.float64 if column.dtype.kind == "f" else np.int64)
+
+
+def inserted(grid, columns, numbers, lowest=-(2**62), begin=0):
+    """Insert rows; `numbers` of the columns are the keys."""
+    buckets = grid.bucket_numbers([wide(columns[number]) for number in numbers])
+    return grid.insert(columns, buckets, begin, lowest)
+
+
+def contents(grid):
+    """All rows of a grid, bucket by bucket."""
+    rows = grid.row_numbers()
+    return list(zip(*(column[rows].tolist() for column in grid.columns), strict=True))
+
+
+def drained(kernel, left, index, capacity=64):
+    probing = kernel.module.RunsProbe(left, [index], implementation=kernel.name, left_count=len(left[0]))
+    out = np.empty((3, capacity), dtype=np.int32)
+    found = []
+    while written := probing.fill(*out):
+        found += zip(*(row[:written].tolist() for row in out[:2]), strict=True)
+    assert probing.fill(*out) == 0
+    return found, probing.candidates
+
+
+def rows(rng, kinds, count, span, first=0):
+    columns = [np.arange(first, first + count)]
+    for kind in kinds[1:]:
+        values = rng.integers(-span, span, count) if kind[0] == "i" else (rng.random(count) - 0.5) * 2 * span
+        columns.append(values.astype(DTYPES[kind]))
+    return columns
+
+
+@pytest.mark.parametrize("kinds", [("i8", "i8"), ("i8", "i4", "f4"), ("i8", "f8", "i8", "f4"), ("i8", "f4", "f8")])
+@pytest.mark.parametrize("capacity", [64, 4096])
+def test_pairs_are_the_oracles(kinds, capacity):
+    rng = np.random.default_rng([len(kinds), capacity])
+    keys = [(kind[0] == "f", 3.5 if kind[0] == "f" else 3) for kind in kinds[1:3]]
+    count, span = 400, 40
+    kept, left = rows(rng, kinds, count, span), [wide(column) for column in rows(rng, kinds, 70, span)]
+    lo, hi = [-(10**6), *[-4] * (len(kinds) - 1)], [10**6, *[5] * (len(kinds) - 1)]
+    answers = []
+    for kernel in KERNELS:
+        grid = grid_of(kernel.module, kinds, keys)
+        assert inserted(grid, kept, range(1, 1 + len(keys))) == count
+        index = kernel.module.BucketIndex(grid, grid.columns, lo, hi, keys=range(1, 1 + len(keys)))
+        found, candidates = drained(kernel, left, index, capacity)
+        numbers = grid.columns[0]
+        mine = sorted((probe, int(numbers[row])) for probe, row in found)
+        assert mine == array_matches(left, [wide(column) for column in kept], lo, hi), kernel.name
+        answers.append((found, candidates))
+    assert answers[0][0]
+    assert all(answer == answers[0] for answer in answers)
+
+
+VALUES = [0.0, -0.0, 0.5, 1.0, -1.0, 2.5, 1e300, -1e300, 5e-324, INF, -INF]
+NUMBERS = [-(2**63), -(2**63) + 1, -3, -1, 0, 1, 2, 3, 2**63 - 2, 2**63 - 1]
+
+
+@QUICK
+@given(
+    floats=st.lists(st.tuples(st.sampled_from(VALUES), st.sampled_from(NUMBERS)), min_size=1, max_size=60),
+    probes=st.lists(st.tuples(st.sampled_from([*VALUES, NAN]), st.sampled_from(NUMBERS)), min_size=1, max_size=9),
+    band=st.sampled_from([(0, 0), (-0.5, 0.5), (-1, 2.5), (-INF, 0.5), (-INF, INF)]),
+    reach=st.sampled_from([(0, 0), (-1, 1), (-(2**63), 0), (0, 2**64), (2, 3)]),
+    width=st.sampled_from([0.5, 3.0, 1e-290, 1e300]),
+    int_width=st.sampled_from([1, 5, 2**62, 2**63 - 1]),
+    served=st.sampled_from([(1, 2), (-1, 2), (1, -1), (-1, -1)]),
+)
+def test_extremes(floats, probes, band, reach, width, int_width, served):
+    kept = [np.arange(len(floats)), np.array([pair[0] for pair in floats]), np.array([pair[1] for pair in floats])]
+    left = [np.zeros(len(probes), np.int64), np.array([p[0] for p in probes]), np.array([p[1] for p in probes])]
+    lo, hi = [-1000, band[0], reach[0]], [1000, band[1], reach[1]]
+    answers = []
+    for kernel in KERNELS:
+        grid = grid_of(kernel.module, ("i8", "f8", "i8"), [(True, width), (False, int_width)])
+        inserted(grid, kept, (1, 2))
+        index = kernel.module.BucketIndex(grid, grid.columns, lo, hi, keys=served)
+        found, _ = drained(kernel, left, index)
+        mine = sorted((probe, int(grid.columns[0][row])) for probe, row in found)
+        assert mine == matches(left, kept, lo, hi), kernel.name
+        answers.append(found)
+    assert all(answer == answers[0] for answer in answers)
+
+
+@QUICK
+@given(seed=st.integers(0, 10_000), hot=st.sampled_from([1, 3, 200]), disorder=st.sampled_from([0, 5, 60]))
+def test_live_rows_stay_and_dead_ones_go(seed, hot, disorder):
+    """Rows come and die for many windows: of the same rows in all implementations, no live one is ever missing."""
+    rng = np.random.default_rng(seed)
+    grids = [grid_of(kernel.module, ("i8", "i4"), [(False, 1)], buckets=5, chunks=400, stride=1) for kernel in KERNELS]
+    live: dict[int, int] = {}
+    place = 0
+    for _ in range(12):
+        count = int(rng.integers(1, 90))
+        positions = np.arange(place, place + count) * 10 - rng.integers(0, disorder * 10 + 1, count)
+        values = rng.integers(0, hot, count).astype(np.int32)
+        place += count
+        lowest = (place - 100) * 10
+        live.update(zip(positions.tolist(), values.tolist(), strict=True) if not disorder else [])
+        for grid in grids:
+            assert inserted(grid, [positions, values], (1,), lowest) == count
+            grid.sweep(1, lowest)
+        found = [contents(grid) for grid in grids]
+        assert all(rows == found[0] for rows in found)
+        assert all(grid.rows == len(found[0]) for grid in grids)
+        if not disorder:
+            live = {position: value for position, value in live.items() if position >= lowest}
+            assert live.items() <= set(found[0])
+    for grid in grids:
+        grid.sweep(grid.buckets, lowest)
+        kept = grid.columns[0][grid.row_numbers()]
+        assert (kept >= lowest).all()
+        assert disorder or len(kept) == len(live)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_full_grid_stops_and_goes_on_enlarged(kernel):
+    module = kernel.module
+    grid = grid_of(module, ("i8", "i4"), [(False, 1)], buckets=2, chunks=4)
+    batch = [np.arange(200), np.zeros(200, dtype=np.int32)]
+    stopped = inserted(grid, batch, (1,))
+    assert stopped == 3 * module.CHUNK_ROWS  # bucket 0 and the two chunks that no bucket has
+    larger = grid.enlarged([np.zeros(20 * module.CHUNK_ROWS, dtype=column.dtype) for column in grid.columns])
+    assert inserted(larger, batch, (1,), begin=stopped) == 200
+    assert larger.columns[0][larger.row_numbers()].tolist() == list(range(200))
+    assert grid.rows == stopped
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_boundary(kernel):
+    module = kernel.module
+    grid = grid_of(module, ("i8", "f8"), [(True, 1.0)])
+    pair = grid_of(module, ("i8", "f8"), [(True, 1.0), (True, 1.0)])
+    good = [np.arange(3), np.arange(3.0)]
+    buckets = grid.bucket_numbers([good[1]])
+    for name, call in [
+        ("columns", lambda: module.BucketGrid([], position=0, buckets=1, keys=[])),
+        ("columns", lambda: module.BucketGrid([np.zeros(17, np.int64)], position=0, buckets=1, keys=[])),
+        ("position", lambda: module.BucketGrid([np.zeros(16)], position=0, buckets=1, keys=[])),
+        ("buckets", lambda: module.BucketGrid([np.zeros(16, np.int64)], position=0, buckets=2, keys=[])),
+        ("width", lambda: module.BucketGrid([np.zeros(16, np.int64)], position=0, buckets=1, keys=[(False, 0)])),
+        ("stride", lambda: module.BucketGrid([np.zeros(16, np.int64)], position=0, buckets=1, keys=[], stride=0)),
+        ("keys", lambda: module.BucketGrid([np.zeros(16, np.int64)], position=0, buckets=1, keys=[(0, 1)] * 3)),
+        ("keys", lambda: grid.bucket_numbers([good[0]])),
+        ("keys", lambda: grid.bucket_numbers([])),
+        ("buckets", lambda: grid.insert(good, np.array([0, 7, 0], np.int32), 0, 0)),
+        ("buckets", lambda: grid.insert(good, np.array([0, 1, 0]), 0, 0)),
+        ("begin", lambda: grid.insert(good, buckets, 4, 0)),
+        ("columns", lambda: grid.insert(good[:1], buckets, 0, 0)),
+        ("columns", lambda: grid.insert([good[0][:2], good[1]], buckets, 0, 0)),
+        ("columns", lambda: grid.insert([good[0], good[0]], buckets, 0, 0)),
+        ("columns", lambda: grid.enlarged(grid.columns[:1])),
+        ("right", lambda: module.BucketIndex(grid, good, [0, 0], [0, 0], keys=[1])),
+        ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[2])),
+        ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[0])),
+        ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[])),
+        ("keys", lambda: module.BucketIndex(pair, pair.columns, [0, 0], [0, 0], keys=[1, 1])),
+        ("grid", lambda: module.BucketIndex(None, [], [], [], keys=[])),
+    ]:
+        with pytest.raises(KernelError) as caught:
+            call()
+        assert caught.value.name == name, (kernel.name, name)
+    assert grid.rows == 0
