@@ -12,8 +12,8 @@ import numpy as np
 from streamjoin_ds.errors import KernelError
 
 from libc.math cimport isfinite, isnan
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
-from libc.string cimport memset
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t, uintptr_t
+from libc.string cimport memcpy, memset
 
 
 cdef extern from "band.h" nogil:
@@ -721,6 +721,7 @@ cdef class GridProbe(_Join):
 
 
 include "runs_probe.pxi"
+include "arrow_rows.pxi"
 
 
 FENCE_ROWS = SJ_FENCE_ROWS

@@ -210,6 +210,13 @@ cdef class RunsProbe:
         return written
 
 
+cdef struct sj_picks:
+    int64_t count
+    const int32_t *rows
+    const int32_t *places  # NULL: all of `place`
+    int64_t place
+
+
 cdef class RunColumns:
     """The same columns of several runs, to be gathered from; see streamjoin_ds.engine.reference.runs.RunColumns."""
 
@@ -253,44 +260,54 @@ cdef class RunColumns:
         free(self._rows)
         free(self._item_bytes)
 
-    def gather(self, places, rows, outs):
-        """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
-        cdef const int32_t *place_numbers = NULL
-        cdef const int32_t *row_numbers
-        cdef int64_t count, column
-        cdef int64_t place = 0
-        cdef int status = 0
-        cdef unsigned char *to
+    cdef int _pick(self, places, rows, sj_picks *picks) except -1:
+        """Check which rows are meant, and where they are told."""
+        picks.places = NULL
+        picks.place = 0
         _check_array(rows, "rows", _INT32)
-        count = len(rows)
-        row_numbers = _order_address(rows)
+        picks.count = len(rows)
+        picks.rows = _order_address(rows)
         if isinstance(places, int):
-            place = places
-            if not 0 <= place < self._run_count:
+            picks.place = places
+            if not 0 <= picks.place < self._run_count:
                 raise _error("rows or places point outside the runs", "places")
         elif places is not None:
             _check_array(places, "places", _INT32)
-            if len(places) != count:
+            if len(places) != picks.count:
                 raise _error("places and rows differ in length", "places")
-            place_numbers = _order_address(places)
+            picks.places = _order_address(places)
+        return 0
+
+    cdef int _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) except -1:
+        cdef int status
+        cdef const unsigned char **addresses = self._addresses + column * self._run_count
+        cdef int item_bytes = self._item_bytes[column]
+        with nogil:
+            if picks.places != NULL:
+                status = sj_gather_runs(addresses, self._rows, self._run_count, item_bytes, picks.places, picks.rows,
+                                        picks.count, to)
+            else:
+                status = sj_gather(addresses[picks.place], self._rows[picks.place], item_bytes, picks.rows,
+                                   picks.count, to)
+        if status:
+            raise _error("rows or places point outside the runs", "rows")
+        return 0
+
+    def gather(self, places, rows, outs):
+        """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
+        cdef int64_t column
+        cdef sj_picks picks
+        self._pick(places, rows, &picks)
         if len(outs) != self._column_count:
             raise _error("there must be an out for each column", "outs")
-        if not count:
+        if not picks.count:
             return
         for column in range(self._column_count):
             out = outs[column]
             if out is None:
                 continue
-            if len(out) != count or not isinstance(out, np.ndarray) or out.dtype.itemsize != self._item_bytes[column]:
+            if (len(out) != picks.count or not isinstance(out, np.ndarray)
+                    or out.dtype.itemsize != self._item_bytes[column]):
                 raise _error("out and rows differ in length", "outs")
             _check_array(out, "outs", out.dtype, True)
-            to = _bytes_out(out)
-            with nogil:
-                if place_numbers != NULL:
-                    status = sj_gather_runs(self._addresses + column * self._run_count, self._rows, self._run_count,
-                                            self._item_bytes[column], place_numbers, row_numbers, count, to)
-                else:
-                    status = sj_gather(self._addresses[column * self._run_count + place], self._rows[place],
-                                       self._item_bytes[column], row_numbers, count, to)
-            if status:
-                raise _error("rows or places point outside the runs", "rows")
+            self._copy(column, &picks, _bytes_out(out))

@@ -101,6 +101,7 @@ class WindowJoin:
             raise ArgumentError(msg, name="merge_runs", hint=f"{MIN_MERGE_RUNS} to {MAX_MERGE_RUNS}")
         self.bound = bound
         self.kernels = load_kernels(kernel)
+        self._columns = self.kernels.module.BatchColumns
         self.threads = threads
         self._executor = ThreadPoolExecutor(threads, "streamjoin-kernel") if threads > 1 else None
         self.chunk_rows = chunk_rows
@@ -109,7 +110,7 @@ class WindowJoin:
         forced = [index if isinstance(index, str) else index.get(name, "auto") for name in bound.names]
         self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merge_runs) for n in range(count))
         schemas = [form.tuple_schema for form in self.forms]
-        self._required = [[n for n, field in enumerate(schema) if not field.nullable] for schema in schemas]
+        self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
         self._windows = [Window(form) for form in self.forms]
         self._totals = {"matches": 0, "expired_rows": 0}
@@ -172,9 +173,9 @@ class WindowJoin:
         seqs = next_seqs or [None] * len(self.forms)
         return self._push(fresh, [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)])
 
-    def _push(self, fresh: Mapping[int, pa.RecordBatch], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
+    def _push(self, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
         pushes, windows, matches = self._pushes, list(self._windows), 0
-        arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
+        arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(len(self.forms))]
         null_keys = [0] * len(self.forms)
         progress = self.progress = Progress(_pairs_ahead(arrived, [window.rows for window in windows]))
         ready = {}
@@ -182,9 +183,9 @@ class WindowJoin:
             tuples = fresh[stream]
             mask = self._joinable[stream].mask(tuples)
             if mask is not None:
-                tuples = filtered(tuples, mask)
-            null_keys[stream] = arrived[stream] - tuples.num_rows
-            if tuples.num_rows:
+                tuples = self._columns(filtered(tuples.batch, mask))
+            null_keys[stream] = arrived[stream] - tuples.rows
+            if tuples.rows:
                 ready[stream] = tuples
         taken = self._side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
         for stream, (window, picks) in zip(ready, taken, strict=True):
@@ -218,13 +219,14 @@ class WindowJoin:
             return [work(one) for one in given]
         return list(self._executor.map(work, given))
 
-    def _checked(self, stream: int, tables: Sequence[Tuples]) -> pa.RecordBatch:
+    def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
+        """The tuples as `BatchColumns`."""
         schema = self.forms[stream].tuple_schema
         only = tables[0] if len(tables) == 1 else None
         if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
-            required = [only.column(place) for place in self._required[stream]]
-            if not any([column.null_count for column in required]):
-                return only
+            columns = self._columns(only)
+            if not columns.has_null(self._required[stream]):
+                return columns
         name = self.bound.names[stream]
         for table in tables:
             for field in schema:
@@ -235,7 +237,7 @@ class WindowJoin:
                 if not field.nullable and table.column(found).null_count:
                     msg = f"column '{field.name}' of stream {name} holds nulls"
                     raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
-        return one_batch(tables, schema)
+        return self._columns(one_batch(tables, schema))
 
     # ------------------------------------------------------------------ joining
 

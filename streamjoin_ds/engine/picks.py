@@ -87,6 +87,11 @@ class Picks:
         made = dict(zip(plain, outs, strict=True))
         return [array_of(made[name], kinds[name]) if name in made else self._pieced(name) for name in names]
 
+    def gather_into(self, gathered: Any, part: int, names: tuple[str, ...]) -> None:
+        """Fill a part of `Rows` with columns that are `Stack.plain`."""
+        rows = np.arange(self.begin, self.begin + self.count, dtype=np.int32) if self.rows is None else self.rows
+        gathered.gather(part, self.stack.columns(names), self.places, rows)
+
     def _pieced(self, name: str) -> pa.Array:
         """A column that Arrow must take: of no fixed width, or with nulls."""
         assert self.rows is not None

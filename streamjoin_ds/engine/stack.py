@@ -62,7 +62,7 @@ class Stack:
     def column(self, place: int, name: str) -> pa.Array:
         """A column of one run; of a tail, all that is in its buffer."""
         run = self.runs[place]
-        return run.buffer.array(name, 0, run.buffer.filled) if isinstance(run, Tail) else run.tuples.column(name)
+        return run.buffer.array(name, run.buffer.filled) if isinstance(run, Tail) else run.tuples.column(name)
 
     def key(self, place: int, number: int) -> npt.NDArray[Any]:
         """A key of one run; of a tail, with all the room behind it."""

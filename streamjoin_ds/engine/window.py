@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.keys import INT64_MAX
@@ -97,28 +97,31 @@ class Window:
             raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
-    def taking(self, tuples: pa.RecordBatch) -> tuple[Window, Picks]:
+    def taking(self, arrived: Any) -> tuple[Window, Picks]:
         """The window with new tuples, before any merging, and these tuples as probes.
 
         A large batch becomes a run; a small one goes to the tail, which is sealed first where there is no room.
 
         Parameters
         ----------
-        tuples : pyarrow.RecordBatch
-            As for `RunForm.sealed`; one at least.
+        arrived : BatchColumns
+            Of tuples as for `RunForm.sealed`; one at least.
         """
-        count = tuples.num_rows
+        count = arrived.rows
         if count > _MAX_TAILED_ROWS:
-            run = self.form.sealed(tuples)
+            run = self.form.sealed(arrived.batch)
             return self.inserted(run), Picks.whole(run)
         sealed, tail = self.sealed, self.tail
         if tail.rows + count > TAIL_ROWS:
             sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
-        tail, fresh = tail.appended(self.form.with_hashes(tuples))
+        hashed = self.form.with_hashes(arrived.batch)
+        if hashed is not arrived.batch:
+            arrived = self.form.kernels.module.BatchColumns(hashed)
+        tail = tail.appended(arrived)
         window = Window(self.form, sealed, tail, self._stack)
         if sealed is self.sealed:
             window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
-        return window, Picks(window.stack, None, len(sealed), fresh.begin, count)
+        return window, Picks(window.stack, None, len(sealed), tail.rows - count, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""

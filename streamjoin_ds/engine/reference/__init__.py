@@ -13,10 +13,13 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
     layout ◄── grid_probe ──► scan      a run laid out, probed, or scanned
        ▲           ▲            ▲
        └────────  runs  ────────┘       few probes against all runs of a window
+                   ▲
+               arrow_rows                small batches into a tail, results out to Arrow
 """
 
 from __future__ import annotations
 
+from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, RoomColumns, Rows, RowsForm
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
     FENCE_ROWS,
@@ -36,7 +39,11 @@ __all__ = [
     "SCAN_PAIRS",
     "SCAN_TILE_PROBES",
     "SCAN_TILE_ROWS",
+    "BatchColumns",
     "GridProbe",
+    "RoomColumns",
+    "Rows",
+    "RowsForm",
     "RunColumns",
     "RunIndex",
     "RunsProbe",

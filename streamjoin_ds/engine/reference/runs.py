@@ -191,6 +191,11 @@ class RunColumns:
                     refuse("column items must have 1, 2, 4, 8 or 16 bytes", "runs")
         self._runs = [list(columns) for columns in runs]
 
+    @property
+    def item_bytes(self) -> list[int]:
+        """Of each column."""
+        return [column.dtype.itemsize for column in self._runs[0]]
+
     def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None:
         """Write each column's ``columns[places[i]][rows[i]]`` to its out, where there is one.
 
