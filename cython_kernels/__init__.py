@@ -26,6 +26,7 @@ from . import native
 
 __all__ = [
     "BatchColumns",
+    "BatchForm",
     "GridProbe",
     "RoomColumns",
     "Rows",
@@ -51,6 +52,7 @@ if _requested != "reference":
         native.set_default_implementation(_requested)
     from .native import (
         BatchColumns,
+        BatchForm,
         GridProbe,
         RoomColumns,
         Rows,

@@ -9,8 +9,9 @@
 /* ---- what comes */
 
 /* Bytes of an item and what it is as a number, by the format string of the C data interface. */
-static void read_format(const struct ArrowSchema *schema, sj_column *column)
+void sj_column_kind(const struct ArrowSchema *schema, sj_column *column)
 {
+    memset(column, 0, sizeof *column);
     static const char formats[] = "cCsSiIlLefg";
     static const char bytes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
     const char *format = schema->format;
@@ -35,14 +36,12 @@ static void read_format(const struct ArrowSchema *schema, sj_column *column)
     }
 }
 
-void sj_column_of(const struct ArrowArray *batch, const struct ArrowSchema *schema, int64_t place, sj_column *column)
+void sj_column_place(const struct ArrowArray *batch, int64_t place, sj_column *column)
 {
     const struct ArrowArray *array = batch->children[place];
-    memset(column, 0, sizeof *column);
     column->rows = batch->length;
     column->offset = batch->offset + array->offset;
     column->null_count = array->null_count;
-    read_format(schema->children[place], column);
     if (array->n_buffers > 0) {
         column->validity = array->buffers[0];
     }

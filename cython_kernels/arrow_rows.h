@@ -47,8 +47,10 @@ typedef struct {
     int number;         /* what an item is as a number, of sj_number */
 } sj_column;
 
-/* The child `place` of a record batch and of its schema. */
-void sj_column_of(const struct ArrowArray *batch, const struct ArrowSchema *schema, int64_t place, sj_column *column);
+/* What a column's items are, by its schema; the rest is zero. */
+void sj_column_kind(const struct ArrowSchema *schema, sj_column *column);
+/* Where they are, in a record batch that has it as its child `place`. */
+void sj_column_place(const struct ArrowArray *batch, int64_t place, sj_column *column);
 
 int sj_has_null(const sj_column *column);
 /* Only of SJ_FLOATING; items of nulls count. */

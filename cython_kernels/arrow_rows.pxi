@@ -9,6 +9,7 @@ cdef extern from "arrow_rows.h" nogil:
 
     struct ArrowSchema:
         int64_t n_children
+        ArrowSchema **children
 
     struct ArrowArray:
         int64_t length
@@ -24,7 +25,8 @@ cdef extern from "arrow_rows.h" nogil:
     ctypedef struct sj_rows:
         pass
 
-    void sj_column_of(const ArrowArray *batch, const ArrowSchema *schema, int64_t place, sj_column *column)
+    void sj_column_kind(const ArrowSchema *schema, sj_column *column)
+    void sj_column_place(const ArrowArray *batch, int64_t place, sj_column *column)
     int sj_has_null(const sj_column *column)
     int sj_has_nan(const sj_column *column)
     int sj_widen_float(const sj_column *column, double *to)
@@ -38,6 +40,32 @@ cdef extern from "arrow_rows.h" nogil:
     int sj_rows_export(sj_rows *rows, const int32_t *columns, int64_t count, ArrowArray *array)
 
 
+cdef class BatchForm:
+    """The schema of record batches; see streamjoin_ds.engine.reference.arrow_rows.BatchForm."""
+
+    cdef readonly object schema
+    cdef sj_column *_columns
+    cdef int64_t _count
+
+    def __init__(self, schema):
+        cdef const ArrowSchema *fields
+        cdef int64_t place
+        if self._columns != NULL:
+            raise _error("this object has a schema already", "schema")
+        self.schema = schema
+        capsule = schema.__arrow_c_schema__()
+        fields = <const ArrowSchema *>PyCapsule_GetPointer(capsule, b"arrow_schema")
+        self._count = fields.n_children
+        self._columns = <sj_column *>calloc(self._count + 1, sizeof(sj_column))
+        if self._columns == NULL:
+            raise MemoryError
+        for place in range(self._count):
+            sj_column_kind(fields.children[place], &self._columns[place])
+
+    def __dealloc__(self):
+        free(self._columns)
+
+
 cdef class BatchColumns:
     """The columns of a record batch; see streamjoin_ds.engine.reference.arrow_rows.BatchColumns."""
 
@@ -45,26 +73,26 @@ cdef class BatchColumns:
     cdef readonly int64_t rows
     cdef sj_column *_columns
     cdef int64_t _count
-    cdef object _exported
+    cdef ArrowArray _array
 
-    def __init__(self, batch):
-        cdef const ArrowSchema *schema
-        cdef const ArrowArray *array
+    def __init__(self, BatchForm form, batch):
         cdef int64_t place
         if self._columns != NULL:
             raise _error("this object has columns already", "batch")
-        self.batch = batch
-        self._exported = batch.__arrow_c_array__()
-        schema = <const ArrowSchema *>PyCapsule_GetPointer(self._exported[0], b"arrow_schema")
-        array = <const ArrowArray *>PyCapsule_GetPointer(self._exported[1], b"arrow_array")
-        self.rows, self._count = array.length, array.n_children
-        self._columns = <sj_column *>calloc(self._count + 1, sizeof(sj_column))
+        if not batch.schema.equals(form.schema):
+            raise _error("the batch has another schema", "batch")
+        self._columns = <sj_column *>calloc(form._count + 1, sizeof(sj_column))
         if self._columns == NULL:
             raise MemoryError
+        batch._export_to_c(<uintptr_t>&self._array)
+        self.batch, self.rows, self._count = batch, self._array.length, form._count
         for place in range(self._count):
-            sj_column_of(array, schema, place, &self._columns[place])
+            self._columns[place] = form._columns[place]
+            sj_column_place(&self._array, place, &self._columns[place])
 
     def __dealloc__(self):
+        if self._array.release != NULL:
+            self._array.release(&self._array)
         free(self._columns)
 
     cdef sj_column *_at(self, int64_t place) except NULL:

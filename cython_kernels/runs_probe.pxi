@@ -32,6 +32,7 @@ cdef extern from "runs_probe.h" nogil:
         const int64_t *int_left[SJ_MAX_CONDITIONS]
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
+        int64_t run
         int64_t candidates
 
     int sj_runs_begin(sj_runs *runs, int conditions)
@@ -144,6 +145,8 @@ cdef class RunsProbe:
         cdef int condition
         cdef int64_t place
         cdef RunIndex index
+        cdef sj_view view
+        cdef int are_floats[SJ_MAX_CONDITIONS]
         cdef const sj_implementation *chosen = _implementation(implementation)
         cdef sj_runs *runs = &self._runs
         if runs.indexes != NULL:
@@ -151,24 +154,33 @@ cdef class RunsProbe:
         left = list(left)
         indexes = list(indexes)
         self._kept = [left, indexes]
-        runs.probe_count = _common_length(left, "left", left_count)
+        runs.probe_count = -1 if left_count is None else left_count
+        for condition in range(min(len(left), SJ_MAX_CONDITIONS)):
+            _key_view(left[condition], "left", &view)
+            if runs.probe_count >= 0 and view.count != runs.probe_count:
+                raise _error("the columns of left differ in length", "left")
+            runs.probe_count = view.count
+            if view.code == b"d":
+                runs.float_left[condition] = <const double *>view.items
+            else:
+                runs.int_left[condition] = <const int64_t *>view.items
+            are_floats[condition] = view.code == b"d"
+        if runs.probe_count < 0:
+            raise _error("without conditions the counts are needed", "left", "pass left_count")
+        if runs.probe_count > _MAX_ROWS:
+            raise _error("left has more rows than int32 can number", "left")
         runs.scan_fill, runs.grid_fill = chosen.scan_fill, chosen.grid_fill
         runs.run_count = len(indexes)
         runs.last_rows = last_rows
-        runs.indexes = <const sj_run_index **>calloc(len(indexes) + 1, sizeof(void *))
+        runs.indexes = <const sj_run_index **>calloc(runs.run_count + 1, sizeof(void *))
         if runs.indexes == NULL:
             raise MemoryError
-        for condition in range(len(left)):
-            if left[condition].dtype == _FLOAT:
-                runs.float_left[condition] = _float_address(left[condition])
-            else:
-                runs.int_left[condition] = _int_address(left[condition])
         for place in range(runs.run_count):
             index = indexes[place]
             if index._index.conditions != len(left):
                 raise _error("left and the indexes differ in their conditions", "left")
             for condition in range(index._index.conditions):
-                if index._index.is_float[condition] != (left[condition].dtype == _FLOAT):
+                if index._index.is_float[condition] != are_floats[condition]:
                     raise _error("left and right differ in type", "left")
             runs.indexes[place] = &index._index
         if last_rows >= 0 and (not indexes or last_rows > index._index.band.run_count or index._index.first >= 0
@@ -186,24 +198,26 @@ cdef class RunsProbe:
         """Pairs tested so far, in runs that are done with."""
         return self._runs.candidates
 
+    @property
+    def is_done(self):
+        """Whether there are no more pairs."""
+        return self._runs.run >= self._runs.run_count or not self._runs.probe_count
+
     def fill(self, out_probe, out_run, out_place):
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
         cdef int64_t written
-        cdef int64_t capacity
-        _check_array(out_probe, "out_probe", _INT32, True)
-        _check_array(out_run, "out_run", _INT32, True)
-        _check_array(out_place, "out_place", _INT32, True)
-        capacity = len(out_probe)
-        if len(out_run) != capacity or len(out_place) != capacity or capacity < SJ_MIN_CAPACITY:
+        cdef sj_view probes, rows, places
+        _int32_view(out_probe, "out_probe", True, &probes)
+        _int32_view(out_run, "out_run", True, &rows)
+        _int32_view(out_place, "out_place", True, &places)
+        if rows.count != probes.count or places.count != probes.count or probes.count < SJ_MIN_CAPACITY:
             raise _error("the outputs must be of one length, 64 at least", "out_probe")
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
-        cdef int32_t *probes = _int32_out(out_probe)
-        cdef int32_t *rows = _int32_out(out_run)
-        cdef int32_t *places = _int32_out(out_place)
         self._busy = True
         with nogil:
-            written = sj_runs_fill(&self._runs, probes, rows, places, capacity)
+            written = sj_runs_fill(&self._runs, <int32_t *>probes.items, <int32_t *>rows.items,
+                                   <int32_t *>places.items, probes.count)
         self._busy = False
         if written < 0:
             raise MemoryError
@@ -264,18 +278,19 @@ cdef class RunColumns:
         """Check which rows are meant, and where they are told."""
         picks.places = NULL
         picks.place = 0
-        _check_array(rows, "rows", _INT32)
-        picks.count = len(rows)
-        picks.rows = _order_address(rows)
+        cdef sj_view view
+        _int32_view(rows, "rows", False, &view)
+        picks.count = view.count
+        picks.rows = <const int32_t *>view.items
         if isinstance(places, int):
             picks.place = places
             if not 0 <= picks.place < self._run_count:
                 raise _error("rows or places point outside the runs", "places")
         elif places is not None:
-            _check_array(places, "places", _INT32)
-            if len(places) != picks.count:
+            _int32_view(places, "places", False, &view)
+            if view.count != picks.count:
                 raise _error("places and rows differ in length", "places")
-            picks.places = _order_address(places)
+            picks.places = <const int32_t *>view.items
         return 0
 
     cdef int _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) except -1:

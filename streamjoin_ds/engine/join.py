@@ -101,7 +101,6 @@ class WindowJoin:
             raise ArgumentError(msg, name="merge_runs", hint=f"{MIN_MERGE_RUNS} to {MAX_MERGE_RUNS}")
         self.bound = bound
         self.kernels = load_kernels(kernel)
-        self._columns = self.kernels.module.BatchColumns
         self.threads = threads
         self._executor = ThreadPoolExecutor(threads, "streamjoin-kernel") if threads > 1 else None
         self.chunk_rows = chunk_rows
@@ -175,22 +174,22 @@ class WindowJoin:
 
     def _push(self, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
         pushes, windows, matches = self._pushes, list(self._windows), 0
-        arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(len(self.forms))]
-        null_keys = [0] * len(self.forms)
-        progress = self.progress = Progress(_pairs_ahead(arrived, [window.rows for window in windows]))
+        arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(len(windows))]
+        null_keys = [0] * len(windows)
+        progress = self.progress = Progress(arrived, [window.rows for window in windows])
         ready = {}
         for stream in sorted(fresh):
             tuples = fresh[stream]
             mask = self._joinable[stream].mask(tuples)
             if mask is not None:
-                tuples = self._columns(filtered(tuples.batch, mask))
-            null_keys[stream] = arrived[stream] - tuples.rows
+                tuples = self._arrived(stream, filtered(tuples.batch, mask))
+                null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
         taken = self._side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
         for stream, (window, picks) in zip(ready, taken, strict=True):
             progress.reached(stream)
-            order = self._order.chosen(stream, {number: kept.runs for number, kept in enumerate(windows)}, picks)
+            order = self._order.chosen(stream, windows, picks)
             for chunk in self._extended({stream: picks}, order, windows):
                 matches += chunk.num_rows
                 progress.matches = matches
@@ -200,17 +199,19 @@ class WindowJoin:
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
-        before = [window.rows for window in windows]
-        windows = [
-            window if lowest is None else window.expired(lowest)
-            for window, lowest in zip(windows, lowest_kept, strict=True)
-        ]
-        self._totals["matches"] += matches
-        self._totals["expired_rows"] += sum(before) - sum(window.rows for window in windows)
-        self._stored = [old + new for old, new in zip(self._stored, arrived, strict=True)]
-        self._null_keys = [old + new for old, new in zip(self._null_keys, null_keys, strict=True)]
-        is_due = any(not window.is_merged for window in windows)
+        is_due, expired_rows = False, 0
+        for stream, lowest in enumerate(lowest_kept):
+            if lowest is not None:
+                before = windows[stream]
+                windows[stream] = before.expired(lowest)
+                expired_rows += before.rows - windows[stream].rows
+            is_due = is_due or not windows[stream].is_merged
         self._windows = self._side_by_side(Window.merged, windows) if is_due else windows
+        for stream, count in enumerate(arrived):
+            self._stored[stream] += count
+            self._null_keys[stream] += null_keys[stream]
+        self._totals["matches"] += matches
+        self._totals["expired_rows"] += expired_rows
         self._pushes += 1
 
     def _side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
@@ -224,7 +225,7 @@ class WindowJoin:
         schema = self.forms[stream].tuple_schema
         only = tables[0] if len(tables) == 1 else None
         if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
-            columns = self._columns(only)
+            columns = self._arrived(stream, only)
             if not columns.has_null(self._required[stream]):
                 return columns
         name = self.bound.names[stream]
@@ -237,7 +238,10 @@ class WindowJoin:
                 if not field.nullable and table.column(found).null_count:
                     msg = f"column '{field.name}' of stream {name} holds nulls"
                     raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
-        return self._columns(one_batch(tables, schema))
+        return self._arrived(stream, one_batch(tables, schema))
+
+    def _arrived(self, stream: int, tuples: pa.RecordBatch) -> Any:
+        return self.kernels.module.BatchColumns(self.forms[stream].tuple_form, tuples)
 
     # ------------------------------------------------------------------ joining
 
@@ -375,18 +379,11 @@ class WindowJoin:
         if len(self.forms) < 3:
             return []
         names, lines = self.bound.names, []
-        runs = {number: window.runs for number, window in enumerate(self._windows)}
         for stream, name in enumerate(names):
-            found = self._order.estimate(stream, runs)
+            found = self._order.estimate(stream, self._windows)
             steps = zip(found.order, found.partials, strict=True)
             lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
         return lines
-
-
-def _pairs_ahead(arrived: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """Of each stream, how many pairs its new tuples could form with what is in the windows when it is their turn."""
-    others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
-    return [new * other for new, other in zip(arrived, others, strict=True)]
 
 
 class _Step:

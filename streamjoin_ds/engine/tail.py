@@ -102,7 +102,7 @@ class Tail(Run):
 
     def __init__(self, buffer: TailBuffer, rows: int, zone: tuple[Range, ...]) -> None:
         self.form = buffer.form
-        self.buffer, self._rows = buffer, rows
+        self.buffer, self.rows = buffer, rows
         self.grid = NO_GRID
         self.zone = zone
         self.encoded = self.block = None
@@ -116,23 +116,18 @@ class Tail(Run):
     @classmethod
     def of(cls, form: RunForm, tuples: pa.RecordBatch) -> Tail:
         """A tail that holds these tuples, ``TAIL_ROWS`` at most."""
-        return cls.empty(form).appended(form.kernels.module.BatchColumns(tuples)) if tuples.num_rows else cls.empty(form)
-
-    @property
-    def rows(self) -> int:
-        """How many tuples."""
-        return self._rows
+        return cls.empty(form).appended(form.run_columns(tuples)) if tuples.num_rows else cls.empty(form)
 
     @cached_property
     def tuples(self) -> pa.RecordBatch:
         """The tuples as a batch of the form's ``run_schema``."""
         schema = self.form.run_schema
-        columns = [self.buffer.array(name, self._rows) for name in schema.names]
+        columns = [self.buffer.array(name, self.rows) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, in order of arrival."""
-        return self.buffer.keys[number][: self._rows]
+        return self.buffer.keys[number][: self.rows]
 
     def appended(self, arrived: Any) -> Tail:
         """The tail with these tuples behind its own; there must be room.
@@ -147,10 +142,10 @@ class Tail(Run):
             tuples = arrived.batch
             pieced = frozenset(name for name in tuples.schema.names if tuples.column(name).null_count)
             buffer = self._copied(pieced | frozenset(buffer.pieces))
-        elif buffer.filled != self._rows:
+        elif buffer.filled != self.rows:
             buffer = self._copied(frozenset(buffer.pieces))
         zone = buffer.append(arrived)
-        if self._rows:
+        if self.rows:
             zone = tuple(
                 [
                     (old[0] if old[0] < new[0] else new[0], old[1] if old[1] > new[1] else new[1])
@@ -165,8 +160,8 @@ class Tail(Run):
 
     def _copied(self, pieced: frozenset[str]) -> TailBuffer:
         buffer = TailBuffer(self.form, pieced)
-        if self._rows:
-            buffer.append(self.form.kernels.module.BatchColumns(self.tuples))
+        if self.rows:
+            buffer.append(self.form.run_columns(self.tuples))
         return buffer
 
 

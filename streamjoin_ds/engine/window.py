@@ -46,7 +46,7 @@ class Window:
         Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("_quiet_until", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
+    __slots__ = ("_is_fitting", "_quiet_until", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
 
     def __init__(
         self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
@@ -55,6 +55,7 @@ class Window:
         self.sealed = tuple(sealed)
         self.tail = tail if tail is not None else Tail.empty(form)
         self._stack = stack
+        self._is_fitting = False  # the stack: it was found to be of these runs
         self._sealed_rows = sum([run.rows for run in self.sealed])
         self.is_merged = False
         self._quiet_until: int | None = None
@@ -67,9 +68,11 @@ class Window:
     @property
     def stack(self) -> Stack:
         """The runs as they are probed and gathered from."""
-        runs = self.runs
-        if self._stack is None or not self._stack.fits(runs):
-            self._stack = Stack(runs)
+        if self._stack is None or not self._is_fitting:
+            runs = self.runs
+            if self._stack is None or not self._stack.fits(runs):
+                self._stack = Stack(runs)
+            self._is_fitting = True
         return self._stack
 
     @property
@@ -116,11 +119,12 @@ class Window:
             sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
         hashed = self.form.with_hashes(arrived.batch)
         if hashed is not arrived.batch:
-            arrived = self.form.kernels.module.BatchColumns(hashed)
+            arrived = self.form.run_columns(hashed)
         tail = tail.appended(arrived)
         window = Window(self.form, sealed, tail, self._stack)
         if sealed is self.sealed:
             window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
+            window._is_fitting = self._is_fitting and tail.buffer is self.tail.buffer and self.tail.rows > 0
         return window, Picks(window.stack, None, len(sealed), tail.rows - count, count)
 
     def merged(self) -> Window:
@@ -146,7 +150,7 @@ class Window:
         """
         tail = self.tail
         is_quiet = self._quiet_until is not None and lowest_kept <= self._quiet_until
-        if is_quiet and not (tail.rows and lowest_kept > _quiet_until(tail)):
+        if is_quiet and (not tail.rows or lowest_kept <= tail.position[0] or lowest_kept <= _quiet_until(tail)):
             return self
         runs = [run for run in (_thinned(run, lowest_kept) for run in self.sealed) if run is not None]
         if tail.rows:

@@ -19,7 +19,7 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
 
 from __future__ import annotations
 
-from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, RoomColumns, Rows, RowsForm
+from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, BatchForm, RoomColumns, Rows, RowsForm
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
     FENCE_ROWS,
@@ -31,15 +31,17 @@ from streamjoin_ds.engine.reference.layout import (
     probe_buckets,
     sorted_steps,
 )
-from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, RunColumns, RunIndex, RunsProbe
+from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 
 __all__ = [
     "FENCE_ROWS",
     "SCAN_PAIRS",
+    "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
     "SCAN_TILE_ROWS",
     "BatchColumns",
+    "BatchForm",
     "GridProbe",
     "RoomColumns",
     "Rows",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, check_array, check_column, refuse
 from streamjoin_ds.engine.reference.runs import RunColumns
 
-__all__ = ["BatchColumns", "RoomColumns", "Rows", "RowsForm"]
+__all__ = ["BatchColumns", "BatchForm", "RoomColumns", "Rows", "RowsForm"]
 
 _ITEMS: dict[int, Any] = {
     1: pa.int8(),
@@ -26,13 +26,26 @@ _DTYPES: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64, 16
 _ARROW_ARRAY_BYTES = 80
 
 
-class BatchColumns:
-    """The columns of a record batch, looked at once.
+class BatchForm:
+    """The schema of record batches, looked at once.
 
     Parameters
     ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+
+class BatchColumns:
+    """The columns of a record batch, as kernels read them.
+
+    Parameters
+    ----------
+    form : BatchForm
     batch : pyarrow.RecordBatch
-        Or whatever speaks its ``__arrow_c_array__``.
+        Of the form's schema, but for metadata.
 
     Attributes
     ----------
@@ -41,7 +54,9 @@ class BatchColumns:
     rows : int
     """
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, form: BatchForm, batch: pa.RecordBatch) -> None:
+        if not batch.schema.equals(form.schema):
+            refuse("the batch has another schema", "batch")
         self.batch = batch
         self.rows = int(batch.num_rows)
 
