@@ -2,6 +2,10 @@
 
 cdef extern from "Python.h":
     void *PyCapsule_GetPointer(object capsule, const char *name) except NULL
+    int PyLong_CheckExact(object value)
+    int PyFloat_CheckExact(object value)
+    long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+    double PyFloat_AsDouble(object value) except? -1.0
 
 
 cdef extern from "arrow_rows.h" nogil:
@@ -266,13 +270,64 @@ cdef class RowsForm:
         free(self._firsts)
 
 
+cdef bint _put_int(value, int item_bytes, unsigned char *to) except -1:
+    """A whole number, where it fits; bool is none."""
+    cdef int overflow = 0
+    cdef int64_t number
+    cdef int32_t four
+    cdef int16_t two
+    cdef int8_t one
+    if not PyLong_CheckExact(value):
+        return False
+    number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow:
+        return False
+    if item_bytes == 8:
+        memcpy(to, &number, 8)
+    elif item_bytes == 4 and INT32_MIN <= number <= INT32_MAX:
+        four = <int32_t>number
+        memcpy(to, &four, 4)
+    elif item_bytes == 2 and INT16_MIN <= number <= INT16_MAX:
+        two = <int16_t>number
+        memcpy(to, &two, 2)
+    elif item_bytes == 1 and INT8_MIN <= number <= INT8_MAX:
+        one = <int8_t>number
+        memcpy(to, &one, 1)
+    else:
+        return False
+    return True
+
+
+cdef bint _put_float(value, int item_bytes, unsigned char *to) except -1:
+    """A float, rounded to the column's, or a whole number that this holds exactly."""
+    cdef double number
+    cdef float four
+    cdef int overflow = 0
+    cdef int64_t whole, limit = (<int64_t>1 << 53) if item_bytes == 8 else (<int64_t>1 << 24)
+    if PyFloat_CheckExact(value):
+        number = PyFloat_AsDouble(value)
+    elif PyLong_CheckExact(value):
+        whole = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow or not -limit <= whole <= limit:
+            return False
+        number = <double>whole
+    else:
+        return False
+    if item_bytes == 8:
+        memcpy(to, &number, 8)
+    else:
+        four = <float>number
+        memcpy(to, &four, 4)
+    return True
+
+
 cdef class Rows:
     """Rows that are gathered and then handed to Arrow; see streamjoin_ds.engine.reference.arrow_rows.Rows."""
 
     cdef RowsForm _form
     cdef sj_rows *_rows
     cdef int64_t _count
-    cdef char *_is_filled  # by part
+    cdef char *_is_filled  # by column
     cdef bint _is_exported
     cdef ArrowArray _array
 
@@ -283,7 +338,7 @@ cdef class Rows:
             raise _error("more rows than int32 can number", "count")
         self._form, self._count = form, count
         self._rows = sj_rows_new(count, form._item_bytes, form._column_count)
-        self._is_filled = <char *>calloc(form._part_count + 1, 1)
+        self._is_filled = <char *>calloc(form._column_count + 1, 1)
         if self._rows == NULL or self._is_filled == NULL:
             raise MemoryError
 
@@ -311,18 +366,38 @@ cdef class Rows:
             raise _error("there are other numbers of rows", "rows")
         for column in range(columns._column_count):
             columns._copy(column, &picks, sj_rows_column(self._rows, first + column))
-        self._is_filled[part] = True
+            self._is_filled[first + column] = True
+
+    def put(self, int64_t column, list values, *, bint floating):
+        """Fill a column with Python's numbers; False, and zeros, where one is none that the column surely holds."""
+        cdef int item_bytes
+        cdef int64_t row
+        cdef unsigned char *to
+        if not 0 <= column < self._form._firsts[self._form._part_count]:
+            raise _error("there is no such column", "column")
+        if len(values) != self._count:
+            raise _error("there are other numbers of rows", "values")
+        item_bytes = self._form._item_bytes[column]
+        if item_bytes > 8 or (floating and item_bytes < 4):
+            raise _error("there are no such numbers of this width", "floating")
+        to = sj_rows_column(self._rows, column)
+        self._is_filled[column] = True
+        for row in range(self._count):
+            if not (_put_float if floating else _put_int)(values[row], item_bytes, to + row * item_bytes):
+                memset(to, 0, self._count * item_bytes)
+                return False
+        return True
 
     def exported(self):
         """Address of an ArrowArray of the form's exported columns, all filled; good until it is imported, once."""
         cdef const int64_t **columns
-        cdef int64_t part
+        cdef int64_t part, column
         cdef RowsForm form = self._form
         if self._is_exported:
             raise _error("these rows were exported already", "exported")
-        for part in range(form._part_count):
-            if not self._is_filled[part]:
-                raise _error("a part of the rows was not gathered", "exported")
+        for column in range(form._firsts[form._part_count]):
+            if not self._is_filled[column]:
+                raise _error("a column of the rows was not filled", "exported")
         if form._with_greatest:
             columns = <const int64_t **>calloc(form._part_count, sizeof(void *))
             if columns == NULL:

@@ -14,7 +14,8 @@ from streamjoin_ds.errors import KernelError
 from cpython.buffer cimport (PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_Release,
                              PyObject_GetBuffer)
 from libc.math cimport isfinite, isnan
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t, uintptr_t
+from libc.stdint cimport (INT8_MAX, INT8_MIN, INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int8_t,
+                          int16_t, int32_t, int64_t, uint64_t, uintptr_t)
 from libc.string cimport memcpy, memset
 
 

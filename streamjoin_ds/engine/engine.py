@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamjoin_ds.engine import snapshot
+from streamjoin_ds.engine.columns import item_values
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.tuples import Rows, as_table, event_times, filtered, stamped, time_column
+from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec.bound import TS, BoundJoin, bind
 from streamjoin_ds.spec.join import Join
@@ -79,6 +79,9 @@ class JoinEngine:
     def _bind(self) -> None:
         self._bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
         self._join = WindowJoin(self._bound, **self._options)
+        module = self._join.kernels.module
+        self._intakes = [Intake(self._bound, stream, module) for stream in range(len(self._bound.names))]
+        self._nothing = self._join.result_schema.empty_table()
 
     @property
     def bound(self) -> BoundJoin:
@@ -133,7 +136,9 @@ class JoinEngine:
         push_chunks : the same, for results that may be too many to be held at once.
         """
         chunks = list(self.push_chunks(rows))
-        return pa.concat_tables(chunks) if chunks else self.result_schema.empty_table()
+        if len(chunks) == 1:
+            return chunks[0]
+        return pa.concat_tables(chunks) if chunks else self._nothing
 
     def push_chunks(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
         """As `push`, a chunk of results at a time, each found when it is asked for.
@@ -170,10 +175,11 @@ class JoinEngine:
             if len(schemas) == len(self._asked.streams):
                 self._schemas = schemas
                 self._bind()
+        names = self.bound.names
         for name in rows:
-            if name not in self.bound.names:
+            if name not in names:
                 msg = f"the join has no stream '{name}'"
-                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self.bound.names)}")
+                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(names)}")
         return self._alone(rows)
 
     def _alone(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
@@ -189,21 +195,23 @@ class JoinEngine:
         left_out = [0] * len(self._read)
         ready, late, rejected, read = {}, {}, {}, list(self._read)
         clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
-        numbers = [stream for stream, name in enumerate(self.bound.names) if name in rows]
-        tables = {stream: as_table(rows[self.bound.names[stream]], self.bound, stream) for stream in numbers}
-        stamps = self._stamps(tables)
-        for stream, table in tables.items():
-            name = self.bound.names[stream]
-            tuples, without_time = stamped(table, self.bound, stream, read[stream], stamps.get(stream))
-            read[stream] += table.num_rows
-            mask = clocks[stream].split(tuples.column(TS).to_numpy())
-            tuples, mask = filtered(tuples, mask, self.bound, stream)
-            left_out[stream] = table.num_rows - without_time.num_rows - tuples.num_rows
+        names = self.bound.names
+        arrivals = {n: self._intakes[n].read(rows[name]) for n, name in enumerate(names) if name in rows}
+        stamps = self._stamps(arrivals)
+        for stream, arrival in arrivals.items():
+            name = names[stream]
+            intake, without_time = self._intakes[stream], arrival.rejected
+            tuples = intake.tuples(arrival, read[stream], stamps.get(stream, {}))
+            read[stream] += arrival.count
+            mask = clocks[stream].split(item_values(tuples.column(0)))
+            tuples, mask = intake.filtered(tuples, mask)
+            left_out[stream] = arrival.count - tuples.num_rows
             if mask.any():
-                late[name] = tuples.filter(pa.array(mask))
+                late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
                 tuples = tuples.filter(pa.array(~mask))
-            if without_time.num_rows:
+            if without_time is not None:
                 rejected[name] = without_time
+                left_out[stream] -= without_time.num_rows
             ready[stream] = tuples
         before, self._clocks = self._clocks, clocks
         try:
@@ -222,22 +230,23 @@ class JoinEngine:
         """How far the push is that is being read, or was last: `fraction` (0 to 1) and `matches` so far."""
         return self._windows.progress
 
-    def _stamps(self, tables: Mapping[int, pa.Table]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
+    def _stamps(self, arrivals: Mapping[int, Arrival]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
         """Of each new row how many rows of each other stream precede it, for windows that ask."""
-        if not any(map(self.bound.stamps, tables)):
+        if not any(map(self.bound.stamps, arrivals)):
             return {}
         running = []
-        for stream, source in enumerate(self.bound.join.streams):
-            largest = self._clocks[stream].largest
-            before = INT64_MIN if largest is None else largest
-            if stream not in tables:
+        for stream, clock in enumerate(self._clocks):
+            before = INT64_MIN if clock.largest is None else clock.largest
+            if stream not in arrivals:
                 running.append(np.empty(0, dtype=np.int64))
                 continue
-            times = event_times(time_column(tables[stream], source), source)
-            known = pc.fill_null(times, before).to_numpy()
+            arrival = arrivals[stream]
+            known = arrival.times_us
+            if arrival.is_timed is not None:
+                known = np.where(arrival.is_timed, known, before)
             running.append(running_maximum(known, None, before))
         found = {}
-        for stream in tables:
+        for stream in arrivals:
             others = [other for other in range(len(running)) if other != stream]
             names = zip(self.bound.stamps(stream), others, strict=True)
             found[stream] = {name: preceding(running, stream, other) + self._read[other] for name, other in names}

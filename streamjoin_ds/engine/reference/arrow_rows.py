@@ -155,6 +155,7 @@ class RowsForm:
 
     def __init__(self, parts: Sequence[Sequence[int]], exported: Sequence[int], *, greatest: bool = False) -> None:
         self.parts, self.exported, self.greatest = [list(widths) for widths in parts], list(exported), bool(greatest)
+        self.firsts = [sum(map(len, self.parts[:number])) for number in range(len(self.parts))]
         if any(width not in _ITEMS for widths in self.parts for width in widths):
             refuse("column items must have 1, 2, 4, 8 or 16 bytes", "parts")
         if greatest and (not self.parts or any(widths[:1] != [8] for widths in self.parts)):
@@ -176,7 +177,7 @@ class Rows:
         if not 0 <= count <= 2**31 - 1:
             refuse("more rows than int32 can number", "count")
         self._form, self._count = form, count
-        self._parts: list[list[Column] | None] = [None] * len(form.parts)
+        self._columns: list[Column | None] = [None] * sum(map(len, form.parts))
         self._array: Any = None
 
     def gather(self, part: int, columns: RunColumns, places: Int32 | int | None, rows: Int32) -> None:
@@ -189,7 +190,7 @@ class Rows:
         places, rows
             As in `RunColumns.gather`.
         """
-        if not 0 <= part < len(self._parts):
+        if not 0 <= part < len(self._form.parts):
             refuse("there is no such part", "part")
         if columns.item_bytes != self._form.parts[part]:
             refuse("the part has columns of other widths", "columns")
@@ -197,18 +198,53 @@ class Rows:
             refuse("there are other numbers of rows", "rows")
         outs = [np.empty(self._count, dtype=_DTYPES[width]) for width in self._form.parts[part]]
         columns.gather(places, rows, outs)
-        self._parts[part] = outs
+        first = self._form.firsts[part]
+        self._columns[first : first + len(outs)] = outs
+
+    def put(self, column: int, values: list[Any], *, floating: bool) -> bool:
+        """Fill a column with Python's numbers.
+
+        Parameters
+        ----------
+        column : int
+            Numbered through all parts.
+        values : list
+        floating : bool
+            Whether the column's items are float32 or float64; else they are signed integers.
+
+        Returns
+        -------
+        bool
+            False where a value is no `int` within the column's range (for floats: no `float`, rounded where it must
+            be, and no `int` that the column surely holds exactly). Then the column is filled with zeros.
+        """
+        if not 0 <= column < len(self._columns):
+            refuse("there is no such column", "column")
+        if len(values) != self._count:
+            refuse("there are other numbers of rows", "values")
+        width = [width for part in self._form.parts for width in part][column]
+        if width > 8 or (floating and width < 4):
+            refuse("there are no such numbers of this width", "floating")
+        if floating:
+            limit = 1 << (53 if width == 8 else 24)
+            fits = all(type(v) is float or (type(v) is int and -limit <= v <= limit) for v in values)
+        else:
+            limit = 1 << (8 * width - 1)
+            fits = all(type(v) is int and -limit <= v < limit for v in values)
+        with np.errstate(over="ignore"):
+            numbers = np.array(values if fits else [0] * len(values), np.float64 if floating else np.int64)
+            self._columns[column] = numbers.astype(f"{'f' if floating else 'i'}{width}")
+        return fits
 
     def exported(self) -> int:
         """Address of an ArrowArray, a struct of the form's `exported` columns; good until it is imported, once."""
         if self._array is not None:
             refuse("these rows were exported already", "exported")
-        parts = [part for part in self._parts if part is not None]
-        if len(parts) < len(self._parts):
-            refuse("a part of the rows was not gathered", "exported")
-        columns = [column for part in parts for column in part]
+        columns = [column for column in self._columns if column is not None]
+        if len(columns) < len(self._columns):
+            refuse("a column of the rows was not filled", "exported")
         if self._form.greatest:
-            columns.append(np.maximum.reduce([part[0] for part in parts]))
+            columns.append(np.maximum.reduce([columns[first] for first in self._form.firsts]))
         children = [
             pa.Array.from_buffers(_ITEMS[column.dtype.itemsize], self._count, [None, pa.py_buffer(column)])
             for column in (columns[number] for number in self._form.exported)
