@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.columns import item_values
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
@@ -81,6 +80,7 @@ class JoinEngine:
         self._join = WindowJoin(self._bound, **self._options)
         module = self._join.kernels.module
         self._intakes = [Intake(self._bound, stream, module) for stream in range(len(self._bound.names))]
+        self._has_stamps = any(map(self._bound.stamps, range(len(self._bound.names))))
         self._nothing = self._join.result_schema.empty_table()
 
     @property
@@ -203,10 +203,10 @@ class JoinEngine:
             intake, without_time = self._intakes[stream], arrival.rejected
             tuples = intake.tuples(arrival, read[stream], stamps.get(stream, {}))
             read[stream] += arrival.count
-            mask = clocks[stream].split(item_values(tuples.column(0)))
+            mask = clocks[stream].split(arrival.known_us)
             tuples, mask = intake.filtered(tuples, mask)
             left_out[stream] = arrival.count - tuples.num_rows
-            if mask.any():
+            if np.count_nonzero(mask):
                 late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
                 tuples = tuples.filter(pa.array(~mask))
             if without_time is not None:
@@ -232,7 +232,7 @@ class JoinEngine:
 
     def _stamps(self, arrivals: Mapping[int, Arrival]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
         """Of each new row how many rows of each other stream precede it, for windows that ask."""
-        if not any(map(self.bound.stamps, arrivals)):
+        if not self._has_stamps:
             return {}
         running = []
         for stream, clock in enumerate(self._clocks):

@@ -11,7 +11,7 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
@@ -249,9 +249,6 @@ class WindowJoin:
         self, block: Mapping[int, Picks], order: Sequence[int], windows: Sequence[Window]
     ) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
-        if not order:
-            yield from self._tables(block)
-            return
         step = self._step(frozenset(block), order[0])
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
@@ -268,8 +265,12 @@ class WindowJoin:
                     grown = {stream: picks.take(kept) for stream, picks in grown.items()}
             if self._window_ids is not None:
                 grown = self._window_ids.meeting(grown)
-            if len(grown[step.stream]):
-                self._partials += len(grown[step.stream]) if len(order) > 1 else 0
+            if not len(grown[step.stream]):
+                continue
+            if len(order) == 1:
+                yield from self._tables(grown)
+            else:
+                self._partials += len(grown[step.stream])
                 yield from self._extended(grown, order[1:], windows)
 
     def _step(self, joined: frozenset[int], stream: int) -> _Step:
@@ -279,13 +280,12 @@ class WindowJoin:
             self._steps[place] = _Step(self.bound, joined, stream)
         return self._steps[place]
 
-    def _tables(self, block: Mapping[int, Picks]) -> Iterator[pa.Table]:
+    def _tables(self, block: Mapping[int, Picks]) -> Iterable[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
-            yield self._results.table(block, self._side_by_side)
-            return
-        for grown, window_ids in self._window_ids.expanded(block, self.chunk_rows):
-            yield self._results.table(grown, self._side_by_side, window_ids)
+            return (self._results.table(block, self._side_by_side),)
+        expanded = self._window_ids.expanded(block, self.chunk_rows)
+        return (self._results.table(grown, self._side_by_side, window_ids) for grown, window_ids in expanded)
 
     # ------------------------------------------------------------------ what is kept
 

@@ -55,6 +55,11 @@ class Arrival:
     is_timed: npt.NDArray[np.bool_] | None = None
 
     @property
+    def known_us(self) -> npt.NDArray[np.int64]:
+        """The event times that there are."""
+        return self.times_us if self.is_timed is None else self.times_us[self.is_timed]
+
+    @property
     def rejected(self) -> pa.Table | None:
         """The rows that have no event time, as they were handed over; None: there are none."""
         return None if self.is_timed is None else self.rows.filter(pa.array(~self.is_timed))
@@ -76,6 +81,8 @@ class Intake:
         self._source = bound.join.streams[stream]
         self._outside = bound.read_schemas[stream]
         self._inside = bound.read_schema(stream)
+        kind = self._outside.field(self._source.time).type
+        self._has_moments = pa.types.is_timestamp(kind) and kind.unit == "us"
         self._tuple_names = bound.tuple_schema(stream).names
         self._stamped = bound.stamps(stream)
         own = {TS, SEQ, *self._stamped}
@@ -104,23 +111,29 @@ class Intake:
         SchemaDriftError
             There is no time column, or a value of a dict does not fit.
         """
-        if isinstance(rows, Mapping):
-            rows = [rows]
+        if isinstance(rows, dict):  # a push of one tuple: the same as a list of it, known sooner
+            return self._read_dicts([rows])
         if isinstance(rows, pa.RecordBatch):
-            table = pa.Table.from_batches([rows])
-        elif isinstance(rows, pa.Table):
-            table = rows
-        elif hasattr(rows, "__dataframe__") and hasattr(rows, "columns"):
-            table = pa.Table.from_pandas(rows, preserve_index=False)
-        elif isinstance(rows, Sequence) and all([isinstance(row, Mapping) for row in rows]):
-            times_us = _plain_times([row.get(self._source.time) for row in rows], self._source, self._time_type)
-            if times_us is not None:
-                return Arrival(list(rows), len(rows), np.array(times_us, dtype=np.int64))
-            table = self._table_of(rows)
-        else:
-            msg = f"rows of stream {self._source.name} are neither a table nor dicts"
-            hint = "an Arrow table or batch, a pandas frame, a list of dicts"
-            raise ArgumentError(msg, name=self._source.name, hint=hint)
+            return self._read_table(pa.Table.from_batches([rows]))
+        if isinstance(rows, pa.Table):
+            return self._read_table(rows)
+        if hasattr(rows, "__dataframe__") and hasattr(rows, "columns"):
+            return self._read_table(pa.Table.from_pandas(rows, preserve_index=False))
+        if isinstance(rows, Mapping):
+            return self._read_dicts([rows])
+        if isinstance(rows, Sequence) and all([isinstance(row, Mapping) for row in rows]):
+            return self._read_dicts(list(rows))
+        msg = f"rows of stream {self._source.name} are neither a table nor dicts"
+        hint = "an Arrow table or batch, a pandas frame, a list of dicts"
+        raise ArgumentError(msg, name=self._source.name, hint=hint)
+
+    def _read_dicts(self, rows: list[Mapping[str, Any]]) -> Arrival:
+        times_us = self._plain_times([row.get(self._source.time) for row in rows])
+        if times_us is None:
+            return self._read_table(self._table_of(rows))
+        return Arrival(rows, len(rows), np.array(times_us, dtype=np.int64))
+
+    def _read_table(self, table: pa.Table) -> Arrival:
         times = _event_times(self._column(table, self._source.time, "it is the stream's event time"), self._source)
         is_timed = times.is_valid().to_numpy(zero_copy_only=False) if times.null_count else None
         return Arrival(table, table.num_rows, item_values(times if is_timed is None else pc.fill_null(times, 0)), is_timed)
@@ -194,9 +207,19 @@ class Intake:
             columns.append(odd[field.name] if field.name in odd else batch.column(field.name))
         return pa.RecordBatch.from_arrays(columns, schema=self._inside)
 
-    @property
-    def _time_type(self) -> pa.DataType:
-        return self._outside.field(self._source.time).type
+    def _plain_times(self, values: list[Any]) -> list[int] | None:
+        """Event times in microseconds of values that are all integers or all moments; None: Arrow must look at them."""
+        kinds = set(map(type, values))
+        if kinds == {int}:
+            unit = self._source.time_unit
+            if unit == "ns":
+                return [value // 1000 for value in values] if _fit_int64(values) else None
+            times_us = [value * _UNITS_US[unit] for value in values]
+            return times_us if _fit_int64(times_us) else None
+        if kinds == {datetime} and self._has_moments:
+            since = [value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH) for value in values]
+            return [(span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds for span in since]
+        return None
 
     def _table_of(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """All that is read of dicts, as a table."""
@@ -235,20 +258,6 @@ def _is_number(kind: pa.DataType) -> bool:
     """Whether a kernel puts Python's numbers down as this type."""
     types = pa.types
     return bool(types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind))
-
-
-def _plain_times(values: list[Any], stream: Stream, kind: pa.DataType) -> list[int] | None:
-    """Event times in microseconds of values that are all integers, or all moments; None: Arrow must look at them."""
-    kinds = set(map(type, values))
-    if kinds == {int}:
-        if stream.time_unit == "ns":
-            return [value // 1000 for value in values] if _fit_int64(values) else None
-        times_us = [value * _UNITS_US[stream.time_unit] for value in values]
-        return times_us if _fit_int64(times_us) else None
-    if kinds == {datetime} and pa.types.is_timestamp(kind) and kind.unit == "us":
-        since = [value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH) for value in values]
-        return [(span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds for span in since]
-    return None
 
 
 def _fit_int64(values: list[int]) -> bool:
