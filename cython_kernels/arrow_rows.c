@@ -134,10 +134,29 @@ void sj_int_range(const int64_t *values, int64_t count, int64_t range[2])
 
 struct sj_rows {
     atomic_int owners;
+    size_t size; /* of all this memory */
     int64_t rows;
     unsigned char *items; /* the first column's */
     int64_t starts[];     /* of each column, from `items` on */
 };
+
+/* The last large piece that was let go: a chunk of results takes the place of the one before the last. Fresh memory would
+ * cost a page fault every 4 KB, which is more than filling it. */
+#define SPARE_BYTES ((size_t)1 << 20)
+static _Atomic(sj_rows *) spare;
+
+static sj_rows *memory_of(size_t size)
+{
+    sj_rows *found = size < SPARE_BYTES ? NULL : atomic_exchange(&spare, NULL);
+    if (found && (found->size < size || found->size / 4 > size)) {
+        free(found);
+        found = NULL;
+    }
+    if (!found && (found = malloc(size))) {
+        found->size = size;
+    }
+    return found;
+}
 
 sj_rows *sj_rows_new(int64_t rows, const int *item_bytes, int64_t columns)
 {
@@ -146,7 +165,7 @@ sj_rows *sj_rows_new(int64_t rows, const int *item_bytes, int64_t columns)
     for (int64_t column = 0; column < columns; column++) {
         size += (size_t)(rows * item_bytes[column]) + ALIGNMENT;
     }
-    sj_rows *made = malloc(size);
+    sj_rows *made = memory_of(size);
     if (!made) {
         return NULL;
     }
@@ -170,7 +189,7 @@ unsigned char *sj_rows_column(sj_rows *rows, int64_t column)
 void sj_rows_let_go(sj_rows *rows)
 {
     if (rows && atomic_fetch_sub(&rows->owners, 1) == 1) {
-        free(rows);
+        free(rows->size < SPARE_BYTES ? rows : atomic_exchange(&spare, rows));
     }
 }
 
