@@ -17,7 +17,7 @@ from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
-from streamjoin_ds.spec.bound import TS, BoundJoin, bind
+from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.order import preceding, running_maximum
 

@@ -106,7 +106,9 @@ class Finder:
         if count > _FEW_PROBES:
             is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
             if count > _BATCH_PROBES or not is_indexed:
-                return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(window.runs)
+                return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(
+                    window.runs
+                )
         indexes = window.stack.indexes(conditions)
         last_rows = window.tail.rows or -1
         if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:

@@ -47,7 +47,7 @@ class Progress:
         return (sum(shares[: self._stream]) + reached) / max(sum(shares), 1)
 
     def _shares(self) -> list[int]:
-        """Of each stream, how many pairs its new tuples could form with what is in the windows when it is their turn."""
+        """Of each stream, how many pairs its new tuples could form with what is in the windows at their turn."""
         arrived, kept = self._arrived, self._kept
         others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
         return [new * other for new, other in zip(arrived, others, strict=True)]

@@ -89,8 +89,11 @@ class _KernelPart:
 
     def __init__(self, results: Results, plain: Sequence[tuple[str, ...]], block: Mapping[int, Picks]) -> None:
         stacks = [block[stream].stack for stream in range(len(plain))]
-        widths = [[item_dtype(stack.kinds[name]).itemsize for name in names] for stack, names in zip(stacks, plain, strict=True)]
-        numbers = {}
+        widths = [
+            [item_dtype(stack.kinds[name]).itemsize for name in names]
+            for stack, names in zip(stacks, plain, strict=True)
+        ]
+        numbers: dict[tuple[int, str], int] = {}
         for stream, names in enumerate(plain):
             numbers |= {(stream, name): len(numbers) + place for place, name in enumerate(names)}
         found = {place: numbers[inside] for place, inside in enumerate(results._placed) if inside in numbers}

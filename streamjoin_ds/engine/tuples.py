@@ -62,7 +62,10 @@ class Arrival:
     @property
     def rejected(self) -> pa.Table | None:
         """The rows that have no event time, as they were handed over; None: there are none."""
-        return None if self.is_timed is None else self.rows.filter(pa.array(~self.is_timed))
+        if self.is_timed is None:
+            return None
+        assert not isinstance(self.rows, list), "dicts are kept as such only where all have an event time"
+        return self.rows.filter(pa.array(~self.is_timed))
 
 
 class Intake:
@@ -136,11 +139,11 @@ class Intake:
     def _read_table(self, table: pa.Table) -> Arrival:
         times = _event_times(self._column(table, self._source.time, "it is the stream's event time"), self._source)
         is_timed = times.is_valid().to_numpy(zero_copy_only=False) if times.null_count else None
-        return Arrival(table, table.num_rows, item_values(times if is_timed is None else pc.fill_null(times, 0)), is_timed)
+        return Arrival(
+            table, table.num_rows, item_values(times if is_timed is None else pc.fill_null(times, 0)), is_timed
+        )
 
-    def tuples(
-        self, arrival: Arrival, first_seq: int, stamps: Mapping[str, npt.NDArray[np.int64]]
-    ) -> pa.RecordBatch:
+    def tuples(self, arrival: Arrival, first_seq: int, stamps: Mapping[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
         """Those rows that have an event time, in the inside form, not filtered yet.
 
         Parameters
@@ -261,7 +264,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _fit_int64(values: list[int]) -> bool:
-    return INT64_MIN <= min(values) and max(values) <= INT64_MAX
+    return not (min(values) < INT64_MIN or max(values) > INT64_MAX)
 
 
 def _event_times(chunks: pa.ChunkedArray, stream: Stream) -> pa.Array:

@@ -15,8 +15,25 @@ from streamjoin_ds.engine import reference
 from streamjoin_ds.errors import KernelError
 
 MODULES = pytest.mark.parametrize("module", [native, reference], ids=["native", "reference"])
-NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.float32(), pa.float64()]
-MOMENTS = [pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.duration("ms"), pa.time32("s"), pa.time64("us")]
+NUMBERS = [
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint8(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.float32(),
+    pa.float64(),
+]
+MOMENTS = [
+    pa.date32(),
+    pa.timestamp("us", "UTC"),
+    pa.timestamp("ns"),
+    pa.duration("ms"),
+    pa.time32("s"),
+    pa.time64("us"),
+]
 OTHERS = [pa.string(), pa.bool_(), pa.decimal128(20, 3), pa.list_(pa.int32()), pa.dictionary(pa.int32(), pa.string())]
 
 
@@ -89,7 +106,10 @@ def test_extremes_are_kept_and_keys_that_are_there_already_are_measured(module) 
     ts, made = np.zeros(8, np.int64), np.zeros(8, np.float64)
     made[:3] = [2.5, -0.5, 1e300]
     room = module.RoomColumns([ts], [ts, made], [-1, -1])
-    assert room.append(looked_at(module, batch_of(pa.array(extremes))), 0) == ((extremes[0], extremes[1]), (-0.5, 1e300))
+    assert room.append(looked_at(module, batch_of(pa.array(extremes))), 0) == (
+        (extremes[0], extremes[1]),
+        (-0.5, 1e300),
+    )
     assert ts[:3].tolist() == extremes
     small = pa.array([-128, 127, 0], pa.int8())
     floats = np.zeros(8)
@@ -211,7 +231,10 @@ VALUES = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from([k for k in NUMBERS if not pa.types.is_unsigned_integer(k)]), st.lists(VALUES, min_size=1, max_size=4))
+@given(
+    st.sampled_from([k for k in NUMBERS if not pa.types.is_unsigned_integer(k)]),
+    st.lists(VALUES, min_size=1, max_size=4),
+)
 def test_numbers_are_put_as_arrow_puts_them_or_not_at_all(kind, values) -> None:
     answers = [put(module, kind, values) for module in (native, reference)]
     assert answers[0][0] == answers[1][0]
@@ -219,7 +242,9 @@ def test_numbers_are_put_as_arrow_puts_them_or_not_at_all(kind, values) -> None:
     for _, column in answers:
         expected = pa.array(values, kind) if is_put else pa.array([0] * len(values), kind)
         width = np.dtype(f"i{kind.bit_width // 8}")  # bits, so that NaN and -0.0 count
-        assert np.frombuffer(column.buffers()[1], width).tolist() == np.frombuffer(expected.buffers()[1], width).tolist()
+        assert (
+            np.frombuffer(column.buffers()[1], width).tolist() == np.frombuffer(expected.buffers()[1], width).tolist()
+        )
 
 
 @MODULES
@@ -229,6 +254,12 @@ def test_plain_numbers_are_put(module) -> None:
     for values in ([1.0], [True], [None], ["1"], [1 << 31]):
         assert not put(module, pa.int32(), values)[0]
     rows = module.Rows(module.RowsForm([[8, 16, 2]], [0]), 1)
-    for column, values, floating in ((0, [1, 2], False), (1, [1], False), (2, [1.0], True), (3, [1], False), (-1, [1], False)):
+    for column, values, floating in (
+        (0, [1, 2], False),
+        (1, [1], False),
+        (2, [1.0], True),
+        (3, [1], False),
+        (-1, [1], False),
+    ):
         with pytest.raises(KernelError):
             rows.put(column, values, floating=floating)

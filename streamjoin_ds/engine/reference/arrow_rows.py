@@ -99,8 +99,8 @@ class RoomColumns:
                 rooms.add(len(array))
         for array in keys:
             check_column(array, "keys")
-        for array in values:
-            if array is not None and (array.dtype.itemsize not in _ITEMS or array.dtype.hasobject):
+        for array in [array for array in values if array is not None]:
+            if array.dtype.itemsize not in _ITEMS or array.dtype.hasobject:
                 refuse("column items must have 1, 2, 4, 8 or 16 bytes", "values")
         if len(rooms) > 1:
             refuse("the columns differ in length", "values")
