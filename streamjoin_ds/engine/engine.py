@@ -79,20 +79,24 @@ class JoinEngine:
         self._bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
         self._join = WindowJoin(self._bound, **self._options)
         module = self._join.kernels.module
-        self._intakes = [Intake(self._bound, stream, module) for stream in range(len(self._bound.names))]
-        self._has_stamps = any(map(self._bound.stamps, range(len(self._bound.names))))
+        self._names = self._bound.names
+        self._intakes = [Intake(self._bound, stream, module) for stream in range(len(self._names))]
+        self._has_stamps = any(map(self._bound.stamps, range(len(self._names))))
         self._nothing = self._join.result_schema.empty_table()
 
     @property
     def bound(self) -> BoundJoin:
         """The join with types: known from the start where schemas are, else from the first push on."""
         if self._bound is None:
-            assert not isinstance(self._asked, BoundJoin)
-            missing = next(stream.name for stream in self._asked.streams if stream.name not in self._schemas)
-            msg = f"stream {missing} has no schema"
-            hint = "Stream(..., schema={...}), JoinEngine(join, schemas), or tables of all streams in the first push"
-            raise ArgumentError(msg, name=missing, hint=hint)
+            raise self._unbound()
         return self._bound
+
+    def _unbound(self) -> ArgumentError:
+        assert not isinstance(self._asked, BoundJoin)
+        missing = next(stream.name for stream in self._asked.streams if stream.name not in self._schemas)
+        msg = f"stream {missing} has no schema"
+        hint = "Stream(..., schema={...}), JoinEngine(join, schemas), or tables of all streams in the first push"
+        return ArgumentError(msg, name=missing, hint=hint)
 
     @property
     def _windows(self) -> WindowJoin:
@@ -107,8 +111,8 @@ class JoinEngine:
     @property
     def watermark(self) -> int | None:
         """No tuple that is not late is older (microseconds); None while a stream has had no tuple."""
-        lows = [clock.watermark for clock in self._clocks]
-        return None if any(low is None for low in lows) else min(low for low in lows if low is not None)
+        lows = [low for clock in self._clocks if (low := clock.watermark) is not None]
+        return min(lows) if len(lows) == len(self._clocks) else None
 
     def push(self, rows: Mapping[str, Rows]) -> pa.Table:
         """Join new rows with each other and with those still in their windows.
@@ -175,11 +179,12 @@ class JoinEngine:
             if len(schemas) == len(self._asked.streams):
                 self._schemas = schemas
                 self._bind()
-        names = self.bound.names
+        if self._bound is None:
+            raise self._unbound()
         for name in rows:
-            if name not in names:
+            if name not in self._names:
                 msg = f"the join has no stream '{name}'"
-                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(names)}")
+                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self._names)}")
         return self._alone(rows)
 
     def _alone(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
@@ -195,11 +200,10 @@ class JoinEngine:
         left_out = [0] * len(self._read)
         ready, late, rejected, read = {}, {}, {}, list(self._read)
         clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
-        names = self.bound.names
-        arrivals = {n: self._intakes[n].read(rows[name]) for n, name in enumerate(names) if name in rows}
+        arrivals = {n: self._intakes[n].read(rows[name]) for n, name in enumerate(self._names) if name in rows}
         stamps = self._stamps(arrivals)
         for stream, arrival in arrivals.items():
-            name = names[stream]
+            name = self._names[stream]
             intake, without_time = self._intakes[stream], arrival.rejected
             tuples = intake.tuples(arrival, read[stream], stamps.get(stream, {}))
             read[stream] += arrival.count
@@ -220,7 +224,8 @@ class JoinEngine:
             self._clocks = before
             raise
         self._read, self.late, self.rejected = read, late, rejected
-        for stream, name in enumerate(self.bound.names):
+        for stream in arrivals:
+            name = self._names[stream]
             self._late_rows[stream] += late[name].num_rows if name in late else 0
             self._rejected_rows[stream] += rejected[name].num_rows if name in rejected else 0
             self._filtered_rows[stream] += left_out[stream]

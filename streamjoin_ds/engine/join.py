@@ -121,7 +121,7 @@ class WindowJoin:
         self._order = JoinOrder(bound, order)
         window = bound.join.window
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
-        self._steps: dict[tuple[frozenset[int], int], _Step] = {}
+        self._steps: dict[tuple[tuple[int, ...], int], _Step] = {}
         self._results = Results(bound)
         self.result_schema = self._results.schema
 
@@ -249,7 +249,7 @@ class WindowJoin:
         self, block: Mapping[int, Picks], order: Sequence[int], windows: Sequence[Window]
     ) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
-        step = self._step(frozenset(block), order[0])
+        step = self._step(tuple(block), order[0])
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
         progress = self.progress if len(block) == 1 else None
@@ -273,12 +273,12 @@ class WindowJoin:
                 self._partials += len(grown[step.stream])
                 yield from self._extended(grown, order[1:], windows)
 
-    def _step(self, joined: frozenset[int], stream: int) -> _Step:
+    def _step(self, joined: tuple[int, ...], stream: int) -> _Step:
         """How a stream joins partial results of others."""
-        place = (joined, stream)
-        if place not in self._steps:
-            self._steps[place] = _Step(self.bound, joined, stream)
-        return self._steps[place]
+        step = self._steps.get((joined, stream))
+        if step is None:
+            step = self._steps[joined, stream] = _Step(self.bound, frozenset(joined), stream)
+        return step
 
     def _tables(self, block: Mapping[int, Picks]) -> Iterable[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
