@@ -182,7 +182,7 @@ class WindowJoin:
             tuples = fresh[stream]
             mask = self._joinable[stream].mask(tuples)
             if mask is not None:
-                tuples = self._arrived(stream, filtered(tuples.batch, mask))
+                tuples = self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
                 null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
@@ -222,10 +222,11 @@ class WindowJoin:
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
         """The tuples as `BatchColumns`."""
-        schema = self.forms[stream].tuple_schema
+        form = self.forms[stream]
+        schema = form.tuple_schema
         only = tables[0] if len(tables) == 1 else None
         if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
-            columns = self._arrived(stream, only)
+            columns = form.tuple_columns(only)
             if not columns.has_null(self._required[stream]):
                 return columns
         name = self.bound.names[stream]
@@ -238,10 +239,7 @@ class WindowJoin:
                 if not field.nullable and table.column(found).null_count:
                     msg = f"column '{field.name}' of stream {name} holds nulls"
                     raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
-        return self._arrived(stream, one_batch(tables, schema))
-
-    def _arrived(self, stream: int, tuples: pa.RecordBatch) -> Any:
-        return self.kernels.module.BatchColumns(self.forms[stream].tuple_form, tuples)
+        return form.tuple_columns(one_batch(tables, schema))
 
     # ------------------------------------------------------------------ joining
 

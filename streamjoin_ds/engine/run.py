@@ -55,7 +55,7 @@ class RunForm:
         self.chooser = GridChooser(bound, stream, index)
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
-        self.tuple_form = kernels.module.BatchForm(self.tuple_schema)
+        self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
 
     def sealed(self, tuples: pa.RecordBatch) -> Run:
@@ -139,6 +139,10 @@ class RunForm:
         if is_stored(kind):
             return key_values(tuples.column(f"_key_{number}"), "int")
         return key_values(tuples.column(self.columns[number]), kind)
+
+    def tuple_columns(self, tuples: pa.RecordBatch) -> Any:
+        """Tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""
+        return self.kernels.module.BatchColumns(self._tuple_form, tuples)
 
     def run_columns(self, tuples: pa.RecordBatch) -> Any:
         """Tuples of `run_schema` as kernels read them (`BatchColumns`)."""
