@@ -224,6 +224,11 @@ cdef class RunsProbe:
         return written
 
 
+# Fewer are copied sooner than the GIL is let go of and taken again.
+cdef enum:
+    _FEW_ROWS = 256
+
+
 cdef struct sj_picks:
     int64_t count
     const int32_t *rows
@@ -293,17 +298,21 @@ cdef class RunColumns:
             picks.places = <const int32_t *>view.items
         return 0
 
-    cdef int _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) except -1:
-        cdef int status
+    cdef int _copied(self, int64_t column, const sj_picks *picks, unsigned char *to) noexcept nogil:
         cdef const unsigned char **addresses = self._addresses + column * self._run_count
         cdef int item_bytes = self._item_bytes[column]
-        with nogil:
-            if picks.places != NULL:
-                status = sj_gather_runs(addresses, self._rows, self._run_count, item_bytes, picks.places, picks.rows,
-                                        picks.count, to)
-            else:
-                status = sj_gather(addresses[picks.place], self._rows[picks.place], item_bytes, picks.rows,
-                                   picks.count, to)
+        if picks.places != NULL:
+            return sj_gather_runs(addresses, self._rows, self._run_count, item_bytes, picks.places, picks.rows,
+                                  picks.count, to)
+        return sj_gather(addresses[picks.place], self._rows[picks.place], item_bytes, picks.rows, picks.count, to)
+
+    cdef int _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) except -1:
+        cdef int status
+        if picks.count < _FEW_ROWS:
+            status = self._copied(column, picks, to)
+        else:
+            with nogil:
+                status = self._copied(column, picks, to)
         if status:
             raise _error("rows or places point outside the runs", "rows")
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -188,47 +189,53 @@ class JoinEngine:
         return self._alone(rows)
 
     def _alone(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
+        """The chunks of a push; one that is not read to its end changes nothing."""
         if not self._busy.acquire(blocking=False):
             msg = "a push is running"
             raise ArgumentError(msg, name="push", hint="one push at a time, read to its end; put a queue in front")
+        before = self._clocks
         try:
-            yield from self._pushed(rows)
+            taken = self._taken(rows)
+            self._clocks = taken.clocks
+            yield from self._join.push(taken.tuples, self.watermark, taken.read)
+            self._keep(taken)
+        except BaseException:
+            self._clocks = before
+            raise
         finally:
             self._busy.release()
 
-    def _pushed(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
-        left_out = [0] * len(self._read)
-        ready, late, rejected, read = {}, {}, {}, list(self._read)
-        clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
+    def _taken(self, rows: Mapping[str, Rows]) -> _Taken:
+        """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
+        taken = _Taken(list(self._read), [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks])
         arrivals = {n: self._intakes[n].read(rows[name]) for n, name in enumerate(self._names) if name in rows}
         stamps = self._stamps(arrivals)
         for stream, arrival in arrivals.items():
             name = self._names[stream]
             intake, without_time = self._intakes[stream], arrival.rejected
-            tuples = intake.tuples(arrival, read[stream], stamps.get(stream, {}))
-            read[stream] += arrival.count
-            mask = clocks[stream].split(arrival.known_us)
+            tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
+            taken.read[stream] += arrival.count
+            mask = taken.clocks[stream].split(arrival.known_us)
             tuples, mask = intake.filtered(tuples, mask)
-            left_out[stream] = arrival.count - tuples.num_rows
+            left_out = arrival.count - tuples.num_rows
             if np.count_nonzero(mask):
-                late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
+                taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
                 tuples = tuples.filter(pa.array(~mask))
             if without_time is not None:
-                rejected[name] = without_time
-                left_out[stream] -= without_time.num_rows
-            ready[stream] = tuples
-        before, self._clocks = self._clocks, clocks
-        try:
-            yield from self._join.push(ready, self.watermark, read)
-        except BaseException:
-            self._clocks = before
-            raise
-        self._read, self.late, self.rejected = read, late, rejected
-        for stream in arrivals:
+                taken.rejected[name] = without_time
+                left_out -= without_time.num_rows
+            taken.filtered_rows[stream] = left_out
+            taken.tuples[stream] = tuples
+        return taken
+
+    def _keep(self, taken: _Taken) -> None:
+        """Put a push that is in into the ledger."""
+        self._read, self.late, self.rejected = taken.read, taken.late, taken.rejected
+        for stream, count in taken.filtered_rows.items():
             name = self._names[stream]
-            self._late_rows[stream] += late[name].num_rows if name in late else 0
-            self._rejected_rows[stream] += rejected[name].num_rows if name in rejected else 0
-            self._filtered_rows[stream] += left_out[stream]
+            self._late_rows[stream] += taken.late[name].num_rows if name in taken.late else 0
+            self._rejected_rows[stream] += taken.rejected[name].num_rows if name in taken.rejected else 0
+            self._filtered_rows[stream] += count
 
     @property
     def progress(self) -> Progress:
@@ -308,6 +315,18 @@ class JoinEngine:
         for clock, value, has in zip(self._clocks, largest, known, strict=True):
             clock.largest = value if has else None
         self.late, self.rejected = {}, {}
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What a push is about to change."""
+
+    read: list[int]
+    clocks: list[StreamClock]
+    tuples: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    late: dict[str, pa.Table] = field(default_factory=dict)
+    rejected: dict[str, pa.Table] = field(default_factory=dict)
+    filtered_rows: dict[int, int] = field(default_factory=dict)
 
 
 def _declared(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:

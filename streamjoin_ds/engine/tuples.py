@@ -92,9 +92,10 @@ class Intake:
         self._travelling = [field for field in self._inside if field.name not in own]
         # Of dicts: numbers are put down by a kernel, in this order after the columns of the house.
         numbers = [field for field in self._travelling if _is_number(field.type)]
-        self._numbers = [(field, bool(pa.types.is_floating(field.type))) for field in numbers]
+        self._numbers = [(field.name, field.type, bool(pa.types.is_floating(field.type))) for field in numbers]
         names = [TS, SEQ, *self._stamped, *(field.name for field in numbers)]
         self._number_schema = pa.schema([self._inside.field(name) for name in self._inside.names if name in names])
+        self._has_numbers_only = len(names) == len(self._inside)
         widths = [self._inside.field(name).type.bit_width // 8 for name in names]
         self._form = module.RowsForm([widths], [names.index(name) for name in self._number_schema.names])
 
@@ -196,12 +197,12 @@ class Intake:
         for number, values in enumerate([*whole, *(stamps[name].tolist() for name in self._stamped)]):
             gathered.put(number, values, floating=False)
         odd: dict[str, pa.Array] = {}
-        for number, (field, floating) in enumerate(self._numbers, len(self._stamped) + len(whole)):
-            values = [row.get(field.name) for row in rows]
+        for number, (name, kind, floating) in enumerate(self._numbers, len(self._stamped) + len(whole)):
+            values = [row.get(name) for row in rows]
             if not gathered.put(number, values, floating=floating):
-                odd[field.name] = self._array(values, field.type, field.name)
+                odd[name] = self._array(values, kind, name)
         batch = pa.RecordBatch._import_from_c(gathered.exported(), self._number_schema)
-        if not odd and len(self._number_schema) == len(self._inside):
+        if not odd and self._has_numbers_only:
             return batch
         columns = []
         for field in self._inside:
