@@ -237,7 +237,7 @@ class Rows:
         return fits
 
     def exported(self) -> int:
-        """Address of an ArrowArray, a struct of the form's exported columns; good while this object is, for one import."""
+        """Address of an ArrowArray of the columns that are exported; good while this object is, for one import."""
         if self._array is not None:
             refuse("these rows were exported already", "exported")
         columns = [column for column in self._columns if column is not None]
