@@ -389,7 +389,7 @@ cdef class Rows:
         return True
 
     def exported(self):
-        """Address of an ArrowArray of the filled columns that are exported; good while this object is, for one import."""
+        """Address of an ArrowArray of the filled columns that are exported: good while this object is, once."""
         cdef const int64_t **columns
         cdef int64_t part, column
         cdef RowsForm form = self._form
