@@ -15,6 +15,7 @@ from setuptools import Extension, find_packages, setup
 KERNELS = "cython_kernels"
 SOURCES = [
     "kernels.pyx",
+    "arrow_rows.c",
     "dispatch.c",
     "gather.c",
     "grid_buckets.c",
@@ -36,7 +37,9 @@ SOURCES = [
 HEADERS = [
     "bucket_grid.pxi",
     "bucket_index.pxi",
+    "arrow_rows.pxi",
     "runs_probe.pxi",
+    "arrow_rows.h",
     "band.h",
     "dispatch.h",
     "grid.h",

@@ -7,6 +7,7 @@
        │             once        └─x scan_avx512.c        grid_probe_avx512.c      eight rows (x86-64)
        │                              scan_template.h      grid_probe_template.h    the loops, over lanes_*.h
        ├──────────► runs_probe.c                         a few probes against all runs: both of these, in turn
+       ├──────────► arrow_rows.c                         small batches in, results out, by Arrow's C data interface
        └──────────► grid_buckets.c, grid_order.c, gather.c                          laying runs out
 
     A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
@@ -24,7 +25,12 @@ import os
 from . import native
 
 __all__ = [
+    "BatchColumns",
+    "BatchForm",
     "GridProbe",
+    "RoomColumns",
+    "Rows",
+    "RowsForm",
     "RunColumns",
     "RunIndex",
     "RunsProbe",
@@ -45,7 +51,12 @@ if _requested != "reference":
     if _requested not in ("", "auto"):
         native.set_default_implementation(_requested)
     from .native import (
+        BatchColumns,
+        BatchForm,
         GridProbe,
+        RoomColumns,
+        Rows,
+        RowsForm,
         RunColumns,
         RunIndex,
         RunsProbe,

@@ -153,7 +153,8 @@ static int enter_run(sj_runs *runs)
     if (!rows || !may_match(runs, index)) {
         return 0;
     }
-    if (rows * runs->probe_count <= SJ_SCAN_PAIRS || (index->first < 0 && index->second < 0)) {
+    const int64_t scanned = runs->probe_count == 1 ? SJ_SCAN_ROWS_ALONE : SJ_SCAN_PAIRS / runs->probe_count;
+    if (rows <= scanned || (index->first < 0 && index->second < 0)) {
         memset(&runs->scan, 0, sizeof runs->scan);
         runs->scan.band = index->band;
         runs->scan.band.run_count = rows;

@@ -7,8 +7,9 @@
 
 #include "bucket_grid.h"
 
-/* Below this many pairs a run is scanned whatever its order. */
+/* Up to this many pairs a run is scanned whatever its order; a single probe finds its place sooner. */
 #define SJ_SCAN_PAIRS 4096
+#define SJ_SCAN_ROWS_ALONE 256
 
 /* All of one run that no probe changes. Conditions are numbered as the probes' columns; their slots as in sj_band. A bucket
  * grid may grow between two probings: it is read as it is when it is entered. */

@@ -35,6 +35,7 @@ cdef extern from "runs_probe.h" nogil:
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
         sj_bucket_fill bucket_fill
+        int64_t run
         int64_t candidates
 
     int sj_runs_begin(sj_runs *runs, int conditions)
@@ -147,6 +148,8 @@ cdef class RunsProbe:
         cdef int condition
         cdef int64_t place
         cdef RunIndex index
+        cdef sj_view view
+        cdef int are_floats[SJ_MAX_CONDITIONS]
         cdef const sj_implementation *chosen = _implementation(implementation)
         cdef sj_runs *runs = &self._runs
         if runs.indexes != NULL:
@@ -154,24 +157,33 @@ cdef class RunsProbe:
         left = list(left)
         indexes = list(indexes)
         self._kept = [left, indexes]
-        runs.probe_count = _common_length(left, "left", left_count)
+        runs.probe_count = -1 if left_count is None else left_count
+        for condition in range(min(len(left), SJ_MAX_CONDITIONS)):
+            _key_view(left[condition], "left", &view)
+            if runs.probe_count >= 0 and view.count != runs.probe_count:
+                raise _error("the columns of left differ in length", "left")
+            runs.probe_count = view.count
+            if view.code == b"d":
+                runs.float_left[condition] = <const double *>view.items
+            else:
+                runs.int_left[condition] = <const int64_t *>view.items
+            are_floats[condition] = view.code == b"d"
+        if runs.probe_count < 0:
+            raise _error("without conditions the counts are needed", "left", "pass left_count")
+        if runs.probe_count > _MAX_ROWS:
+            raise _error("left has more rows than int32 can number", "left")
         runs.scan_fill, runs.grid_fill, runs.bucket_fill = chosen.scan_fill, chosen.grid_fill, chosen.bucket_fill
         runs.run_count = len(indexes)
         runs.last_rows = last_rows
-        runs.indexes = <const sj_run_index **>calloc(len(indexes) + 1, sizeof(void *))
+        runs.indexes = <const sj_run_index **>calloc(runs.run_count + 1, sizeof(void *))
         if runs.indexes == NULL:
             raise MemoryError
-        for condition in range(len(left)):
-            if left[condition].dtype == _FLOAT:
-                runs.float_left[condition] = _float_address(left[condition])
-            else:
-                runs.int_left[condition] = _int_address(left[condition])
         for place in range(runs.run_count):
             index = indexes[place]
             if index._index.conditions != len(left):
                 raise _error("left and the indexes differ in their conditions", "left")
             for condition in range(index._index.conditions):
-                if index._index.is_float[condition] != (left[condition].dtype == _FLOAT):
+                if index._index.is_float[condition] != are_floats[condition]:
                     raise _error("left and right differ in type", "left")
             runs.indexes[place] = &index._index
         if last_rows >= 0 and (not indexes or index._index.bucket_grid != NULL or index._index.first >= 0
@@ -189,28 +201,42 @@ cdef class RunsProbe:
         """Pairs tested so far, in runs that are done with."""
         return self._runs.candidates
 
+    @property
+    def is_done(self):
+        """Whether there are no more pairs."""
+        return self._runs.run >= self._runs.run_count or not self._runs.probe_count
+
     def fill(self, out_probe, out_run, out_place):
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
         cdef int64_t written
-        cdef int64_t capacity
-        _check_array(out_probe, "out_probe", _INT32, True)
-        _check_array(out_run, "out_run", _INT32, True)
-        _check_array(out_place, "out_place", _INT32, True)
-        capacity = len(out_probe)
-        if len(out_run) != capacity or len(out_place) != capacity or capacity < SJ_MIN_CAPACITY:
+        cdef sj_view probes, rows, places
+        _int32_view(out_probe, "out_probe", True, &probes)
+        _int32_view(out_run, "out_run", True, &rows)
+        _int32_view(out_place, "out_place", True, &places)
+        if rows.count != probes.count or places.count != probes.count or probes.count < SJ_MIN_CAPACITY:
             raise _error("the outputs must be of one length, 64 at least", "out_probe")
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
-        cdef int32_t *probes = _int32_out(out_probe)
-        cdef int32_t *rows = _int32_out(out_run)
-        cdef int32_t *places = _int32_out(out_place)
         self._busy = True
         with nogil:
-            written = sj_runs_fill(&self._runs, probes, rows, places, capacity)
+            written = sj_runs_fill(&self._runs, <int32_t *>probes.items, <int32_t *>rows.items,
+                                   <int32_t *>places.items, probes.count)
         self._busy = False
         if written < 0:
             raise MemoryError
         return written
+
+
+# Fewer are copied sooner than the GIL is let go of and taken again.
+cdef enum:
+    _FEW_ROWS = 256
+
+
+cdef struct sj_picks:
+    int64_t count
+    const int32_t *rows
+    const int32_t *places  # NULL: all of `place`
+    int64_t place
 
 
 cdef class RunColumns:
@@ -256,44 +282,59 @@ cdef class RunColumns:
         free(self._rows)
         free(self._item_bytes)
 
-    def gather(self, places, rows, outs):
-        """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
-        cdef const int32_t *place_numbers = NULL
-        cdef const int32_t *row_numbers
-        cdef int64_t count, column
-        cdef int64_t place = 0
-        cdef int status = 0
-        cdef unsigned char *to
-        _check_array(rows, "rows", _INT32)
-        count = len(rows)
-        row_numbers = _order_address(rows)
+    cdef int _pick(self, places, rows, sj_picks *picks) except -1:
+        """Check which rows are meant, and where they are told."""
+        picks.places = NULL
+        picks.place = 0
+        cdef sj_view view
+        _int32_view(rows, "rows", False, &view)
+        picks.count = view.count
+        picks.rows = <const int32_t *>view.items
         if isinstance(places, int):
-            place = places
-            if not 0 <= place < self._run_count:
+            picks.place = places
+            if not 0 <= picks.place < self._run_count:
                 raise _error("rows or places point outside the runs", "places")
         elif places is not None:
-            _check_array(places, "places", _INT32)
-            if len(places) != count:
+            _int32_view(places, "places", False, &view)
+            if view.count != picks.count:
                 raise _error("places and rows differ in length", "places")
-            place_numbers = _order_address(places)
+            picks.places = <const int32_t *>view.items
+        return 0
+
+    cdef int _copied(self, int64_t column, const sj_picks *picks, unsigned char *to) noexcept nogil:
+        cdef const unsigned char **addresses = self._addresses + column * self._run_count
+        cdef int item_bytes = self._item_bytes[column]
+        if picks.places != NULL:
+            return sj_gather_runs(addresses, self._rows, self._run_count, item_bytes, picks.places, picks.rows,
+                                  picks.count, to)
+        return sj_gather(addresses[picks.place], self._rows[picks.place], item_bytes, picks.rows, picks.count, to)
+
+    cdef int _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) except -1:
+        cdef int status
+        if picks.count < _FEW_ROWS:
+            status = self._copied(column, picks, to)
+        else:
+            with nogil:
+                status = self._copied(column, picks, to)
+        if status:
+            raise _error("rows or places point outside the runs", "rows")
+        return 0
+
+    def gather(self, places, rows, outs):
+        """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
+        cdef int64_t column
+        cdef sj_picks picks
+        self._pick(places, rows, &picks)
         if len(outs) != self._column_count:
             raise _error("there must be an out for each column", "outs")
-        if not count:
+        if not picks.count:
             return
         for column in range(self._column_count):
             out = outs[column]
             if out is None:
                 continue
-            if len(out) != count or not isinstance(out, np.ndarray) or out.dtype.itemsize != self._item_bytes[column]:
+            if (len(out) != picks.count or not isinstance(out, np.ndarray)
+                    or out.dtype.itemsize != self._item_bytes[column]):
                 raise _error("out and rows differ in length", "outs")
             _check_array(out, "outs", out.dtype, True)
-            to = _bytes_out(out)
-            with nogil:
-                if place_numbers != NULL:
-                    status = sj_gather_runs(self._addresses + column * self._run_count, self._rows, self._run_count,
-                                            self._item_bytes[column], place_numbers, row_numbers, count, to)
-                else:
-                    status = sj_gather(self._addresses[column * self._run_count + place], self._rows[place],
-                                       self._item_bytes[column], row_numbers, count, to)
-            if status:
-                raise _error("rows or places point outside the runs", "rows")
+            self._copy(column, &picks, _bytes_out(out))

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from streamjoin_ds.engine.bucket_run import BucketRun, fits_buckets, in_order
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape
 from streamjoin_ds.engine.columns import one_batch
@@ -78,10 +76,11 @@ class BucketWindow(Window):
         """The window with other runs."""
         return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept)
 
-    def taking(self, tuples: pa.RecordBatch) -> tuple[Window, Picks]:
+    def taking(self, arrived: Any) -> tuple[Window, Picks]:
         """As `Window.taking`; only the run of a stream that another is still to be joined with is sorted."""
-        if tuples.num_rows <= MAX_TAILED_ROWS:
-            return super().taking(tuples)
+        if arrived.rows <= MAX_TAILED_ROWS:
+            return super().taking(arrived)
+        tuples = arrived.batch
         run = self.form.sealed(tuples) if self.form.stream == 0 else self.form.arrived(tuples)
         run.arrived = self.form.with_hashes(tuples)
         return self.inserted(run), Picks.whole(run)
@@ -111,6 +110,7 @@ class BucketWindow(Window):
     def expired(self, lowest_kept: int) -> Window:
         """As `Window.expired`, but dead rows stay in the grid until it has use for their room, or a sweep comes by."""
         window = BucketWindow(self.form, self.sealed, self.tail, self._stack, lowest_kept)
+        window._is_fitting = self._is_fitting
         if self.tail.rows and lowest_kept > self.tail.position[0]:
             window = window.remade(window.sealed, thinned_tail(self.tail, lowest_kept))
         run = self.bucket_run

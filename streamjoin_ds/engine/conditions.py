@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamjoin_ds.engine.grid import Grid
 from streamjoin_ds.spec.bound import BoundJoin
@@ -13,8 +13,7 @@ __all__ = ["MAX_CONDITIONS", "ProbeCondition", "oriented", "serving"]
 MAX_CONDITIONS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeCondition:
+class ProbeCondition(NamedTuple):
     """``lo <= probe key - run key <= hi``: a condition seen from the probe.
 
     Attributes

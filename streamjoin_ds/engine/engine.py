@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.tuples import Rows, as_table, event_times, filtered, stamped, time_column
+from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
-from streamjoin_ds.spec.bound import TS, BoundJoin, bind
+from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.order import preceding, running_maximum
 
@@ -83,17 +83,25 @@ class JoinEngine:
     def _bind(self) -> None:
         self._bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
         self._join = WindowJoin(self._bound, **self._options)
+        module = self._join.kernels.module
+        self._names = self._bound.names
+        self._intakes = [Intake(self._bound, stream, module) for stream in range(len(self._names))]
+        self._has_stamps = any(map(self._bound.stamps, range(len(self._names))))
+        self._nothing = self._join.result_schema.empty_table()
 
     @property
     def bound(self) -> BoundJoin:
         """The join with types: known from the start where schemas are, else from the first push on."""
         if self._bound is None:
-            assert not isinstance(self._asked, BoundJoin)
-            missing = next(stream.name for stream in self._asked.streams if stream.name not in self._schemas)
-            msg = f"stream {missing} has no schema"
-            hint = "Stream(..., schema={...}), JoinEngine(join, schemas), or tables of all streams in the first push"
-            raise ArgumentError(msg, name=missing, hint=hint)
+            raise self._unbound()
         return self._bound
+
+    def _unbound(self) -> ArgumentError:
+        assert not isinstance(self._asked, BoundJoin)
+        missing = next(stream.name for stream in self._asked.streams if stream.name not in self._schemas)
+        msg = f"stream {missing} has no schema"
+        hint = "Stream(..., schema={...}), JoinEngine(join, schemas), or tables of all streams in the first push"
+        return ArgumentError(msg, name=missing, hint=hint)
 
     @property
     def _windows(self) -> WindowJoin:
@@ -108,8 +116,8 @@ class JoinEngine:
     @property
     def watermark(self) -> int | None:
         """No tuple that is not late is older (microseconds); None while a stream has had no tuple."""
-        lows = [clock.watermark for clock in self._clocks]
-        return None if any(low is None for low in lows) else min(low for low in lows if low is not None)
+        lows = [low for clock in self._clocks if (low := clock.watermark) is not None]
+        return min(lows) if len(lows) == len(self._clocks) else None
 
     def push(self, rows: Mapping[str, Rows]) -> pa.Table:
         """Join new rows with each other and with those still in their windows.
@@ -137,7 +145,9 @@ class JoinEngine:
         push_chunks : the same, for results that may be too many to be held at once.
         """
         chunks = list(self.push_chunks(rows))
-        return pa.concat_tables(chunks) if chunks else self.result_schema.empty_table()
+        if len(chunks) == 1:
+            return chunks[0]
+        return pa.concat_tables(chunks) if chunks else self._nothing
 
     def push_chunks(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
         """As `push`, a chunk of results at a time, each found when it is asked for.
@@ -174,74 +184,85 @@ class JoinEngine:
             if len(schemas) == len(self._asked.streams):
                 self._schemas = schemas
                 self._bind()
+        if self._bound is None:
+            raise self._unbound()
         for name in rows:
-            if name not in self.bound.names:
+            if name not in self._names:
                 msg = f"the join has no stream '{name}'"
-                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self.bound.names)}")
+                raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self._names)}")
         return self._alone(rows)
 
     def _alone(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
+        """The chunks of a push; one that is not read to its end changes nothing."""
         if not self._busy.acquire(blocking=False):
             msg = "a push is running"
             raise ArgumentError(msg, name="push", hint="one push at a time, read to its end; put a queue in front")
+        before = self._clocks
         try:
-            yield from self._pushed(rows)
-        finally:
-            self._busy.release()
-
-    def _pushed(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
-        left_out = [0] * len(self._read)
-        ready, late, rejected, read = {}, {}, {}, list(self._read)
-        clocks = [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks]
-        numbers = [stream for stream, name in enumerate(self.bound.names) if name in rows]
-        tables = {stream: as_table(rows[self.bound.names[stream]], self.bound, stream) for stream in numbers}
-        stamps = self._stamps(tables)
-        for stream, table in tables.items():
-            name = self.bound.names[stream]
-            tuples, without_time = stamped(table, self.bound, stream, read[stream], stamps.get(stream))
-            read[stream] += table.num_rows
-            mask = clocks[stream].split(tuples.column(TS).to_numpy())
-            tuples, mask = filtered(tuples, mask, self.bound, stream)
-            left_out[stream] = table.num_rows - without_time.num_rows - tuples.num_rows
-            if mask.any():
-                late[name] = tuples.filter(pa.array(mask))
-                tuples = tuples.filter(pa.array(~mask))
-            if without_time.num_rows:
-                rejected[name] = without_time
-            ready[stream] = tuples
-        before, self._clocks = self._clocks, clocks
-        try:
-            yield from self._join.push(ready, self.watermark, read)
+            taken = self._taken(rows)
+            self._clocks = taken.clocks
+            yield from self._join.push(taken.tuples, self.watermark, taken.read)
+            self._keep(taken)
         except BaseException:
             self._clocks = before
             raise
-        self._read, self.late, self.rejected = read, late, rejected
-        for stream, name in enumerate(self.bound.names):
-            self._late_rows[stream] += late[name].num_rows if name in late else 0
-            self._rejected_rows[stream] += rejected[name].num_rows if name in rejected else 0
-            self._filtered_rows[stream] += left_out[stream]
+        finally:
+            self._busy.release()
+
+    def _taken(self, rows: Mapping[str, Rows]) -> _Taken:
+        """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
+        taken = _Taken(list(self._read), [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks])
+        arrivals = {n: self._intakes[n].read(rows[name]) for n, name in enumerate(self._names) if name in rows}
+        stamps = self._stamps(arrivals)
+        for stream, arrival in arrivals.items():
+            name = self._names[stream]
+            intake, without_time = self._intakes[stream], arrival.rejected
+            tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
+            taken.read[stream] += arrival.count
+            mask = taken.clocks[stream].split(arrival.known_us)
+            tuples, mask = intake.filtered(tuples, mask)
+            left_out = arrival.count - tuples.num_rows
+            if np.count_nonzero(mask):
+                taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
+                tuples = tuples.filter(pa.array(~mask))
+            if without_time is not None:
+                taken.rejected[name] = without_time
+                left_out -= without_time.num_rows
+            taken.filtered_rows[stream] = left_out
+            taken.tuples[stream] = tuples
+        return taken
+
+    def _keep(self, taken: _Taken) -> None:
+        """Put a push that is in into the ledger."""
+        self._read, self.late, self.rejected = taken.read, taken.late, taken.rejected
+        for stream, count in taken.filtered_rows.items():
+            name = self._names[stream]
+            self._late_rows[stream] += taken.late[name].num_rows if name in taken.late else 0
+            self._rejected_rows[stream] += taken.rejected[name].num_rows if name in taken.rejected else 0
+            self._filtered_rows[stream] += count
 
     @property
     def progress(self) -> Progress:
         """How far the push is that is being read, or was last: `fraction` (0 to 1) and `matches` so far."""
         return self._windows.progress
 
-    def _stamps(self, tables: Mapping[int, pa.Table]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
+    def _stamps(self, arrivals: Mapping[int, Arrival]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
         """Of each new row how many rows of each other stream precede it, for windows that ask."""
-        if not any(map(self.bound.stamps, tables)):
+        if not self._has_stamps:
             return {}
         running = []
-        for stream, source in enumerate(self.bound.join.streams):
-            largest = self._clocks[stream].largest
-            before = INT64_MIN if largest is None else largest
-            if stream not in tables:
+        for stream, clock in enumerate(self._clocks):
+            before = INT64_MIN if clock.largest is None else clock.largest
+            if stream not in arrivals:
                 running.append(np.empty(0, dtype=np.int64))
                 continue
-            times = event_times(time_column(tables[stream], source), source)
-            known = pc.fill_null(times, before).to_numpy()
+            arrival = arrivals[stream]
+            known = arrival.times_us
+            if arrival.is_timed is not None:
+                known = np.where(arrival.is_timed, known, before)
             running.append(running_maximum(known, None, before))
         found = {}
-        for stream in tables:
+        for stream in arrivals:
             others = [other for other in range(len(running)) if other != stream]
             names = zip(self.bound.stamps(stream), others, strict=True)
             found[stream] = {name: preceding(running, stream, other) + self._read[other] for name, other in names}
@@ -298,6 +319,18 @@ class JoinEngine:
         for clock, value, has in zip(self._clocks, largest, known, strict=True):
             clock.largest = value if has else None
         self.late, self.rejected = {}, {}
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What a push is about to change."""
+
+    read: list[int]
+    clocks: list[StreamClock]
+    tuples: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    late: dict[str, pa.Table] = field(default_factory=dict)
+    rejected: dict[str, pa.Table] = field(default_factory=dict)
+    filtered_rows: dict[int, int] = field(default_factory=dict)
 
 
 def _declared(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:

@@ -94,6 +94,8 @@ class Finder:
                 yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
                 pairs.rows[:, : used - full] = pairs.rows[:, full:used]
                 used -= full
+            elif getattr(probing, "is_done", False):
+                break
         self.candidates += probing.candidates
         if used:
             yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
@@ -103,12 +105,15 @@ class Finder:
         self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
     ) -> Any:
         """What fills buffers with probes, rows and runs."""
-        runs = window.runs
+        runs = window.stack.runs
         if isinstance(runs[0], BucketRun):
             return self._sliced(conditions, columns, count, window)
-        is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
-        if count > _FEW_PROBES and (count > _BATCH_PROBES or not is_indexed):
-            return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(runs)
+        if count > _FEW_PROBES:
+            is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
+            if count > _BATCH_PROBES or not is_indexed:
+                return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(
+                    window.runs
+                )
         indexes = window.stack.indexes(conditions)
         last_rows = window.tail.rows or -1
         if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:

@@ -11,7 +11,7 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -89,7 +89,8 @@ class WindowJoin:
     KernelError
         A kernel that cannot run here.
     ArgumentError
-        threads, chunk_rows, merge_runs or bucket_rows out of range; an index or an order that is not of the join's streams.
+        threads, chunk_rows, merge_runs or bucket_rows out of range; an index or an order that is not of the join's
+        streams.
     ColumnError
         An index on a column that is not compared.
     """
@@ -132,7 +133,7 @@ class WindowJoin:
             if bucket_rows is not None and count == 2 and layout == "auto" and fits_buckets(form):
                 form.bucketing = Bucketing(bucket_rows)
         schemas = [form.tuple_schema for form in self.forms]
-        self._required = [[n for n, field in enumerate(schema) if not field.nullable] for schema in schemas]
+        self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
         self._windows = [Window(form) for form in self.forms]
         self._totals = {"matches": 0, "expired_rows": 0}
@@ -144,7 +145,7 @@ class WindowJoin:
         self._order = JoinOrder(bound, order)
         window = bound.join.window
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
-        self._steps: dict[tuple[frozenset[int], int], _Step] = {}
+        self._steps: dict[tuple[tuple[int, ...], int], _Step] = {}
         self._results = Results(bound)
         self.result_schema = self._results.schema
 
@@ -195,24 +196,24 @@ class WindowJoin:
         seqs = next_seqs or [None] * len(self.forms)
         return self._push(fresh, [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)])
 
-    def _push(self, fresh: Mapping[int, pa.RecordBatch], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
+    def _push(self, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
         pushes, windows, matches = self._pushes, list(self._windows), 0
-        arrived = [fresh[stream].num_rows if stream in fresh else 0 for stream in range(len(self.forms))]
-        null_keys = [0] * len(self.forms)
-        progress = self.progress = Progress(_pairs_ahead(arrived, [window.rows for window in windows]))
+        arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(len(windows))]
+        null_keys = [0] * len(windows)
+        progress = self.progress = Progress(arrived, [window.rows for window in windows])
         ready = {}
         for stream in sorted(fresh):
             tuples = fresh[stream]
             mask = self._joinable[stream].mask(tuples)
             if mask is not None:
-                tuples = filtered(tuples, mask)
-            null_keys[stream] = arrived[stream] - tuples.num_rows
-            if tuples.num_rows:
+                tuples = self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
+                null_keys[stream] = arrived[stream] - tuples.rows
+            if tuples.rows:
                 ready[stream] = tuples
         taken = self._side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
         for stream, (window, picks) in zip(ready, taken, strict=True):
             progress.reached(stream)
-            order = self._order.chosen(stream, {number: kept.runs for number, kept in enumerate(windows)}, picks)
+            order = self._order.chosen(stream, windows, picks)
             for chunk in self._extended({stream: picks}, order, windows):
                 matches += chunk.num_rows
                 progress.matches = matches
@@ -222,17 +223,17 @@ class WindowJoin:
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
-        before = [window.rows for window in windows]
-        windows = [
-            window if lowest is None else window.expired(lowest)
-            for window, lowest in zip(windows, lowest_kept, strict=True)
-        ]
-        self._totals["matches"] += matches
-        self._stored = [old + new for old, new in zip(self._stored, arrived, strict=True)]
-        self._null_keys = [old + new for old, new in zip(self._null_keys, null_keys, strict=True)]
-        is_due = any(not window.is_merged for window in windows)
+        before, is_due = sum([window.rows for window in windows]), False
+        for stream, lowest in enumerate(lowest_kept):
+            if lowest is not None:
+                windows[stream] = windows[stream].expired(lowest)
+            is_due = is_due or not windows[stream].is_merged
         self._windows = self._side_by_side(lambda window: window.merged(), windows) if is_due else windows
-        self._totals["expired_rows"] += sum(before) - self.state_rows
+        for stream, count in enumerate(arrived):
+            self._stored[stream] += count
+            self._null_keys[stream] += null_keys[stream]
+        self._totals["matches"] += matches
+        self._totals["expired_rows"] += before - self.state_rows
         self._pushes += 1
 
     def _side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
@@ -241,13 +242,15 @@ class WindowJoin:
             return [work(one) for one in given]
         return list(self._executor.map(work, given))
 
-    def _checked(self, stream: int, tables: Sequence[Tuples]) -> pa.RecordBatch:
-        schema = self.forms[stream].tuple_schema
+    def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
+        """The tuples as `BatchColumns`."""
+        form = self.forms[stream]
+        schema = form.tuple_schema
         only = tables[0] if len(tables) == 1 else None
         if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
-            required = [only.column(place) for place in self._required[stream]]
-            if not any([column.null_count for column in required]):
-                return only
+            columns = form.tuple_columns(only)
+            if not columns.has_null(self._required[stream]):
+                return columns
         name = self.bound.names[stream]
         for table in tables:
             for field in schema:
@@ -258,7 +261,7 @@ class WindowJoin:
                 if not field.nullable and table.column(found).null_count:
                     msg = f"column '{field.name}' of stream {name} holds nulls"
                     raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
-        return one_batch(tables, schema)
+        return form.tuple_columns(one_batch(tables, schema))
 
     # ------------------------------------------------------------------ joining
 
@@ -266,10 +269,7 @@ class WindowJoin:
         self, block: Mapping[int, Picks], order: Sequence[int], windows: Sequence[Window]
     ) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
-        if not order:
-            yield from self._tables(block)
-            return
-        step = self._step(frozenset(block), order[0])
+        step = self._step(tuple(block), order[0])
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         count = len(next(iter(block.values())))
         progress = self.progress if len(block) == 1 else None
@@ -285,24 +285,27 @@ class WindowJoin:
                     grown = {stream: picks.take(kept) for stream, picks in grown.items()}
             if self._window_ids is not None:
                 grown = self._window_ids.meeting(grown)
-            if len(grown[step.stream]):
-                self._partials += len(grown[step.stream]) if len(order) > 1 else 0
+            if not len(grown[step.stream]):
+                continue
+            if len(order) == 1:
+                yield from self._tables(grown)
+            else:
+                self._partials += len(grown[step.stream])
                 yield from self._extended(grown, order[1:], windows)
 
-    def _step(self, joined: frozenset[int], stream: int) -> _Step:
+    def _step(self, joined: tuple[int, ...], stream: int) -> _Step:
         """How a stream joins partial results of others."""
-        place = (joined, stream)
-        if place not in self._steps:
-            self._steps[place] = _Step(self.bound, joined, stream)
-        return self._steps[place]
+        step = self._steps.get((joined, stream))
+        if step is None:
+            step = self._steps[joined, stream] = _Step(self.bound, frozenset(joined), stream)
+        return step
 
-    def _tables(self, block: Mapping[int, Picks]) -> Iterator[pa.Table]:
+    def _tables(self, block: Mapping[int, Picks]) -> Iterable[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
-            yield self._results.table(block, self._side_by_side)
-            return
-        for grown, window_ids in self._window_ids.expanded(block, self.chunk_rows):
-            yield self._results.table(grown, self._side_by_side, window_ids)
+            return (self._results.table(block, self._side_by_side),)
+        expanded = self._window_ids.expanded(block, self.chunk_rows)
+        return (self._results.table(grown, self._side_by_side, window_ids) for grown, window_ids in expanded)
 
     # ------------------------------------------------------------------ what is kept
 
@@ -409,18 +412,11 @@ class WindowJoin:
         if len(self.forms) < 3:
             return []
         names, lines = self.bound.names, []
-        runs = {number: window.runs for number, window in enumerate(self._windows)}
         for stream, name in enumerate(names):
-            found = self._order.estimate(stream, runs)
+            found = self._order.estimate(stream, self._windows)
             steps = zip(found.order, found.partials, strict=True)
             lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
         return lines
-
-
-def _pairs_ahead(arrived: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """Of each stream, how many pairs its new tuples could form with what is in the windows when it is their turn."""
-    others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
-    return [new * other for new, other in zip(arrived, others, strict=True)]
 
 
 class _Step:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, Condition
 
@@ -80,29 +81,29 @@ class JoinOrder:
         self._sides: dict[int, _Side] = {}
         self._shares: dict[int, tuple[_Side, _Side, float]] = {}
 
-    def chosen(self, stream: int, runs: Mapping[int, Sequence[Run]], fresh: Picks) -> tuple[int, ...]:
+    def chosen(self, stream: int, windows: Sequence[Window], fresh: Picks) -> tuple[int, ...]:
         """The order alone, of `estimate`; where there is nothing to choose nothing is estimated."""
         if self._forced is not None:
             return tuple(number for number in self._forced if number != stream)
         if len(self._bound.names) == 2:
             return (1 - stream,)
-        return self.estimate(stream, runs, fresh).order
+        return self.estimate(stream, windows, fresh).order
 
-    def estimate(self, stream: int, runs: Mapping[int, Sequence[Run]], fresh: Picks | None = None) -> Estimate:
+    def estimate(self, stream: int, windows: Sequence[Window], fresh: Picks | None = None) -> Estimate:
         """The order in which the others join tuples of `stream`.
 
         Parameters
         ----------
         stream : int
-        runs : mapping of int to sequence of Run
-            The runs of every stream's window.
+        windows : sequence of Window
+            One a stream.
         fresh : Picks, optional
             New tuples of `stream`; where they are few or none they are taken to be like those in its window, of which
             everything is known from the push before.
         """
         others = [number for number in range(len(self._bound.names)) if number != stream]
-        rows = {number: sum(run.rows for run in runs[number]) for number in others}
-        sides = {number: self._side(number, runs[number]) for number in (stream, *others)}
+        rows = {number: windows[number].rows for number in others}
+        sides = {number: self._side(number, windows[number].runs) for number in (stream, *others)}
         own = fresh is not None and len(fresh) >= _MIN_FRESH
         if fresh is not None and own:
             sides[stream] = _Side([fresh])

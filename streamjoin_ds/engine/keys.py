@@ -47,33 +47,26 @@ class Joinable:
 
     def __init__(self, bound: BoundJoin, stream: int) -> None:
         names = bound.tuple_schema(stream).names
-        self._compared = [names.index(name) for name in compared_columns(bound, stream)]
+        self._compared = tuple(names.index(name) for name in compared_columns(bound, stream))
         floats = [key_column(bound, stream, key.column) for key in bound.keys[stream] if key.kind == "float"]
         kinds = bound.tuple_schema(stream)
-        self._floats = [names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type)]
+        self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))
 
-    def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
+    def mask(self, arrived: Any) -> npt.NDArray[np.bool_] | None:
         """Which rows do; None: all of them.
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch
+        arrived : BatchColumns
             Of the stream's tuple schema.
         """
-        mask: npt.NDArray[np.bool_] | None = None
+        if not arrived.has_null(self._compared) and not arrived.has_nan(self._floats):
+            return None
+        mask = np.ones(arrived.rows, dtype=np.bool_)
         for place in self._compared:
-            array = batch.column(place)
-            if array.null_count:
-                mask = not_null(array) if mask is None else mask & not_null(array)
+            mask &= not_null(arrived.batch.column(place))
         for place in self._floats:
-            array = batch.column(place)
-            if len(array) == 1:
-                value = array[0].as_py()
-                missing = np.array([value is None or value != value])
-            else:
-                missing = np.isnan(array.to_numpy(zero_copy_only=False))
-            if missing.any():
-                mask = ~missing if mask is None else mask & ~missing
+            mask &= ~np.isnan(arrived.batch.column(place).to_numpy(zero_copy_only=False))
         return mask
 
 

@@ -55,6 +55,10 @@ class StreamClock:
         times_us = np.asarray(times_us, dtype=np.int64)
         if not len(times_us):
             return np.zeros(0, dtype=np.bool_)
+        if len(times_us) == 1:  # a push of one tuple: the same in plain integers
+            watermark, time_us = self.watermark, int(times_us[0])
+            self.largest = time_us if self.largest is None else max(self.largest, time_us)
+            return np.array([watermark is not None and time_us < watermark])
         # With no time before it the first tuple is compared with the smallest int64, and nothing is older than that.
         largest = np.empty(len(times_us) + 1, dtype=np.int64)
         largest[0] = INT64_MIN if self.largest is None else self.largest

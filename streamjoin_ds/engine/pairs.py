@@ -26,13 +26,19 @@ class PairBuffer:
 
     def __init__(self) -> None:
         self.rows: Int32 = np.empty((3, _FIRST_ROWS), dtype=np.int32)
+        self._whole: tuple[Int32, Int32, Int32] | None = None  # the room of an empty buffer: each push begins with it
 
     def room(self, used: int, chunk_rows: int) -> tuple[Int32, Int32, Int32]:
         """What is free behind `used`, `MIN_FREE` at least; a buffer that is nearly full grows, up to a chunk."""
+        if not used and self._whole is not None:
+            return self._whole
         capacity = self.rows.shape[1]
         if capacity - used < MIN_FREE or capacity < min(2 * used, chunk_rows + MIN_FREE):
             grown = np.empty((3, min(_GROWTH * capacity, chunk_rows + MIN_FREE)), dtype=np.int32)
             grown[:, :used] = self.rows[:, :used]
-            self.rows = grown
+            self.rows, self._whole = grown, None
         end = min(self.rows.shape[1], chunk_rows + MIN_FREE)
-        return self.rows[0, used:end], self.rows[1, used:end], self.rows[2, used:end]
+        free = self.rows[0, used:end], self.rows[1, used:end], self.rows[2, used:end]
+        if not used:
+            self._whole = free
+        return free

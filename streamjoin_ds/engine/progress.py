@@ -12,8 +12,10 @@ class Progress:
 
     Parameters
     ----------
-    shares : sequence of int
-        One a stream, in the order in which they are pushed: how many pairs its new tuples could form.
+    arrived : sequence of int
+        New tuples, a number a stream, in the order in which they are pushed.
+    kept : sequence of int
+        Tuples that the streams' windows held before.
 
     Attributes
     ----------
@@ -26,11 +28,11 @@ class Progress:
     lags behind inside a run and catches up at its end. It never goes back, and is 1 when the push is finished.
     """
 
-    __slots__ = ("_inside", "_scale", "_shares", "_stream", "matches")
+    __slots__ = ("_arrived", "_inside", "_kept", "_scale", "_stream", "matches")
 
-    def __init__(self, shares: Sequence[int] = ()) -> None:
+    def __init__(self, arrived: Sequence[int] = (), kept: Sequence[int] = ()) -> None:
         self.matches = 0
-        self._shares = [*shares]
+        self._arrived, self._kept = arrived, kept
         self._stream = 0
         self._scale = 0.0  # of the present stream's share, what one pair is
         self._inside = 0  # pairs of the present stream that are done with
@@ -38,10 +40,17 @@ class Progress:
     @property
     def fraction(self) -> float:
         """From 0 to 1."""
-        if self._stream >= len(self._shares):
+        if self._stream >= len(self._arrived):
             return 1.0
-        reached = min(self._inside * self._scale, 1.0) * self._shares[self._stream]
-        return (sum(self._shares[: self._stream]) + reached) / max(sum(self._shares), 1)
+        shares = self._shares()
+        reached = min(self._inside * self._scale, 1.0) * shares[self._stream]
+        return (sum(shares[: self._stream]) + reached) / max(sum(shares), 1)
+
+    def _shares(self) -> list[int]:
+        """Of each stream, how many pairs its new tuples could form with what is in the windows at their turn."""
+        arrived, kept = self._arrived, self._kept
+        others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
+        return [new * other for new, other in zip(arrived, others, strict=True)]
 
     def reached(self, stream: int) -> None:
         """The new tuples of the streams before this one have met what they meet."""
@@ -57,4 +66,4 @@ class Progress:
 
     def finish(self) -> None:
         """All new tuples have met what they meet."""
-        self._stream = len(self._shares)
+        self._stream = len(self._arrived)

@@ -1,4 +1,4 @@
-"""Result rows: what of each stream's tuples they carry, gathered from the runs in one call a stream."""
+"""Result rows: what of each stream's tuples they carry, gathered from the runs and handed to Arrow in one piece."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, empty_items, item_values
+from streamjoin_ds.engine.columns import array_of, item_dtype
 from streamjoin_ds.engine.keys import key_column
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
 __all__ = ["Results"]
 
-_MOMENTS = pa.timestamp("us", tz="UTC")
 # Fewer are gathered sooner than a thread is woken.
 _MIN_SPLIT_ROWS = 16_384
 
@@ -41,9 +40,10 @@ class Results:
             inside = key_column(bound, column.stream, column.column)
             if inside not in wanted:
                 wanted.append(inside)
-            self._placed.append((column.stream, wanted.index(inside)))
-        self._placed += [(stream, 1) for stream in range(len(names))]
+            self._placed.append((column.stream, inside))
+        self._placed += [(stream, SEQ) for stream in range(len(names))]
         self._gathered = [tuple(wanted) for wanted in names]
+        self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
     def table(
         self, block: Mapping[int, Picks], side_by_side: SideBySide, window_ids: npt.NDArray[np.int64] | None = None
@@ -57,21 +57,57 @@ class Results:
         window_ids : ndarray, shape (n,), int64, optional
             The window each result was found in, where windows are periodic.
         """
-        streams = range(len(self._gathered))
+        count = len(block[0])
+        plain = tuple([block[stream].stack.plain(names) for stream, names in enumerate(self._gathered)])
+        part = self._kernel_parts.get(plain)
+        if part is None:
+            part = self._kernel_parts[plain] = _KernelPart(self, plain, block)
+        rows = part.rows(count)
 
-        def columns_of(stream: int) -> list[pa.Array]:
-            return block[stream].columns(self._gathered[stream])
+        def gather(stream: int) -> None:
+            block[stream].gather_into(rows, stream, plain[stream])
 
-        many = len(block[0]) >= _MIN_SPLIT_ROWS
-        arrays = side_by_side(columns_of, streams) if many else [columns_of(stream) for stream in streams]
-        times_us = [item_values(columns[0]) for columns in arrays]
-        columns = [
-            arrays[stream][place] if place else array_of(times_us[stream], _MOMENTS) for stream, place in self._placed
-        ]
+        if count >= _MIN_SPLIT_ROWS:
+            side_by_side(gather, range(len(plain)))
+        else:
+            for stream in range(len(plain)):
+                gather(stream)
+        batch = part.batch(rows)
+        if part.is_whole and window_ids is None:
+            return pa.Table.from_batches([batch])
+        made = dict(zip(part.places, batch.columns, strict=True))
+        for place, (stream, name) in enumerate(self._placed):
+            if place not in made:
+                made[place] = block[stream].column(name)
         if window_ids is not None:
-            columns.append(array_of(window_ids, pa.int64()))
-        latest_us = np.maximum(times_us[0], times_us[1], out=empty_items(len(times_us[0]), times_us[0].dtype))
-        for other in times_us[2:]:
-            np.maximum(latest_us, other, out=latest_us)
-        columns.append(array_of(latest_us, _MOMENTS))
-        return pa.Table.from_arrays(columns, schema=self.schema)
+            made[len(self._placed)] = array_of(window_ids, pa.int64())
+        return pa.Table.from_arrays([made[place] for place in range(len(self.schema))], schema=self.schema)
+
+
+class _KernelPart:
+    """Those result columns that kernels can gather: of fixed width and without nulls, and the event time."""
+
+    def __init__(self, results: Results, plain: Sequence[tuple[str, ...]], block: Mapping[int, Picks]) -> None:
+        stacks = [block[stream].stack for stream in range(len(plain))]
+        widths = [
+            [item_dtype(stack.kinds[name]).itemsize for name in names]
+            for stack, names in zip(stacks, plain, strict=True)
+        ]
+        numbers: dict[tuple[int, str], int] = {}
+        for stream, names in enumerate(plain):
+            numbers |= {(stream, name): len(numbers) + place for place, name in enumerate(names)}
+        found = {place: numbers[inside] for place, inside in enumerate(results._placed) if inside in numbers}
+        found[len(results.schema) - 1] = len(numbers)
+        module = stacks[0].module
+        self._module, self._form = module, module.RowsForm(widths, list(found.values()), greatest=True)
+        self._schema = pa.schema([results.schema.field(place) for place in found])
+        self.places = list(found)
+        self.is_whole = len(found) == len(results.schema)
+
+    def rows(self, count: int) -> Any:
+        """Room for so many results."""
+        return self._module.Rows(self._form, count)
+
+    def batch(self, rows: Any) -> pa.RecordBatch:
+        """The results' columns of `places`, filled."""
+        return pa.RecordBatch._import_from_c(rows.exported(), self._schema)

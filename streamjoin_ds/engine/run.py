@@ -59,6 +59,8 @@ class RunForm:
         self.bucketing: Bucketing | None = None  # None: windows stay in runs
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
+        self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
+        self._run_form = kernels.module.BatchForm(self.run_schema)
 
     def sealed(self, tuples: pa.RecordBatch) -> Run:
         """A run of these tuples.
@@ -148,6 +150,14 @@ class RunForm:
             return key_values(tuples.column(f"_key_{number}"), "int")
         return key_values(tuples.column(self.columns[number]), kind)
 
+    def tuple_columns(self, tuples: pa.RecordBatch) -> Any:
+        """Tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""
+        return self.kernels.module.BatchColumns(self._tuple_form, tuples)
+
+    def run_columns(self, tuples: pa.RecordBatch) -> Any:
+        """Tuples of `run_schema` as kernels read them (`BatchColumns`)."""
+        return self.kernels.module.BatchColumns(self._run_form, tuples)
+
     def with_hashes(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
         """Tuples of `run_schema`, from tuples of that or of `tuple_schema`."""
         if len(tuples.schema) == len(self.run_schema):
@@ -175,6 +185,8 @@ class Run:
     ----------
     tuples : pyarrow.RecordBatch
         The inside form, and a column ``_key_<n>`` for each hashed key.
+    rows : int
+        How many.
     grid : Grid
     zone : tuple of (smallest, largest)
         One a key; key 0 is the event time in microseconds.
@@ -190,15 +202,11 @@ class Run:
         self._keys: dict[int, npt.NDArray[Any]] = {}
         self._values: dict[str, npt.NDArray[Any] | None] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
+        self.rows = int(tuples.num_rows)
         self.block: str | None = None
         self.arrived: pa.RecordBatch | None = None  # the same tuples in order of arrival, where they are still wanted
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many tuples."""
-        return int(self.tuples.num_rows)
 
     @cached_property
     def size_bytes(self) -> int:

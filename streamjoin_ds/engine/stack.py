@@ -64,7 +64,7 @@ class Stack:
         """A column of one run; of a tail, all that is in its buffer, of a bucket grid, all its room."""
         run = self.runs[place]
         if isinstance(run, Tail):
-            return run.buffer.array(name, 0, run.buffer.filled)
+            return run.buffer.array(name, run.buffer.filled)
         return run.column(name) if isinstance(run, BucketRun) else run.tuples.column(name)
 
     def key(self, place: int, number: int) -> npt.NDArray[Any]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.keys import INT64_MAX
@@ -46,7 +46,7 @@ class Window:
         Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("_quiet_until", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
+    __slots__ = ("_is_fitting", "_quiet_until", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
 
     def __init__(
         self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
@@ -55,6 +55,7 @@ class Window:
         self.sealed = tuple(sealed)
         self.tail = tail if tail is not None else Tail.empty(form)
         self._stack = stack
+        self._is_fitting = False  # the stack: it was found to be of these runs
         self._sealed_rows = sum([run.rows for run in self.sealed])
         self.is_merged = False
         self._quiet_until: int | None = None
@@ -67,9 +68,11 @@ class Window:
     @property
     def stack(self) -> Stack:
         """The runs as they are probed and gathered from."""
-        runs = self.runs
-        if self._stack is None or not self._stack.fits(runs):
-            self._stack = Stack(runs)
+        if self._stack is None or not self._is_fitting:
+            runs = self.runs
+            if self._stack is None or not self._stack.fits(runs):
+                self._stack = Stack(runs)
+            self._is_fitting = True
         return self._stack
 
     @property
@@ -101,28 +104,32 @@ class Window:
             raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
-    def taking(self, tuples: pa.RecordBatch) -> tuple[Window, Picks]:
+    def taking(self, arrived: Any) -> tuple[Window, Picks]:
         """The window with new tuples, before any merging, and these tuples as probes.
 
         A large batch becomes a run; a small one goes to the tail, which is sealed first where there is no room.
 
         Parameters
         ----------
-        tuples : pyarrow.RecordBatch
-            As for `RunForm.sealed`; one at least.
+        arrived : BatchColumns
+            Of tuples as for `RunForm.sealed`; one at least.
         """
-        count = tuples.num_rows
+        count = arrived.rows
         if count > MAX_TAILED_ROWS:
-            run = self.form.sealed(tuples)
+            run = self.form.sealed(arrived.batch)
             return self.inserted(run), Picks.whole(run)
         sealed, tail = self.sealed, self.tail
         if tail.rows + count > TAIL_ROWS:
             sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
-        tail, fresh = tail.appended(self.form.with_hashes(tuples))
+        hashed = self.form.with_hashes(arrived.batch)
+        if hashed is not arrived.batch:
+            arrived = self.form.run_columns(hashed)
+        tail = tail.appended(arrived)
         window = self.remade(sealed, tail)
         if sealed is self.sealed:
             window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
-        return window, Picks(window.stack, None, len(sealed), fresh.begin, count)
+            window._is_fitting = self._is_fitting and tail.buffer is self.tail.buffer and self.tail.rows > 0
+        return window, Picks(window.stack, None, len(sealed), tail.rows - count, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
@@ -151,7 +158,7 @@ class Window:
         """
         tail = self.tail
         is_quiet = self._quiet_until is not None and lowest_kept <= self._quiet_until
-        if is_quiet and not (tail.rows and lowest_kept > _quiet_until(tail)):
+        if is_quiet and (not tail.rows or lowest_kept <= tail.position[0] or lowest_kept <= _quiet_until(tail)):
             return self
         runs = [run for run in (_thinned(run, lowest_kept) for run in self.sealed) if run is not None]
         if tail.rows:

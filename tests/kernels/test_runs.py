@@ -80,6 +80,34 @@ def test_all_runs_are_probed_in_order(kinds, probes, capacity):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_single_probe_finds_its_rows_in_their_order_whether_scanned_or_not(kernel, layout):
+    rng = np.random.default_rng(8)
+    first, second = layout
+    for rows in (200, 300, 5000):
+        right = columns(rng, "ifi", rows, 30)
+        index, _ = run_of(
+            kernel.module, right, [-3, -4, -20], [3, 4, 20], first=first, second=second, width=4 if first != 1 else 4.5
+        )
+        found, _ = drained(kernel, columns(rng, "ifi", 1, 30), [index])
+        assert found == sorted(found)
+        assert len(found) > 3
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_probing_knows_when_it_is_done(kernel):
+    index = kernel.module.RunIndex([np.zeros(150)], [0.0], [0.0], first=-1, second=-1, width=1)
+    probing = kernel.module.RunsProbe([np.zeros(1)], [index, index], implementation=kernel.name)
+    out, written = np.empty((3, 64), np.int32), []
+    while not probing.is_done:
+        written.append(probing.fill(*out))
+    assert sum(written) == 300
+    assert probing.fill(*out) == 0
+    assert kernel.module.RunsProbe([np.empty(0)], [index], implementation=kernel.name).is_done
+    assert kernel.module.RunsProbe([np.zeros(1)], [], implementation=kernel.name).is_done
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_the_last_run_may_have_room_behind_its_rows(kernel):
     room = [np.arange(200, dtype=np.int64)]
     index = kernel.module.RunIndex(room, [0], [INF := 300], first=-1, second=-1, width=1)

@@ -48,7 +48,7 @@ def steps(pushes: Pushes) -> Outcome:
             for stream, batch in enumerate(batches):
                 other, places = windows[1 - stream], conditions[stream]
                 began = time.perf_counter()
-                window, picks = windows[stream].taking(batch)
+                window, picks = windows[stream].taking(join.forms[stream].run_columns(batch))
                 inserted = time.perf_counter()
                 columns = [picks.key(condition.probe_key) for condition in places]
                 took["insert"] += inserted - began

@@ -14,11 +14,12 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
        ▲           ▲            ▲
        └────────  runs  ────────┘       few probes against all runs of a window
                    ▲
-              bucket_grid               a window that is neither sorted nor merged
+          bucket_grid, arrow_rows       a window that is neither sorted nor merged; small batches in, results out
 """
 
 from __future__ import annotations
 
+from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, BatchForm, RoomColumns, Rows, RowsForm
 from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid, BucketIndex
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
@@ -31,18 +32,24 @@ from streamjoin_ds.engine.reference.layout import (
     probe_buckets,
     sorted_steps,
 )
-from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, RunColumns, RunIndex, RunsProbe
+from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 
 __all__ = [
     "CHUNK_ROWS",
     "FENCE_ROWS",
     "SCAN_PAIRS",
+    "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
     "SCAN_TILE_ROWS",
+    "BatchColumns",
+    "BatchForm",
     "BucketGrid",
     "BucketIndex",
     "GridProbe",
+    "RoomColumns",
+    "Rows",
+    "RowsForm",
     "RunColumns",
     "RunIndex",
     "RunsProbe",

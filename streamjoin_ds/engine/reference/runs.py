@@ -22,9 +22,10 @@ from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
 from streamjoin_ds.engine.reference.scan import Scan
 
-__all__ = ["SCAN_PAIRS", "RunColumns", "RunIndex", "RunsProbe"]
+__all__ = ["SCAN_PAIRS", "SCAN_ROWS_ALONE", "RunColumns", "RunIndex", "RunsProbe"]
 
 SCAN_PAIRS = 4096
+SCAN_ROWS_ALONE = 256
 
 
 class RunIndex:
@@ -97,7 +98,7 @@ class RunsProbe:
     Notes
     -----
     Order of the pairs: by run; within it as `BucketProbe` gives them, or as `Scan` does where there is no order or
-    there are few pairs (`SCAN_PAIRS`), else as `GridProbe`.
+    there are few pairs (`SCAN_PAIRS`, or of a single probe `SCAN_ROWS_ALONE`), else as `GridProbe`.
     """
 
     def __init__(
@@ -125,6 +126,11 @@ class RunsProbe:
         self._kernel: Any = None
         self.candidates = 0
 
+    @property
+    def is_done(self) -> bool:
+        """Whether there are no more pairs."""
+        return self._kernel is None and (self._place + 1 >= len(self._indexes) or not self._count)
+
     def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
         for name, out in (("out_probe", out_probe), ("out_run", out_run), ("out_place", out_place)):
@@ -150,7 +156,8 @@ class RunsProbe:
         rows = self._last_rows if self._place == len(self._indexes) - 1 and self._last_rows >= 0 else index.rows
         if not rows or not index.may_match(self._ranges):
             return None
-        if rows * self._count <= SCAN_PAIRS or (index.first < 0 and index.second < 0):
+        scanned = SCAN_ROWS_ALONE if self._count == 1 else SCAN_PAIRS // self._count
+        if rows <= scanned or (index.first < 0 and index.second < 0):
             right = [column[:rows] for column in index.right]
             return Scan(self._left, right, index.lo, index.hi, left_count=self._count, right_count=rows)
         buckets = None
@@ -193,6 +200,11 @@ class RunColumns:
                 if column.dtype.itemsize not in (1, 2, 4, 8, 16) or column.dtype.hasobject:
                     refuse("column items must have 1, 2, 4, 8 or 16 bytes", "runs")
         self._runs = [list(columns) for columns in runs]
+
+    @property
+    def item_bytes(self) -> list[int]:
+        """Of each column."""
+        return [column.dtype.itemsize for column in self._runs[0]]
 
     def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None:
         """Write each column's ``columns[places[i]][rows[i]]`` to its out, where there is one.

@@ -1,0 +1,277 @@
+"""Columns that come from Arrow and go to it, by its C data interface."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, check_array, check_column, refuse
+from streamjoin_ds.engine.reference.runs import RunColumns
+
+__all__ = ["BatchColumns", "BatchForm", "RoomColumns", "Rows", "RowsForm"]
+
+_ITEMS: dict[int, Any] = {
+    1: pa.int8(),
+    2: pa.int16(),
+    4: pa.int32(),
+    8: pa.int64(),
+    16: pa.decimal128(38, 0),
+}
+_DTYPES: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64, 16: np.complex128}
+_ARROW_ARRAY_BYTES = 80
+
+
+class BatchForm:
+    """The schema of record batches, looked at once.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+
+class BatchColumns:
+    """The columns of a record batch, as kernels read them.
+
+    Parameters
+    ----------
+    form : BatchForm
+    batch : pyarrow.RecordBatch
+        Of the form's schema, but for metadata.
+
+    Attributes
+    ----------
+    batch
+        The same, kept.
+    rows : int
+    """
+
+    def __init__(self, form: BatchForm, batch: pa.RecordBatch) -> None:
+        if not batch.schema.equals(form.schema):
+            refuse("the batch has another schema", "batch")
+        self.batch = batch
+        self.rows = int(batch.num_rows)
+
+    def has_null(self, places: tuple[int, ...]) -> bool:
+        """Whether any of these columns holds a null."""
+        return any(self.column(place).null_count for place in places)
+
+    def has_nan(self, places: tuple[int, ...]) -> bool:
+        """Whether any of these columns holds a NaN; of one that holds nulls what lies under them may count."""
+        columns = [self.column(place) for place in places]
+        return any(pa.types.is_floating(c.type) and pc.any(pc.is_nan(c)).as_py() for c in columns)
+
+    def column(self, place: int) -> pa.Array:
+        """One column."""
+        if not 0 <= place < self.batch.num_columns:
+            refuse("the batch has no such column", "places")
+        return self.batch.column(place)
+
+
+class RoomColumns:
+    """Columns with room behind their rows: a batch is copied there, and keys are made of it.
+
+    Parameters
+    ----------
+    values : sequence of ndarray or None
+        One a column of the batches to come, of its items' width; None: that column is not copied.
+    keys : sequence of ndarray, float64 or int64
+    sources : sequence of int
+        Of each key the column whose items are widened to it: integers, moments (as their int64), floats to float64.
+        -1: it is filled already when a batch is appended, or it is one of `values`.
+    """
+
+    def __init__(self, values: Sequence[Column | None], keys: Sequence[Column], sources: Sequence[int]) -> None:
+        if len(keys) != len(sources):
+            refuse("keys and sources differ in length", "sources")
+        rooms = set()
+        for name, arrays in (("values", [array for array in values if array is not None]), ("keys", keys)):
+            for array in arrays:
+                check_array(array, name, array.dtype, writeable=True)
+                rooms.add(len(array))
+        for array in keys:
+            check_column(array, "keys")
+        for array in [array for array in values if array is not None]:
+            if array.dtype.itemsize not in _ITEMS or array.dtype.hasobject:
+                refuse("column items must have 1, 2, 4, 8 or 16 bytes", "values")
+        if len(rooms) > 1:
+            refuse("the columns differ in length", "values")
+        if not all(-1 <= source < len(values) for source in sources):
+            refuse("a source is not the number of a column", "sources")
+        self._values, self._keys, self._sources = list(values), list(keys), list(sources)
+        self._room = rooms.pop() if rooms else 0
+
+    def append(self, batch: BatchColumns, begin: int) -> tuple[tuple[Bound, Bound], ...]:
+        """Copy a batch's rows to ``begin`` and after.
+
+        Parameters
+        ----------
+        batch : BatchColumns
+            One row at least. What lies under a null is copied as it is.
+        begin : int
+
+        Returns
+        -------
+        tuple of (smallest, largest)
+            Of each key, the new rows alone; no NaN may be among them.
+        """
+        end = begin + batch.rows
+        if batch.batch.num_columns != len(self._values):
+            refuse("the batch has another number of columns", "batch")
+        if not 0 <= begin < end <= self._room:
+            refuse("there is no room for the batch, or it is empty", "begin")
+        for place, values in enumerate(self._values):
+            if values is not None:
+                values[begin:end] = _items(batch.column(place), values.dtype)
+        ranges = []
+        for keys, source in zip(self._keys, self._sources, strict=True):
+            if source >= 0:
+                keys[begin:end] = _numbers(batch.column(source), keys.dtype)
+            part = keys[begin:end]
+            ranges.append((part.min().item(), part.max().item()))
+        return tuple(ranges)
+
+
+class RowsForm:
+    """Which columns rows have that are gathered of several parts and then handed to Arrow.
+
+    Parameters
+    ----------
+    parts : sequence of sequence of int
+        Bytes of the items of each part's columns.
+    exported : sequence of int
+        Columns that Arrow is given, in this order, numbered through all parts; one may be named twice.
+    greatest : bool
+        One more column, the last: row by row the greatest of the parts' first columns, as int64.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[int]], exported: Sequence[int], *, greatest: bool = False) -> None:
+        self.parts, self.exported, self.greatest = [list(widths) for widths in parts], list(exported), bool(greatest)
+        self.firsts = [sum(map(len, self.parts[:number])) for number in range(len(self.parts))]
+        if any(width not in _ITEMS for widths in self.parts for width in widths):
+            refuse("column items must have 1, 2, 4, 8 or 16 bytes", "parts")
+        if greatest and (not self.parts or any(widths[:1] != [8] for widths in self.parts)):
+            refuse("the greatest is of the parts' first columns, which must have 8 bytes", "parts")
+        if not all(0 <= number < sum(map(len, self.parts)) + self.greatest for number in self.exported):
+            refuse("exported is not the number of a column", "exported")
+
+
+class Rows:
+    """Rows of a form, gathered part by part.
+
+    Parameters
+    ----------
+    form : RowsForm
+    count : int
+    """
+
+    def __init__(self, form: RowsForm, count: int) -> None:
+        if not 0 <= count <= 2**31 - 1:
+            refuse("more rows than int32 can number", "count")
+        self._form, self._count = form, count
+        self._columns: list[Column | None] = [None] * sum(map(len, form.parts))
+        self._array: Any = None
+
+    def gather(self, part: int, columns: RunColumns, places: Int32 | int | None, rows: Int32) -> None:
+        """Fill a part's columns.
+
+        Parameters
+        ----------
+        part : int
+        columns : RunColumns
+        places, rows
+            As in `RunColumns.gather`.
+        """
+        if not 0 <= part < len(self._form.parts):
+            refuse("there is no such part", "part")
+        if columns.item_bytes != self._form.parts[part]:
+            refuse("the part has columns of other widths", "columns")
+        if len(rows) != self._count:
+            refuse("there are other numbers of rows", "rows")
+        outs = [np.empty(self._count, dtype=_DTYPES[width]) for width in self._form.parts[part]]
+        columns.gather(places, rows, outs)
+        first = self._form.firsts[part]
+        self._columns[first : first + len(outs)] = outs
+
+    def put(self, column: int, values: list[Any], *, floating: bool) -> bool:
+        """Fill a column with Python's numbers.
+
+        Parameters
+        ----------
+        column : int
+            Numbered through all parts.
+        values : list
+        floating : bool
+            Whether the column's items are float32 or float64; else they are signed integers.
+
+        Returns
+        -------
+        bool
+            False where a value is no `int` within the column's range (for floats: no `float`, rounded where it must
+            be, and no `int` that the column surely holds exactly). Then the column is filled with zeros.
+        """
+        if not 0 <= column < len(self._columns):
+            refuse("there is no such column", "column")
+        if len(values) != self._count:
+            refuse("there are other numbers of rows", "values")
+        width = [width for part in self._form.parts for width in part][column]
+        if width > 8 or (floating and width < 4):
+            refuse("there are no such numbers of this width", "floating")
+        if floating:
+            limit = 1 << (53 if width == 8 else 24)
+            fits = all(type(v) is float or (type(v) is int and -limit <= v <= limit) for v in values)
+        else:
+            limit = 1 << (8 * width - 1)
+            fits = all(type(v) is int and -limit <= v < limit for v in values)
+        with np.errstate(over="ignore"):
+            numbers = np.array(values if fits else [0] * len(values), np.float64 if floating else np.int64)
+            self._columns[column] = numbers.astype(f"{'f' if floating else 'i'}{width}")
+        return fits
+
+    def exported(self) -> int:
+        """Address of an ArrowArray of the columns that are exported; good while this object is, for one import."""
+        if self._array is not None:
+            refuse("these rows were exported already", "exported")
+        columns = [column for column in self._columns if column is not None]
+        if len(columns) < len(self._columns):
+            refuse("a column of the rows was not filled", "exported")
+        if self._form.greatest:
+            columns.append(np.maximum.reduce([columns[first] for first in self._form.firsts]))
+        children = [
+            pa.Array.from_buffers(_ITEMS[column.dtype.itemsize], self._count, [None, pa.py_buffer(column)])
+            for column in (columns[number] for number in self._form.exported)
+        ]
+        self._array = (ctypes.c_uint8 * _ARROW_ARRAY_BYTES)()
+        address = ctypes.addressof(self._array)
+        pa.RecordBatch.from_arrays(children, [str(n) for n in range(len(children))])._export_to_c(address)
+        return address
+
+
+def _items(column: pa.Array, dtype: np.dtype[Any]) -> Column:
+    """A column's items of fixed width as they lie in memory, seen as another dtype of that width."""
+    kind = column.type
+    is_plain = pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)
+    if not is_plain or pa.types.is_boolean(kind) or kind.bit_width != 8 * dtype.itemsize:
+        refuse("a column of the batch has items of another width", "batch")
+    return np.frombuffer(column.buffers()[1], dtype=dtype, count=len(column), offset=column.offset * dtype.itemsize)
+
+
+def _numbers(column: pa.Array, dtype: np.dtype[Any]) -> Column:
+    """A column's items widened to float64 or int64."""
+    kind, types = column.type, pa.types
+    if types.is_integer(kind) or (types.is_floating(kind) and dtype.kind == "f" and kind.bit_width > 16):
+        source = np.dtype(kind.to_pandas_dtype())
+    elif (types.is_temporal(kind) and not types.is_interval(kind)) and kind.bit_width in (32, 64):
+        source = np.dtype(np.int32 if kind.bit_width == 32 else np.int64)
+    else:
+        refuse("a key cannot be made of its column", "sources")
+    values: Column = _items(column, source).astype(dtype)
+    return values

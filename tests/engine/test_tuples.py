@@ -1,0 +1,155 @@
+"""Rows made into tuples: dicts give what the table of them gives, whichever way their values go."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.tuples import Intake
+from streamjoin_ds.errors import SchemaDriftError
+from streamjoin_ds.spec import Join, Stream, bind
+
+FIELDS = {
+    "x": pa.int32(),
+    "y": pa.float32(),
+    "z": pa.float64(),
+    "name": pa.string(),
+    "price": pa.decimal128(9, 2),
+    "flag": pa.bool_(),
+    "day": pa.date32(),
+}
+BERLIN = timezone(timedelta(hours=2))
+
+
+def intake_of(kernel: str, time: pa.DataType, unit: str = "us", window: str = "1s") -> Intake:
+    schema = pa.schema([*FIELDS.items(), ("ts", time)])
+    join = Join([Stream(name, schema=schema, time_unit=unit) for name in ("e", "w")], "e.x = w.x", window)
+    return Intake(bind(join, {"e": schema, "w": schema}), 0, load_kernels(kernel).module)
+
+
+def answer(intake: Intake, rows: list, through_table: bool) -> object:
+    """Tuples and rejected rows, or the error."""
+    try:
+        arrival = intake._read_table(intake._table_of(rows)) if through_table else intake.read(rows)
+        tuples = intake.tuples(arrival, 7, {})
+    except SchemaDriftError as error:
+        return str(error)
+    tuples.validate(full=True)
+    rejected = arrival.rejected
+    # As text: NaN is like NaN.
+    return str(tuples.to_pylist()), tuples.schema, None if rejected is None else str(rejected.to_pylist())
+
+
+MOMENTS = st.datetimes(
+    datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.sampled_from([None, timezone.utc, BERLIN])
+)
+TIMES = st.one_of(
+    st.integers(-(10**9), 10**9), MOMENTS, st.sampled_from([None, date(2024, 1, 1), (1 << 63) - 1, 1 << 63])
+)
+COLUMNS = st.fixed_dictionaries(
+    {},
+    optional={
+        "x": st.one_of(st.integers(-5, 5), st.sampled_from([None, 1 << 31, True, 1.5, "1"])),
+        "y": st.one_of(
+            st.floats(width=32), st.integers(-5, 5), st.sampled_from([None, 1e300, True, (1 << 24) + 1, "y"])
+        ),
+        "z": st.one_of(st.floats(), st.sampled_from([None, 1, (1 << 53) + 1, np.float32(0.1)])),
+        "name": st.sampled_from(["a", "", None, 5]),
+        "price": st.sampled_from([Decimal("1.25"), None, "1.25"]),
+        "flag": st.sampled_from([True, False, None]),
+        "day": st.sampled_from([date(2024, 2, 29), None, 5]),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["auto", "reference"]),
+    st.sampled_from([(pa.timestamp("us", "UTC"), "us"), (pa.int64(), "us"), (pa.int64(), "s"), (pa.int64(), "ns")]),
+    st.lists(st.tuples(TIMES, COLUMNS), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_dicts_give_what_their_table_gives(kernel, time, rows, alike) -> None:
+    kind, unit = time
+    times = [rows[0][0] if alike else ts for ts, _ in rows]
+    dicts = [{**values, "ts": ts, "other": object()} for ts, (_, values) in zip(times, rows, strict=True)]
+    intake = intake_of(kernel, kind, unit)
+    assert answer(intake, dicts, through_table=False) == answer(intake, dicts, through_table=True)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_at_the_ends_of_their_unit(kernel, unit) -> None:
+    intake = intake_of(kernel, pa.int64(), unit)
+    factor = {"s": 1_000_000, "ms": 1_000}.get(unit, 1)
+    for end in ((1 << 63) - 1, -(1 << 63)):
+        reach = abs(end) // factor * (1 if end > 0 else -1)
+        for value in (reach - 1, reach, reach + 1):
+            if -(1 << 63) <= value < 1 << 63:
+                row = [{"ts": value, "x": 1}]
+                assert answer(intake, row, through_table=False) == answer(intake, row, through_table=True), value
+
+
+def as_lists(tables: dict[str, pa.Table]) -> dict[str, list]:
+    return {name: table.to_pylist() for name, table in tables.items()}
+
+
+@pytest.mark.parametrize("window", ["5s", "last 40", "every 2s for 5s"])
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:
+    rng = np.random.default_rng(4)
+    count = 300 if kernel == "auto" else 80
+    start = datetime(2024, 1, 1, tzinfo=timezone.utc)
+    seconds = np.arange(count) * 0.1 + rng.random(count) * 2
+    rows = [
+        {
+            "ts": None if n % 37 == 5 else start + timedelta(seconds=float(seconds[n])),
+            "x": None if n % 31 == 7 else int(rng.integers(0, 6)),
+            "y": float("nan") if n % 29 == 3 else float(rng.random()),
+            "name": None if n % 5 == 0 else f"n{n}",
+        }
+        for n in range(count)
+    ]
+    schema = pa.schema(
+        [("ts", pa.timestamp("us", "UTC")), ("x", pa.int32()), ("y", pa.float32()), ("name", pa.string())]
+    )
+
+    def engine() -> JoinEngine:
+        streams = [Stream(name, schema=schema, delay="1s", where="y > 0.05 OR y IS NULL") for name in ("e", "w")]
+        return JoinEngine(Join(streams, "abs(e.x - w.x) <= 1", window), kernel=kernel)
+
+    singly, tables = engine(), engine()
+    late: dict[str, list] = {"e": [], "w": []}
+    found, expected = [], []
+    for n, row in enumerate(rows):
+        name = "ew"[n % 2]
+        found.append(singly.push({name: row}))
+        one = pa.Table.from_pylist([row], schema=schema)
+        expected.append(tables.push({name: one if n % 3 else one.to_batches()[0]}))
+        assert singly.late == tables.late
+        # As text: NaN is like NaN.
+        assert str(as_lists(singly.rejected)) == str(as_lists(tables.rejected))
+        for stream, table in singly.late.items():
+            late[stream] += table["_seq"].to_pylist()
+    assert pa.concat_tables(found).equals(pa.concat_tables(expected))
+    assert pa.concat_tables(found).num_rows > 20
+    assert all(late.values())
+    assert singly.counters == tables.counters
+    assert singly.save() == tables.save()
+    if (
+        window != "last 40"
+    ):  # which rows a count window meets depends on how the streams' pushes fall between each other
+        whole = engine()
+        at_once = whole.push({"e": rows[::2], "w": rows[1::2]})
+        order = [("e_seq", "ascending"), ("w_seq", "ascending")]
+        columns = [name for name in at_once.schema.names if name.endswith(("_seq", "_x"))]
+        together = pa.concat_tables(found)
+        assert together.select(columns).sort_by(order).equals(at_once.select(columns).sort_by(order))
