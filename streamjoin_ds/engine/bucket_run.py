@@ -104,7 +104,7 @@ class BucketRun(Run):
         return cls(form, shape, zone, native, columns, built_rows, swept_to).added(tuples, zone, None)
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> int:  # type: ignore[override]
         """How many tuples; dead ones that were not dropped yet are among them."""
         return int(self.native.rows)
 
