@@ -215,7 +215,12 @@ int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept
 {
     int64_t dropped = 0;
     for (int64_t at = 0; at < count; at++) {
-        dropped += drop_dead(grid, grid->swept, lowest_kept);
+        /* Where the middle row of the first chunk lives the others are not looked at: in a bucket that rows still come to,
+         * dead ones make room soon enough. */
+        const int64_t middle = grid->swept * SJ_CHUNK_ROWS + grid->counts[grid->swept] / 2;
+        if (grid->counts[grid->swept] && grid->positions[middle] < lowest_kept) {
+            dropped += drop_dead(grid, grid->swept, lowest_kept);
+        }
         grid->swept = grid->swept + 1 < grid->bucket_count ? grid->swept + 1 : 0;
     }
     return dropped;

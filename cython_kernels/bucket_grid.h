@@ -110,7 +110,8 @@ int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, c
 int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets, int64_t begin,
                        int64_t count, int64_t lowest_kept);
 
-/* Drops the dead rows of the next `count` buckets; returns how many there were. */
+/* Drops the dead rows of the next `count` buckets, of each whose first chunk has a dead row in the middle; returns how
+ * many there were. */
 int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept);
 
 /* The rows, bucket by bucket, in order of arrival; `rows` of the grid in all. */

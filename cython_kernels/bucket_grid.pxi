@@ -235,7 +235,7 @@ cdef class BucketGrid:
         return stopped
 
     def sweep(self, buckets, lowest_kept):
-        """Drop the dead rows of the next buckets; returns how many."""
+        """Drop the dead rows of the next buckets, where the first chunk's middle row is dead; returns how many."""
         cdef int64_t count = _integer(buckets, "buckets")
         cdef int64_t lowest = _integer(lowest_kept, "lowest_kept")
         cdef int64_t dropped

@@ -220,10 +220,15 @@ class BucketGrid:
         return len(rows) - len(kept)
 
     def sweep(self, buckets: int, lowest_kept: int) -> int:
-        """Drop the dead rows of the next buckets, round and round; returns how many."""
-        dropped = 0
+        """Drop the dead rows of the next buckets, round and round; returns how many.
+
+        Of each bucket whose first chunk has a dead row in the middle: elsewhere they make room when it is full.
+        """
+        dropped, positions = 0, self.columns[self._position]
         for _ in range(index(buckets, "buckets")):
-            dropped += self._drop_dead(self.swept, lowest_kept)
+            count = self.counts[self.swept]
+            if count and positions[self.swept * CHUNK_ROWS + count // 2] < lowest_kept:
+                dropped += self._drop_dead(self.swept, lowest_kept)
             self.swept = (self.swept + 1) % self.buckets
         return dropped
 
