@@ -327,7 +327,7 @@ cdef class Rows:
     cdef RowsForm _form
     cdef sj_rows *_rows
     cdef int64_t _count
-    cdef char *_is_filled  # by column
+    cdef int64_t *_filled  # rows of each column
     cdef bint _is_exported
     cdef ArrowArray _array
 
@@ -338,18 +338,18 @@ cdef class Rows:
             raise _error("more rows than int32 can number", "count")
         self._form, self._count = form, count
         self._rows = sj_rows_new(count, form._item_bytes, form._column_count)
-        self._is_filled = <char *>calloc(form._column_count + 1, 1)
-        if self._rows == NULL or self._is_filled == NULL:
+        self._filled = <int64_t *>calloc(form._column_count + 1, sizeof(int64_t))
+        if self._rows == NULL or self._filled == NULL:
             raise MemoryError
 
     def __dealloc__(self):
         if self._array.release != NULL:
             self._array.release(&self._array)
         sj_rows_let_go(self._rows)
-        free(self._is_filled)
+        free(self._filled)
 
-    def gather(self, int64_t part, RunColumns columns, places, rows):
-        """Fill a part's columns with ``columns[places[i]][rows[i]]``; places as in `RunColumns.gather`."""
+    def gather(self, int64_t part, RunColumns columns, places, rows, int64_t begin=0):
+        """Fill a part's columns from row `begin` on with ``columns[places[i]][rows[i]]``; as in `RunColumns.gather`."""
         cdef int64_t first, column
         cdef sj_picks picks
         cdef RowsForm form = self._form
@@ -362,11 +362,12 @@ cdef class Rows:
             if columns._item_bytes[column] != form._item_bytes[first + column]:
                 raise _error("the part has columns of other widths", "columns")
         columns._pick(places, rows, &picks)
-        if picks.count != self._count:
+        if begin < 0 or picks.count > self._count - begin:
             raise _error("there are other numbers of rows", "rows")
         for column in range(columns._column_count):
-            columns._copy(column, &picks, sj_rows_column(self._rows, first + column))
-            self._is_filled[first + column] = True
+            columns._copy(column, &picks, sj_rows_column(self._rows, first + column)
+                          + begin * form._item_bytes[first + column])
+            self._filled[first + column] += picks.count
 
     def put(self, int64_t column, list values, *, bint floating):
         """Fill a column with Python's numbers; False, and zeros, where one is none that the column surely holds."""
@@ -381,7 +382,7 @@ cdef class Rows:
         if item_bytes > 8 or (floating and item_bytes < 4):
             raise _error("there are no such numbers of this width", "floating")
         to = sj_rows_column(self._rows, column)
-        self._is_filled[column] = True
+        self._filled[column] = self._count
         for row in range(self._count):
             if not (_put_float if floating else _put_int)(values[row], item_bytes, to + row * item_bytes):
                 memset(to, 0, self._count * item_bytes)
@@ -396,7 +397,7 @@ cdef class Rows:
         if self._is_exported:
             raise _error("these rows were exported already", "exported")
         for column in range(form._firsts[form._part_count]):
-            if not self._is_filled[column]:
+            if self._filled[column] != self._count:
                 raise _error("a column of the rows was not filled", "exported")
         if form._with_greatest:
             columns = <const int64_t **>calloc(form._part_count, sizeof(void *))

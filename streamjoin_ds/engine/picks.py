@@ -87,10 +87,14 @@ class Picks:
         made = dict(zip(plain, outs, strict=True))
         return [array_of(made[name], kinds[name]) if name in made else self._pieced(name) for name in names]
 
-    def gather_into(self, gathered: Any, part: int, names: tuple[str, ...]) -> None:
-        """Fill a part of `Rows` with columns that are `Stack.plain`."""
-        rows = np.arange(self.begin, self.begin + self.count, dtype=np.int32) if self.rows is None else self.rows
-        gathered.gather(part, self.stack.columns(names), self.places, rows)
+    def gather_into(self, gathered: Any, part: int, names: tuple[str, ...], begin: int, end: int) -> None:
+        """Fill rows ``[begin, end)`` of a part of `Rows` with those of columns that are `Stack.plain`."""
+        if self.rows is None:
+            rows = np.arange(self.begin + begin, self.begin + end, dtype=np.int32)
+        else:
+            rows = self.rows[begin:end]
+        places = self.places if isinstance(self.places, int) else self.places[begin:end]
+        gathered.gather(part, self.stack.columns(names), places, rows, begin)
 
     def _pieced(self, name: str) -> pa.Array:
         """A column that Arrow must take: of no fixed width, or with nulls."""

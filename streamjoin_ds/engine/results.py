@@ -16,8 +16,8 @@ from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
 __all__ = ["Results"]
 
-# Fewer are gathered sooner than a thread is woken.
-_MIN_SPLIT_ROWS = 16_384
+# Gathered by one thread at a time; fewer are gathered sooner than another is woken.
+_PIECE_ROWS = 16_384
 
 SideBySide = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
@@ -53,7 +53,7 @@ class Results:
         Parameters
         ----------
         side_by_side : callable
-            Maps a function over the streams, on several threads where there are.
+            Maps a function over pieces of the work, on several threads where there are.
         window_ids : ndarray, shape (n,), int64, optional
             The window each result was found in, where windows are periodic.
         """
@@ -64,14 +64,16 @@ class Results:
             part = self._kernel_parts[plain] = _KernelPart(self, plain, block)
         rows = part.rows(count)
 
-        def gather(stream: int) -> None:
-            block[stream].gather_into(rows, stream, plain[stream])
+        def gather(piece: tuple[int, int]) -> None:
+            stream, begin = piece
+            block[stream].gather_into(rows, stream, plain[stream], begin, min(begin + _PIECE_ROWS, count))
 
-        if count >= _MIN_SPLIT_ROWS:
-            side_by_side(gather, range(len(plain)))
+        pieces = [(stream, begin) for begin in range(0, count, _PIECE_ROWS) for stream in range(len(plain))]
+        if count > _PIECE_ROWS:
+            side_by_side(gather, pieces)
         else:
-            for stream in range(len(plain)):
-                gather(stream)
+            for piece in pieces:
+                gather(piece)
         batch = part.batch(rows)
         if part.is_whole and window_ids is None:
             return pa.Table.from_batches([batch])

@@ -177,11 +177,12 @@ class Rows:
         if not 0 <= count <= 2**31 - 1:
             refuse("more rows than int32 can number", "count")
         self._form, self._count = form, count
-        self._columns: list[Column | None] = [None] * sum(map(len, form.parts))
+        self._columns = [np.zeros(count, dtype=_DTYPES[width]) for part in form.parts for width in part]
+        self._filled = [0] * len(self._columns)
         self._array: Any = None
 
-    def gather(self, part: int, columns: RunColumns, places: Int32 | int | None, rows: Int32) -> None:
-        """Fill a part's columns.
+    def gather(self, part: int, columns: RunColumns, places: Int32 | int | None, rows: Int32, begin: int = 0) -> None:
+        """Fill a part's columns from row `begin` on; all of them must be filled, each row once.
 
         Parameters
         ----------
@@ -194,12 +195,12 @@ class Rows:
             refuse("there is no such part", "part")
         if columns.item_bytes != self._form.parts[part]:
             refuse("the part has columns of other widths", "columns")
-        if len(rows) != self._count:
+        if begin < 0 or len(rows) > self._count - begin:
             refuse("there are other numbers of rows", "rows")
-        outs = [np.empty(self._count, dtype=_DTYPES[width]) for width in self._form.parts[part]]
-        columns.gather(places, rows, outs)
-        first = self._form.firsts[part]
-        self._columns[first : first + len(outs)] = outs
+        first, last = self._form.firsts[part], self._form.firsts[part] + len(self._form.parts[part])
+        columns.gather(places, rows, [column[begin : begin + len(rows)] for column in self._columns[first:last]])
+        for column in range(first, last):
+            self._filled[column] += len(rows)
 
     def put(self, column: int, values: list[Any], *, floating: bool) -> bool:
         """Fill a column with Python's numbers.
@@ -234,14 +235,15 @@ class Rows:
         with np.errstate(over="ignore"):
             numbers = np.array(values if fits else [0] * len(values), np.float64 if floating else np.int64)
             self._columns[column] = numbers.astype(f"{'f' if floating else 'i'}{width}")
+        self._filled[column] = self._count
         return fits
 
     def exported(self) -> int:
         """Address of an ArrowArray of the columns that are exported; good while this object is, for one import."""
         if self._array is not None:
             refuse("these rows were exported already", "exported")
-        columns = [column for column in self._columns if column is not None]
-        if len(columns) < len(self._columns):
+        columns = list(self._columns)
+        if any(filled != self._count for filled in self._filled):
             refuse("a column of the rows was not filled", "exported")
         if self._form.greatest:
             columns.append(np.maximum.reduce([columns[first] for first in self._form.firsts]))
