@@ -26,7 +26,7 @@ from streamjoin_ds.engine.tail import Tail
 from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail
 from streamjoin_ds.errors import KernelError, StateCorruptError
 
-__all__ = ["BucketWindow", "Bucketing"]
+__all__ = ["BucketWindow", "Bucketing", "bucketed"]
 
 _GROWN, _SHRUNK = 1.3, 0.25
 
@@ -118,7 +118,7 @@ class BucketWindow(Window):
             run.native.sweep(run.shape.buckets, window.lowest_kept)
         return window
 
-    def to_facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, Any] | None:
         """What is not in the rows, as plain JSON values."""
         return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept}
 
@@ -177,3 +177,22 @@ class Bucketing:
         zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
         run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
         return BucketWindow(form, [run], window.tail, None, lowest_kept)
+
+
+def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) -> list[Window]:
+    """Restored windows, in bucket grids where they were in such; `facts`: of `Window.to_facts`, one a window, or None.
+
+    Raises
+    ------
+    StateCorruptError
+        They are no such facts.
+    """
+    if facts is None:
+        return list(windows)
+    if not isinstance(facts, list) or len(facts) != len(windows):
+        msg = "a state blob does not hold what its header says"
+        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+    return [
+        window if found is None or form.bucketing is None else form.bucketing.restored(window, found)
+        for form, window, found in zip(forms, windows, facts, strict=True)
+    ]

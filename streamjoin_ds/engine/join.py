@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.bucket_run import BucketRun, fits_buckets
-from streamjoin_ds.engine.bucket_window import Bucketing, BucketWindow
+from streamjoin_ds.engine.bucket_run import fits_buckets
+from streamjoin_ds.engine.bucket_window import Bucketing, bucketed
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
+from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.finder import Finder
 from streamjoin_ds.engine.forced_index import forced_index
 from streamjoin_ds.engine.join_order import JoinOrder
@@ -33,9 +34,8 @@ from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.pinning import kernel_threads
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.results import Results
-from streamjoin_ds.engine.run import MERGE_RUNS, Run, RunForm
+from streamjoin_ds.engine.run import MERGE_RUNS, RunForm
 from streamjoin_ds.engine.run_store import RunStore
-from streamjoin_ds.engine.tail import TAIL_ROWS
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError
@@ -351,7 +351,7 @@ class WindowJoin:
         tails = [window.tail.rows for window in self._windows]
         facts: dict[str, Any] = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys, "tails": tails}
         if any(form.bucketing is not None for form in self.forms):
-            facts["buckets"] = [_buckets(window) for window in self._windows]
+            facts["buckets"] = [window.to_facts() for window in self._windows]
         windows = [window.in_runs() for window in self._windows]
         return snapshot.encoded(self.bound.fingerprint, facts, windows, store)
 
@@ -380,43 +380,14 @@ class WindowJoin:
         stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
         matches, expired_rows, pushes = snapshot.numbers(facts, "totals", 3)
         windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
-        self._windows = self._in_buckets(windows, facts.get("buckets") or [None] * count)
+        self._windows = bucketed(self.forms, windows, facts.get("buckets"))
         self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
         self._pushes, self._finder.candidates, self._partials = pushes, 0, 0
 
-    def _in_buckets(self, windows: Sequence[Window], buckets: Sequence[Any]) -> list[Window]:
-        """Restored windows, in bucket grids where they were in such."""
-        made = []
-        for form, window, facts in zip(self.forms, windows, buckets, strict=True):
-            if facts is not None and form.bucketing is not None:
-                window = form.bucketing.restored(window, facts)
-            made.append(window)
-        return made
-
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
-        lines = [f"kernel {self.kernels.implementation}, {self.threads} threads"]
-        lines.append(f"merge ratio {self.forms[0].merge_runs}, the newest tuples unsorted up to {TAIL_ROWS} rows")
-        lines += self._order_lines()
-        for stream, window in enumerate(self._windows):
-            lines.append(f"window of {self.bound.names[stream]}: {window.rows} rows in {len(window.runs)} runs")
-            names = [key.column for key in self.bound.keys[stream]]
-            for run in window.runs:
-                span_s = (run.newest_us - run.oldest_us) / 1e6
-                lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
-        return lines
-
-    def _order_lines(self) -> list[str]:
-        """For new tuples like those that are kept: in which order the others join, and what that should make."""
-        if len(self.forms) < 3:
-            return []
-        names, lines = self.bound.names, []
-        for stream, name in enumerate(names):
-            found = self._order.estimate(stream, self._windows)
-            steps = zip(found.order, found.partials, strict=True)
-            lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
-        return lines
+        return explained(self.kernels, self.threads, self.forms, self._order, self._windows)
 
 
 class _Step:
@@ -427,20 +398,3 @@ class _Step:
         self.stream = stream
         self.tested: tuple[ProbeCondition, ...] = conditions[:MAX_CONDITIONS]
         self.decision = Decision(bound, joined, stream, conditions[MAX_CONDITIONS:])
-
-
-def _buckets(window: Window) -> dict[str, Any] | None:
-    return window.to_facts() if isinstance(window, BucketWindow) else None
-
-
-def _layout(run: Run, names: Sequence[str]) -> str:
-    if isinstance(run, BucketRun):
-        widths = zip(run.shape.keys, run.shape.widths, strict=True)
-        cells = " and ".join(f"{names[number]} (width {width})" for number, width in widths)
-        return f"in {run.shape.buckets} buckets by cells of {cells}"
-    grid = run.grid
-    if grid.first >= 0 and grid.second >= 0:
-        return f"buckets of {names[grid.first]} (width {grid.width}), sorted by {names[grid.second]}"
-    if grid.second >= 0:
-        return f"sorted by {names[grid.second]}"
-    return "scanned" if grid.first < 0 else f"buckets of {names[grid.first]} (width {grid.width})"

@@ -81,6 +81,11 @@ class JoinOrder:
         self._sides: dict[int, _Side] = {}
         self._shares: dict[int, tuple[_Side, _Side, float]] = {}
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the streams, by number."""
+        return tuple(self._bound.names)
+
     def chosen(self, stream: int, windows: Sequence[Window], fresh: Picks) -> tuple[int, ...]:
         """The order alone, of `estimate`; where there is nothing to choose nothing is estimated."""
         if self._forced is not None:

@@ -150,6 +150,10 @@ class Window:
         """The same rows in runs that never change: the window itself."""
         return self
 
+    def to_facts(self) -> dict[str, Any] | None:
+        """What a saved state says of the window besides its runs, as plain JSON values: nothing."""
+        return None
+
     def expired(self, lowest_kept: int) -> Window:
         """The window without positions below `lowest_kept`: event times, or numbers of a count window.
 

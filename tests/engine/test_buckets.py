@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import JoinEngine, WindowJoin, bucket_window, grid, kernel_names, probe, window
 from streamjoin_ds.engine.bucket_run import BucketRun
-from streamjoin_ds.engine.bucket_window import BucketWindow
+from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
 from streamjoin_ds.engine.snapshot import opened
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind
@@ -237,3 +237,7 @@ def test_facts_that_lie_are_named() -> None:
             bucketing.restored(runs, {**facts, name: value})
     with pytest.raises(StateCorruptError):
         bucketing.restored(runs, {})
+    for told in ([facts], "facts", 7):
+        with pytest.raises(StateCorruptError):
+            bucketed(join.forms, [runs, runs], told)
+    assert bucketed(join.forms, [runs, runs], [None, None]) == [runs, runs]

@@ -1,0 +1,55 @@
+"""How an engine joins, in words: what `explain` says of its kernel, its order, its windows and their layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamjoin_ds.engine.bucket_run import BucketRun
+from streamjoin_ds.engine.join_order import JoinOrder
+from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.tail import TAIL_ROWS
+from streamjoin_ds.engine.window import Window
+
+__all__ = ["explained"]
+
+
+def explained(
+    kernels: Kernels, threads: int, forms: Sequence[RunForm], order: JoinOrder, windows: Sequence[Window]
+) -> list[str]:
+    """A line each: the kernel, the order of joining, each window, its runs and their layouts."""
+    lines = [f"kernel {kernels.implementation}, {threads} threads"]
+    lines.append(f"merge ratio {forms[0].merge_runs}, the newest tuples unsorted up to {TAIL_ROWS} rows")
+    lines += _order_lines(order, windows)
+    for form, window in zip(forms, windows, strict=True):
+        lines.append(f"window of {order.names[form.stream]}: {window.rows} rows in {len(window.runs)} runs")
+        names = [key.column for key in form.keys]
+        for run in window.runs:
+            span_s = (run.newest_us - run.oldest_us) / 1e6
+            lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
+    return lines
+
+
+def _order_lines(order: JoinOrder, windows: Sequence[Window]) -> list[str]:
+    """For new tuples like those that are kept: in which order the others join, and what that should make."""
+    if len(windows) < 3:
+        return []
+    names, lines = order.names, []
+    for stream, name in enumerate(names):
+        found = order.estimate(stream, windows)
+        steps = zip(found.order, found.partials, strict=True)
+        lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
+    return lines
+
+
+def _layout(run: Run, names: Sequence[str]) -> str:
+    if isinstance(run, BucketRun):
+        widths = zip(run.shape.keys, run.shape.widths, strict=True)
+        cells = " and ".join(f"{names[number]} (width {width})" for number, width in widths)
+        return f"in {run.shape.buckets} buckets by cells of {cells}"
+    grid = run.grid
+    if grid.first >= 0 and grid.second >= 0:
+        return f"buckets of {names[grid.first]} (width {grid.width}), sorted by {names[grid.second]}"
+    if grid.second >= 0:
+        return f"sorted by {names[grid.second]}"
+    return "scanned" if grid.first < 0 else f"buckets of {names[grid.first]} (width {grid.width})"
