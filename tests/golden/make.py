@@ -75,7 +75,7 @@ def main() -> None:
         query.reader.prepareForTriggerAvailableNow()
         for number in range(BATCHES):  # runs in blocks, runs inline, and a tail
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(window, "_MAX_TAILED_ROWS", 0 if number % 3 else MAX_ROWS)
+                patch.setattr(window, "MAX_TAILED_ROWS", 0 if number % 3 else MAX_ROWS)
                 assert query.step()
         Identity.create(query.folder, query.bound, LAYOUT, LAYOUT.cells)
         shutil.copy(query.folder / "join.json", target)

@@ -65,7 +65,7 @@ def rows_of(table: pa.Table) -> list[str]:
 def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads are used for batches of any size, and small batches too are runs."""
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
-    monkeypatch.setattr(window, "_MAX_TAILED_ROWS", 0)
+    monkeypatch.setattr(window, "MAX_TAILED_ROWS", 0)
     monkeypatch.setattr(finder, "_FEW_PROBES", 4)
     monkeypatch.setattr(parallel, "_MIN_SLICE_PROBES", 8)
     monkeypatch.setattr(parallel, "_BUFFER_ROWS", 128)

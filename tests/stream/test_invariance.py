@@ -85,7 +85,7 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
         execution=way.execution,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window, "_MAX_TAILED_ROWS", way.tailed_rows)
+        patch.setattr(window, "MAX_TAILED_ROWS", way.tailed_rows)
         patch.setattr(finder, "_FEW_PROBES", 4)  # threads, where there are some, are for few tuples too
         batches.run()
     return batches

@@ -28,7 +28,7 @@ def sensors(extent: str = "3s", band: float = 5.0) -> BoundJoin:
 @pytest.fixture(autouse=True)
 def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
-    monkeypatch.setattr(window, "_MAX_TAILED_ROWS", 0)  # small batches too are runs
+    monkeypatch.setattr(window, "MAX_TAILED_ROWS", 0)  # small batches too are runs
 
 
 @pytest.mark.parametrize("layout", ["1x1", "1x2", "2x2"])

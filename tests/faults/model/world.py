@@ -344,7 +344,7 @@ class World:
         with pytest.MonkeyPatch.context() as patch, disk.watched(self):
             patch.setattr(run_store, "_cache", _CacheOfCurrent(self))
             patch.setattr(commit_room, "committer_for", self.committer_for)
-            patch.setattr("streamjoin_ds.engine.window._MAX_TAILED_ROWS", self.schedule.tailed)
+            patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", self.schedule.tailed)
             for room in ("target", "commit"):
                 patch.setattr(f"streamjoin_ds.sink.{room}.DeltaTable", table)
             yield
