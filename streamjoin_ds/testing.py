@@ -243,10 +243,11 @@ def _in_count_window(
 
 
 def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
-    """Ids, as the first stream counts them, of the windows ``(i*T - W, i*T]`` that hold a time."""
+    """Ids, as the first stream counts them, of the windows ``(i*T - W, i*T]`` that hold a time; those that are int64."""
     every_us, window_us = window.every_us, window.windows_us[stream]
     near = range(time // every_us - 1, (time + window_us) // every_us + 2)
-    return {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
+    ids = {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
+    return {i for i in ids if -(1 << 63) <= i < 1 << 63}
 
 
 def _common_windows(join: Join, times: Times, numbers: Sequence[int]) -> list[int]:

@@ -237,7 +237,7 @@ BUGS = (
     ),
     _bug(
         "what is asked of two streams' results is not asked of one's",
-        ("engine.join:WindowJoin._step", "place = (joined, stream)", "place = (frozenset({min(joined)}), stream)"),
+        ("engine.join:WindowJoin._step", "frozenset(joined)", "frozenset({min(joined)})"),
         asks=("three",),
     ),
     # --- filters and residuals
