@@ -243,7 +243,7 @@ def _in_count_window(
 
 
 def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
-    """Ids, as the first stream counts them, of the windows ``(i*T - W, i*T]`` that hold a time; those that are int64."""
+    """Ids, as the first stream counts them, of the windows ``(i*T - W, i*T]`` that hold a time; only those in int64."""
     every_us, window_us = window.every_us, window.windows_us[stream]
     near = range(time // every_us - 1, (time + window_us) // every_us + 2)
     ids = {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
