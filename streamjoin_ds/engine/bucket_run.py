@@ -6,7 +6,7 @@ in and dead ones go, so it is read only between two changes, and a save writes i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_shape import BucketShape
 from streamjoin_ds.engine.columns import array_of, fixed_width, item_dtype, item_values
-from streamjoin_ds.engine.conditions import ProbeCondition
+from streamjoin_ds.engine.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.keys import INT64_MIN, is_stored
 from streamjoin_ds.engine.memory import ColumnMemory
@@ -86,8 +86,8 @@ class BucketRun(Run):
         facts: Mapping[str, Any] | None = None,
     ) -> BucketRun:
         """A grid of these tuples, of ``run_schema``, in order of arrival, none with a null; `facts`: of `to_facts`."""
-        rows = tuples.num_rows
-        crowded = rows // 16 if rows > 16 * shape.buckets else 0
+        rows, chunk_rows = tuples.num_rows, form.kernels.module.CHUNK_ROWS
+        crowded = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0
         chunks = shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS
         columns = _room(form, chunks)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
@@ -197,7 +197,7 @@ class BucketRun(Run):
         found = self._indexes.get(conditions)
         if found is None:
             numbers = [condition.run_key for condition in conditions]
-            serving = [_tightest(key, conditions) for key in self.shape.keys]
+            serving = [tightest(key, conditions) for key in self.shape.keys]
             found = self._indexes[conditions] = self.form.kernels.module.BucketIndex(
                 self.native,
                 [self.columns[_key_name(self.form, number)] for number in numbers],
@@ -206,11 +206,6 @@ class BucketRun(Run):
                 keys=serving,
             )
         return found
-
-
-def _tightest(key: int, conditions: Sequence[ProbeCondition]) -> int:
-    places = [place for place, condition in enumerate(conditions) if condition.run_key == key]
-    return min(places, key=lambda place: (conditions[place].extent, place)) if places else -1
 
 
 def _room(form: RunForm, chunks: int) -> dict[str, npt.NDArray[Any]]:

@@ -62,10 +62,8 @@ class BucketShape:
         keys, widths = tuple(facts["keys"]), tuple(facts["widths"])
         stride, buckets = facts["stride"], facts["buckets"]
         whole = all(type(value) is int for value in (*keys, stride, buckets))
-        if not whole or not 1 <= len(keys) == len(widths) <= 2 or not all(width > 0 for width in widths):
-            msg = "these are not the facts of a bucket grid"
-            raise ValueError(msg)
-        if not 1 <= stride <= _MAX_STRIDE or not 1 <= buckets < _MAX_STRIDE or min(keys) < 0:
+        is_cell = 1 <= len(keys) == len(widths) <= 2 and all(width > 0 for width in widths)
+        if not (whole and is_cell and 1 <= stride <= _MAX_STRIDE and 1 <= buckets < _MAX_STRIDE and min(keys) >= 0):
             msg = "these are not the facts of a bucket grid"
             raise ValueError(msg)
         return cls(keys, widths, stride, buckets)

@@ -23,10 +23,13 @@ from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.tail import Tail
-from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail
-from streamjoin_ds.errors import KernelError, StateCorruptError
+from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail, unlike_header
+from streamjoin_ds.errors import KernelError
 
-__all__ = ["BucketWindow", "Bucketing", "bucketed"]
+__all__ = ["BUCKET_ROWS", "BucketWindow", "Bucketing", "bucketed"]
+
+# Where nothing is forced: a smaller window stays in cache whatever its form.
+BUCKET_ROWS = 1 << 16
 
 _GROWN, _SHRUNK = 1.3, 0.25
 
@@ -164,8 +167,7 @@ class Bucketing:
                 raise ValueError(msg)
             return self._made(window, shape, facts, lowest_kept)
         except (KeyError, TypeError, ValueError, KernelError) as error:
-            msg = "a state blob does not hold what its header says"
-            raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
+            raise unlike_header() from error
 
     @staticmethod
     def _made(
@@ -190,8 +192,7 @@ def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) ->
     if facts is None:
         return list(windows)
     if not isinstance(facts, list) or len(facts) != len(windows):
-        msg = "a state blob does not hold what its header says"
-        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+        raise unlike_header()
     return [
         window if found is None or form.bucketing is None else form.bucketing.restored(window, found)
         for form, window, found in zip(forms, windows, facts, strict=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from streamjoin_ds.engine.grid import Grid
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["MAX_CONDITIONS", "ProbeCondition", "oriented", "serving"]
+__all__ = ["MAX_CONDITIONS", "ProbeCondition", "oriented", "serving", "tightest"]
 
 MAX_CONDITIONS = 16
 
@@ -54,12 +54,13 @@ def oriented(bound: BoundJoin, probes: Sequence[int], target: int) -> tuple[Prob
 
 def serving(grid: Grid, conditions: Sequence[ProbeCondition]) -> tuple[int, int]:
     """The conditions that a run's order serves: numbers of the bucket's and the sorted one, -1 for none."""
-    first, second = _tightest(grid.first, conditions), _tightest(grid.second, conditions)
+    first, second = tightest(grid.first, conditions), tightest(grid.second, conditions)
     if grid.first >= 0 and first < 0:
         return -1, -1
     return first, second
 
 
-def _tightest(key: int, conditions: Sequence[ProbeCondition]) -> int:
+def tightest(key: int, conditions: Sequence[ProbeCondition]) -> int:
+    """The condition with the narrowest band on a run's key, the first of such; -1: none, or no key (-1)."""
     places = [n for n, condition in enumerate(conditions) if condition.run_key == key]
     return min(places, key=lambda n: (conditions[n].extent, n)) if key >= 0 and places else -1

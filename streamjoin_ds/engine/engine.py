@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
+from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
@@ -23,9 +24,6 @@ from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.order import preceding, running_maximum
 
 __all__ = ["JoinEngine"]
-
-# A smaller window stays in cache whatever its form.
-_BUCKET_ROWS = 1 << 16
 
 
 class JoinEngine:
@@ -68,7 +66,7 @@ class JoinEngine:
     """
 
     def __init__(self, join: Join | BoundJoin, schemas: Mapping[str, pa.Schema] | None = None, **options: Any) -> None:
-        self._asked, self._options = join, {"bucket_rows": _BUCKET_ROWS, **options}
+        self._asked, self._options = join, {"bucket_rows": BUCKET_ROWS, **options}
         self._schemas = {} if isinstance(join, BoundJoin) else _declared(join, schemas or {})
         self._bound: BoundJoin | None = None
         if isinstance(join, BoundJoin) or len(self._schemas) == len(join.streams):

@@ -69,23 +69,15 @@ class Picks:
 
     def column(self, name: str) -> pa.Array:
         """A column of the inside form for each pick."""
-        return self.columns((name,))[0]
-
-    def columns(self, names: tuple[str, ...]) -> list[pa.Array]:
-        """Several columns at once."""
         if self.rows is None:
             assert isinstance(self.places, int)
-            arrays = [self.stack.column(self.places, name) for name in names]
-            return [array.slice(self.begin, self.count) for array in arrays]
-        plain = self.stack.plain(names)
-        kinds = self.stack.kinds
-        outs = [empty_items(len(self.rows), item_dtype(kinds[name])) for name in plain]
-        if plain:
-            self.stack.columns(plain).gather(self.places, self.rows, outs)
-        if len(plain) == len(names):
-            return [array_of(values, kinds[name]) for name, values in zip(names, outs, strict=True)]
-        made = dict(zip(plain, outs, strict=True))
-        return [array_of(made[name], kinds[name]) if name in made else self._pieced(name) for name in names]
+            return self.stack.column(self.places, name).slice(self.begin, self.count)
+        if not self.stack.plain((name,)):
+            return self._pieced(name)
+        kind = self.stack.kinds[name]
+        values = empty_items(len(self.rows), item_dtype(kind))
+        self.stack.columns((name,)).gather(self.places, self.rows, [values])
+        return array_of(values, kind)
 
     def gather_into(self, gathered: Any, part: int, names: tuple[str, ...], begin: int, end: int) -> None:
         """Fill rows ``[begin, end)`` of a part of `Rows` with those of columns that are `Stack.plain`."""

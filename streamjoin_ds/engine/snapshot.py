@@ -25,7 +25,7 @@ import xxhash
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.tail import Tail
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.window import Window, unlike_header
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
 __all__ = ["STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]
@@ -105,8 +105,7 @@ def decoded(
                 position += _padded(size)
             windows.append(Window(form, runs))
     except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
-        msg = "a state blob does not hold what its header says"
-        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint") from error
+        raise unlike_header() from error
     return facts, windows
 
 
@@ -188,8 +187,7 @@ def numbers(facts: Mapping[str, Any], name: str, count: int) -> list[int]:
     """A list of this many whole numbers among the facts of a blob."""
     values = facts.get(name)
     if not isinstance(values, list) or len(values) != count or not all(type(value) is int for value in values):
-        msg = "a state blob does not hold what its header says"
-        raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+        raise unlike_header()
     return values
 
 

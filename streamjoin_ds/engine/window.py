@@ -23,7 +23,7 @@ from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
 from streamjoin_ds.errors import StateCorruptError
 
-__all__ = ["MAX_TAILED_ROWS", "Window", "thinned_tail"]
+__all__ = ["MAX_TAILED_ROWS", "Window", "thinned_tail", "unlike_header"]
 
 _MAX_RUN_ROWS = 1 << 23
 _MAX_RUN_BYTES = 1 << 29
@@ -100,8 +100,7 @@ class Window:
             return self
         last = self.sealed[-1] if self.sealed else None
         if last is None or last.rows != tail_rows or tail_rows > TAIL_ROWS or last.grid != NO_GRID:
-            msg = "a state blob does not hold what its header says"
-            raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
+            raise unlike_header()
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
     def taking(self, arrived: Any) -> tuple[Window, Picks]:
@@ -187,6 +186,12 @@ def _thinned(run: Run, lowest_kept: int) -> Run | None:
     if point is None or np.count_nonzero(run.key(run.form.position_key) >= point) >= _MIN_LIVE_SHARE * run.rows:
         return run
     return run.kept(run.key(run.form.position_key) >= lowest_kept)
+
+
+def unlike_header() -> StateCorruptError:
+    """What to raise where a saved state has other runs, or other facts, than it says."""
+    msg = "a state blob does not hold what its header says"
+    return StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
 
 
 def thinned_tail(tail: Tail, lowest_kept: int) -> Tail:

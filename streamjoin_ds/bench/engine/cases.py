@@ -14,6 +14,7 @@ from streamjoin_ds.bench.engine.feeds import Feed, band1d, band2d, equal_keys, o
 from streamjoin_ds.bench.engine.product import Product
 from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
 from streamjoin_ds.engine.kernels import load_kernels
 
 __all__ = ["CASES", "Case", "Numbers", "make_case"]
@@ -36,7 +37,7 @@ class _Batches:
 
     def __init__(self, feed: Feed, batch_rows: int, threads: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
-        self._join = WindowJoin(feed.bound, bucket_rows=1 << 16, threads=threads)
+        self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS, threads=threads)
         self._place = _filled(self._join, feed)
         # The runs left by large batches are not those of small ones: some pushes of the real size first.
         self.run(warm_pushes(feed, batch_rows), 0)
@@ -87,7 +88,7 @@ class _OneTuple:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._join = WindowJoin(feed.bound, bucket_rows=1 << 16)
+        self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS)
         self._place = _filled(self._join, feed)
         self.run(5_000, 0)
 
@@ -141,7 +142,7 @@ class _Gather:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._join = WindowJoin(feed.bound, bucket_rows=1 << 16)
+        self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS)
         for _ in self._join.push({1: feed.batch(1, 0, feed.window_rows)}):
             pass
         self._probes = feed.batch(0, 0, feed.window_rows // 92)
@@ -207,7 +208,7 @@ class _Memory:
         feed = self._feed
         gc.collect()
         before = resident_bytes()
-        join = WindowJoin(feed.bound, bucket_rows=1 << 16)
+        join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS)
         place, peak = 0, 0
         while place < 2 * feed.window_rows:
             batches = {stream: feed.batch(stream, place, 5_117) for stream in (0, 1)}
