@@ -7,6 +7,7 @@
 
 #define NUMBERED_ROWS 1024
 #define AHEAD_ROWS 12
+#define WALKED_CHUNKS 4
 
 void sj_bucket_begin(sj_bucket_grid *grid)
 {
@@ -158,15 +159,28 @@ static void drop_first(sj_bucket_grid *grid, int64_t bucket)
     grid->rows -= SJ_CHUNK_ROWS;
 }
 
-/* A chunk of the bucket that has room; -1: there is none. A chain is not walked: it would be for every row of a value
- * that is hot. */
+/* Whether a bucket has so few chunks that all its rows may be looked at, time and again. */
+SJ_INLINE int is_short(const sj_bucket_grid *grid, int64_t bucket)
+{
+    int64_t chunk = bucket;
+    for (int chunks = 0; chunks < WALKED_CHUNKS; chunks++) {
+        chunk = grid->next[chunk];
+        if (chunk < 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A chunk of the bucket that has room; -1: there is none. A long chain is not walked: it would be for every row of a
+ * value that is hot. */
 static int64_t chunk_with_room(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_kept)
 {
     int64_t chunk = grid->last[bucket];
     if (grid->counts[chunk] < SJ_CHUNK_ROWS) {
         return chunk;
     }
-    if (chunk == bucket) {
+    if (is_short(grid, bucket)) {
         drop_dead(grid, bucket, lowest_kept);
     }
     while (grid->next[bucket] >= 0 && is_dead(grid, bucket, lowest_kept)) {
@@ -215,15 +229,27 @@ int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept
 {
     int64_t dropped = 0;
     for (int64_t at = 0; at < count; at++) {
-        /* Where the middle row of the first chunk lives the others are not looked at: in a bucket that rows still come to,
-         * dead ones make room soon enough. */
-        const int64_t middle = grid->swept * SJ_CHUNK_ROWS + grid->counts[grid->swept] / 2;
-        if (grid->counts[grid->swept] && grid->positions[middle] < lowest_kept) {
+        /* In a bucket that rows still come to dead ones make room soon enough: where the middle row of the only chunk lives,
+         * or so few are dead that no chunk would be had back, the others are not looked at. */
+        const int64_t last = grid->last[grid->swept];
+        const int64_t asked = last == grid->swept ? grid->counts[last] / 2 : grid->counts[last] - 1;
+        if (grid->counts[last] && grid->positions[grid->swept * SJ_CHUNK_ROWS + asked] < lowest_kept) {
             dropped += drop_dead(grid, grid->swept, lowest_kept);
         }
         grid->swept = grid->swept + 1 < grid->bucket_count ? grid->swept + 1 : 0;
     }
     return dropped;
+}
+
+int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept)
+{
+    int64_t live = 0;
+    for (int64_t chunk = 0; chunk < grid->unused_chunk; chunk++) {
+        for (int lane = 0; lane < grid->counts[chunk]; lane++) {
+            live += grid->positions[chunk * SJ_CHUNK_ROWS + lane] >= lowest_kept;
+        }
+    }
+    return live;
 }
 
 void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)

@@ -6,7 +6,7 @@
  *
  * Row `chunk * 16 + lane` is at that place of every column. Rows of a bucket are in the order of their arrival, all its
  * chunks but the last are full. Cells share buckets: the exact test decides. Rows below `lowest_kept` are dead: they are
- * dropped where their chunk is full and by the sweep, and never match because the window's rule is among the conditions.
+ * dropped where their bucket is full and by the sweep, and never match because the window's rule is among the conditions.
  */
 #ifndef SJ_BUCKET_GRID_H
 #define SJ_BUCKET_GRID_H
@@ -18,6 +18,7 @@
 
 /* Buckets that one probe looks up; where its band covers more cells it looks at all of them. */
 #define SJ_BUCKET_VISITS 64
+/* Buckets that are asked for at a time. */
 #define SJ_BUCKET_SPANS 48
 
 enum sj_item { SJ_FLOAT64 = 0, SJ_FLOAT32 = 1, SJ_INT64 = 2, SJ_INT32 = 3 };
@@ -48,9 +49,11 @@ typedef struct {
     sj_cell_key keys[SJ_BUCKET_KEYS];
 } sj_bucket_grid;
 
+/* A chunk that a probe is to look at, and whether those behind it are to follow. */
 typedef struct {
-    int64_t probe;
-    int64_t chunk;
+    int32_t probe;
+    int32_t chunk; /* -1: no more */
+    int is_followed;
 } sj_chunk_span;
 
 /* The conditions of a band over a grid's columns, in the order in which they are tested. */
@@ -78,7 +81,7 @@ typedef struct {
     int64_t second;
     int64_t visited[SJ_BUCKET_VISITS];
     int visited_count;
-    sj_chunk_span span[SJ_BUCKET_SPANS];
+    sj_chunk_span span[2 * SJ_BUCKET_SPANS];
     int span_count;
     int span_at;
     int64_t candidates;
@@ -110,9 +113,12 @@ int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, c
 int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets, int64_t begin,
                        int64_t count, int64_t lowest_kept);
 
-/* Drops the dead rows of the next `count` buckets, of each whose first chunk has a dead row in the middle; returns how
- * many there were. */
+/* Drops the dead rows of the next `count` buckets, of each whose only chunk has a dead row in the middle, or of whose several
+ * chunks so many rows are dead as the last one holds; returns how many there were. */
 int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept);
+
+/* How many rows are not dead. */
+int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept);
 
 /* The rows, bucket by bucket, in order of arrival; `rows` of the grid in all. */
 void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows);

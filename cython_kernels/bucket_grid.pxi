@@ -45,6 +45,7 @@ cdef extern from "bucket_grid.h" nogil:
     int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets,
                              int64_t begin, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)
+    int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept)
     void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
 
 
@@ -245,6 +246,15 @@ cdef class BucketGrid:
             dropped = sj_bucket_sweep(&self._grid, count, lowest)
         self._busy = False
         return dropped
+
+    def live_rows(self, lowest_kept):
+        """Count the rows that are not dead."""
+        cdef int64_t lowest = _integer(lowest_kept, "lowest_kept")
+        cdef int64_t live
+        self._enter()
+        with nogil:
+            live = sj_bucket_live_rows(&self._grid, lowest)
+        return live
 
     def row_numbers(self):
         """All rows, bucket by bucket, in order of arrival there: int32."""

@@ -3,6 +3,8 @@
  * Every probe looks at the chunks of its cells' buckets in the order of the cells, each bucket once, and at a bucket's
  * rows in order of their arrival: the order of the pairs is a function of the rows, not of how many fit the output.
  */
+#include <string.h>
+
 #include "bucket_grid.h"
 #include "rows.h"
 
@@ -114,8 +116,33 @@ SJ_INLINE int64_t next_bucket(sj_bucket_probe *probe)
     return -1;
 }
 
+/* Second chunks behind the first: they are asked for while the others are tested. */
+SJ_INLINE void follow_chunks(sj_bucket_probe *probe)
+{
+    const sj_bucket_grid *grid = probe->grid;
+    sj_chunk_span first[SJ_BUCKET_SPANS];
+    const int count = probe->span_count;
+    memcpy(first, probe->span, (size_t)count * sizeof *first);
+    sj_chunk_span *to = probe->span;
+    for (int at = 0; at < count; at++) {
+        const int32_t chunk = first[at].chunk;
+        *to = first[at];
+        to->is_followed = 1;
+        if (grid->counts[chunk] == SJ_CHUNK_ROWS && grid->next[chunk] >= 0) {
+            to->is_followed = 0;
+            to++;
+            to->probe = first[at].probe;
+            to->chunk = grid->next[chunk];
+            to->is_followed = 1;
+            ask_for_chunk(probe, to->chunk);
+        }
+        to++;
+    }
+    probe->span_count = (int)(to - probe->span);
+}
+
 /* The first chunks of the next probes' buckets, as many as are asked for at a time. */
-SJ_INLINE void next_chunks(sj_bucket_probe *probe)
+SJ_INLINE void first_chunks(sj_bucket_probe *probe)
 {
     sj_probe prepared;
     probe->span_at = probe->span_count = 0;
@@ -131,9 +158,10 @@ SJ_INLINE void next_chunks(sj_bucket_probe *probe)
             if (bucket < 0) {
                 break;
             }
-            const sj_chunk_span span = {probe->probe, bucket};
+            const sj_chunk_span span = {(int32_t)probe->probe, (int32_t)bucket, 1};
             probe->span[probe->span_count++] = span;
             __builtin_prefetch(probe->grid->counts + bucket);
+            __builtin_prefetch(probe->grid->next + bucket);
             ask_for_chunk(probe, bucket);
         }
         if (probe->span_count == SJ_BUCKET_SPANS) {
@@ -162,18 +190,19 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
                     return written;
                 }
                 const int64_t chunk = span->chunk;
-                span->chunk = grid->counts[chunk] == SJ_CHUNK_ROWS ? grid->next[chunk] : -1;
+                span->chunk = span->is_followed && grid->counts[chunk] == SJ_CHUNK_ROWS ? grid->next[chunk] : -1;
                 if (span->chunk >= 0) {
                     ask_for_chunk(probe, span->chunk);
                 }
                 probe->candidates += grid->counts[chunk];
-                written += chunk_matches(probe, &bounds, chunk, (int32_t)span->probe, out_probe + written,
+                written += chunk_matches(probe, &bounds, chunk, span->probe, out_probe + written,
                                          out_run + written);
             }
         }
-        next_chunks(probe);
+        first_chunks(probe);
         if (!probe->span_count) {
             return written;
         }
+        follow_chunks(probe);
     }
 }

@@ -7,9 +7,15 @@
 
 enum { WORK_NONE = 0, WORK_SCAN = 1, WORK_GRID = 2, WORK_BUCKETS = 3 };
 
-int sj_runs_begin(sj_runs *runs, int conditions)
+/* The slice's number of probes, and their ranges. */
+static void begin_slice(sj_runs *runs)
 {
-    const int64_t count = runs->probe_count;
+    const int64_t left = runs->slices_end - runs->slice_begin;
+    const int64_t count = left < runs->slice_probes ? left : runs->slice_probes;
+    const int conditions = runs->conditions;
+    runs->probe_count = count;
+    runs->run = 0;
+    runs->has_layout = 0;
     for (int c = 0; c < conditions; c++) {
         for (int64_t at = 0; runs->float_left[c] && at < count; at++) {
             const double value = runs->float_left[c][at];
@@ -24,7 +30,31 @@ int sj_runs_begin(sj_runs *runs, int conditions)
             range[1] = at == 0 || value > range[1] ? value : range[1];
         }
     }
-    const size_t rows = (size_t)(count > 0 ? count : 1);
+}
+
+/* -> whether there is another slice. */
+static int next_slice(sj_runs *runs)
+{
+    if (runs->slices_end - runs->slice_begin <= runs->probe_count) {
+        return 0;
+    }
+    for (int c = 0; c < runs->conditions; c++) {
+        if (runs->float_left[c]) {
+            runs->float_left[c] += runs->probe_count;
+        } else {
+            runs->int_left[c] += runs->probe_count;
+        }
+    }
+    runs->slice_begin += runs->probe_count;
+    begin_slice(runs);
+    return 1;
+}
+
+int sj_runs_begin(sj_runs *runs, int conditions)
+{
+    runs->conditions = conditions;
+    begin_slice(runs);
+    const size_t rows = (size_t)(runs->probe_count > 0 ? runs->probe_count : 1);
     char *memory = malloc(rows * (sizeof(int64_t) * (2 + (size_t)conditions) + sizeof(int32_t)));
     if (!memory) {
         return -1;
@@ -183,7 +213,14 @@ static int enter_run(sj_runs *runs)
     return 0;
 }
 
-int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
+int sj_runs_are_done(const sj_runs *runs)
+{
+    return !runs->probe_count ||
+           (runs->run >= runs->run_count && runs->slice_begin + runs->probe_count >= runs->slices_end);
+}
+
+/* Next pairs of the slice in work; 0: there are no more, or no room. -1: no memory. */
+static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
 {
     int64_t written = 0;
     while (runs->run < runs->run_count && runs->probe_count > 0) {
@@ -213,5 +250,24 @@ int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_
             runs->run++;
         }
     }
+    return written;
+}
+
+int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
+{
+    int64_t written = 0;
+    do {
+        const int64_t count = fill_slice(runs, out_probe + written, out_run + written, out_place + written,
+                                         capacity - written);
+        if (count < 0) {
+            return count;
+        }
+        if (runs->slice_begin) {
+            for (int64_t at = written; at < written + count; at++) {
+                out_probe[at] += (int32_t)runs->slice_begin;
+            }
+        }
+        written += count;
+    } while (runs->run >= runs->run_count && next_slice(runs));
     return written;
 }

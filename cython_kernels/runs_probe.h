@@ -1,6 +1,8 @@
 /* A few probes against all runs of a window in one call: what a push of one tuple does.
  *
  *   probes ──► run 0 (grid) ──► run 1 (grid) ──► ... ──► newest rows (scan)        pairs carry the number of their run
+ *
+ * Many probes go slice by slice, each through all runs: their order is the same whoever has which slices.
  */
 #ifndef SJ_RUNS_PROBE_H
 #define SJ_RUNS_PROBE_H
@@ -42,8 +44,12 @@ typedef struct {
     const sj_run_index **indexes;
     int64_t run_count;
     int64_t last_rows; /* rows of the last run, which may have grown since its index was made; -1: as the index says */
-    int64_t probe_count;
-    const double *float_left[SJ_MAX_CONDITIONS]; /* by condition; one of the two is NULL */
+    int64_t probe_count; /* of the slice in work */
+    int64_t slice_probes;
+    int64_t slices_end; /* probes of all slices */
+    int64_t slice_begin;
+    int conditions;
+    const double *float_left[SJ_MAX_CONDITIONS]; /* of the slice, by condition; one of the two is NULL */
     const int64_t *int_left[SJ_MAX_CONDITIONS];
     double float_range[SJ_MAX_CONDITIONS][2]; /* smallest and largest of the probes, by condition */
     int64_t int_range[SJ_MAX_CONDITIONS][2];
@@ -70,9 +76,12 @@ typedef struct {
     const int64_t *int_permuted[SJ_MAX_CONDITIONS];
 } sj_runs;
 
-/* Ranges of the probes and memory for their order; -1: no memory. */
+/* Begins with the first slice of the probes, of which `slices_end`, `slice_probes` and both lefts tell; -1: no memory. */
 int sj_runs_begin(sj_runs *runs, int conditions);
 void sj_runs_end(sj_runs *runs);
+
+/* Are all slices done with? */
+int sj_runs_are_done(const sj_runs *runs);
 
 /* Next pairs and the number of each one's run; 0: no more; -1: no memory. */
 int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity);

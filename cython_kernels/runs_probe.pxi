@@ -30,16 +30,18 @@ cdef extern from "runs_probe.h" nogil:
         int64_t run_count
         int64_t last_rows
         int64_t probe_count
+        int64_t slice_probes
+        int64_t slices_end
         const double *float_left[SJ_MAX_CONDITIONS]
         const int64_t *int_left[SJ_MAX_CONDITIONS]
         sj_scan_fill scan_fill
         sj_grid_fill grid_fill
         sj_bucket_fill bucket_fill
-        int64_t run
         int64_t candidates
 
     int sj_runs_begin(sj_runs *runs, int conditions)
     void sj_runs_end(sj_runs *runs)
+    int sj_runs_are_done(const sj_runs *runs)
     int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
 
 
@@ -144,7 +146,7 @@ cdef class RunsProbe:
     cdef list _kept
     cdef bint _busy
 
-    def __init__(self, left, indexes, *, implementation=None, last_rows=-1, left_count=None):
+    def __init__(self, left, indexes, *, implementation=None, last_rows=-1, left_count=None, slice_probes=None):
         cdef int condition
         cdef int64_t place
         cdef RunIndex index
@@ -172,6 +174,11 @@ cdef class RunsProbe:
             raise _error("without conditions the counts are needed", "left", "pass left_count")
         if runs.probe_count > _MAX_ROWS:
             raise _error("left has more rows than int32 can number", "left")
+        runs.slices_end = runs.slice_probes = runs.probe_count
+        if slice_probes is not None:
+            runs.slice_probes = _integer(slice_probes, "slice_probes")
+            if runs.slice_probes < 1:
+                raise _error("slice_probes is out of range", "slice_probes", "1 or more, or None")
         runs.scan_fill, runs.grid_fill, runs.bucket_fill = chosen.scan_fill, chosen.grid_fill, chosen.bucket_fill
         runs.run_count = len(indexes)
         runs.last_rows = last_rows
@@ -204,7 +211,7 @@ cdef class RunsProbe:
     @property
     def is_done(self):
         """Whether there are no more pairs."""
-        return self._runs.run >= self._runs.run_count or not self._runs.probe_count
+        return bool(sj_runs_are_done(&self._runs))
 
     def fill(self, out_probe, out_run, out_place):
         """Write the next pairs and the number of each one's run; 0 means there are no more."""

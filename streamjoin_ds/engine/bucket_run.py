@@ -6,26 +6,33 @@ in and dead ones go, so it is read only between two changes, and a save writes i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.bucket_shape import BucketShape
+from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape
 from streamjoin_ds.engine.columns import array_of, fixed_width, item_dtype, item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
-from streamjoin_ds.engine.grid import NO_GRID
+from streamjoin_ds.engine.grid import NO_GRID, Keys
 from streamjoin_ds.engine.keys import INT64_MIN, is_stored
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.run import Range, Run, RunForm
 
 __all__ = ["BucketRun", "fits_buckets", "in_order"]
 
-_SPARE_SHARE = 8
+# Room behind the buckets' own chunks: address space, of which what is never written to takes no memory.
+_SPARE_SHARE = 2
 _SPARE_CHUNKS = 64
 _ENLARGED = 1.25
+# Moved from grid to grid at a time: in cache, and little beside the grids.
+_MOVED_ROWS = 1 << 14
+# Of all buckets while the window moves on by itself.
+_SWEEPS = 4
+# Live rows are counted when so many more have come, as a share of those the grid was made for.
+_COUNTED_SHARE = 16
 
 
 def fits_buckets(form: RunForm, tuples: pa.RecordBatch | None = None) -> bool:
@@ -57,6 +64,8 @@ class BucketRun(Run):
         How many rows the shape was chosen for.
     swept_to : int or None
         The lowest position that was kept at the last sweep.
+    uncounted_rows : int
+        How many came in since the live ones were last counted.
     """
 
     def __init__(
@@ -68,13 +77,14 @@ class BucketRun(Run):
         columns: dict[str, npt.NDArray[Any]],
         built_rows: int,
         swept_to: int | None = None,
+        uncounted_rows: int = 0,
     ) -> None:
         self.form, self.shape, self.zone = form, shape, zone
         self.native, self.columns, self.built_rows = native, columns, built_rows
         self.grid = NO_GRID
         self.encoded = self.block = None
         self._indexes = {}
-        self._swept_to = swept_to
+        self._swept_to, self._uncounted_rows = swept_to, uncounted_rows
 
     @classmethod
     def of(
@@ -86,22 +96,62 @@ class BucketRun(Run):
         facts: Mapping[str, Any] | None = None,
     ) -> BucketRun:
         """A grid of these tuples, of ``run_schema``, in order of arrival, none with a null; `facts`: of `to_facts`."""
-        rows, chunk_rows = tuples.num_rows, form.kernels.module.CHUNK_ROWS
+        run = cls._empty(form, shape, tuples.num_rows, zone, 0 if facts is None else facts["swept"])
+        run = run.added(tuples, zone, None)
+        run._uncounted_rows = 0
+        if facts is not None:
+            run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
+            run._uncounted_rows = facts.get("uncounted_rows", 0)
+        return run
+
+    @classmethod
+    def _empty(cls, form: RunForm, shape: BucketShape, rows: int, zone: tuple[Range, ...], swept: int = 0) -> BucketRun:
+        """A grid for so many rows."""
+        chunk_rows = form.kernels.module.CHUNK_ROWS
         crowded = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0
-        chunks = shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS
-        columns = _room(form, chunks)
+        columns = _room(form, shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
-        position = list(columns).index(_key_name(form, form.position_key))
         native = form.kernels.module.BucketGrid(
             list(columns.values()),
-            position=position,
+            position=list(columns).index(_key_name(form, form.position_key)),
             buckets=shape.buckets,
             keys=keys,
             stride=shape.stride,
-            swept=0 if facts is None else facts["swept"],
+            swept=swept,
         )
-        built_rows, swept_to = (rows, None) if facts is None else (facts["built_rows"], facts["swept_to"])
-        return cls(form, shape, zone, native, columns, built_rows, swept_to).added(tuples, zone, None)
+        return cls(form, shape, zone, native, columns, rows)
+
+    def reshaped(self, shape_of: Callable[[Keys, int], BucketShape | None], lowest_kept: int) -> BucketRun:
+        """The living rows in a grid of another shape; the same grid where there is none.
+
+        Parameters
+        ----------
+        shape_of : callable
+            Gives the shape for so many rows with keys like these, a sample.
+        lowest_kept : int
+            Rows at lower positions are dead.
+        """
+        form, module = self.form, self.form.kernels.module
+        rows = self._in_order(lowest_kept)
+        sample = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE_ROWS)])
+        shape = shape_of([_widened(module.gather(self._key_room(n), sample)) for n in range(len(form.keys))], len(rows))
+        if shape is None:
+            return self
+        run = self._empty(form, shape, len(rows), self.zone)
+        for begin in range(0, len(rows), _MOVED_ROWS):
+            moved = rows[begin : begin + _MOVED_ROWS]
+            run = run._taken([module.gather(room, moved) for room in self.columns.values()], lowest_kept)
+        run._uncounted_rows = 0
+        return run
+
+    def _in_order(self, lowest_kept: int = INT64_MIN) -> npt.NDArray[np.int32]:
+        """Where the living rows are, in order of their numbers, that is of arrival."""
+        module = self.form.kernels.module
+        rows: npt.NDArray[np.int32] = self.native.row_numbers()
+        if lowest_kept > INT64_MIN:
+            rows = rows[module.gather(self._key_room(self.form.position_key), rows) >= lowest_kept]
+        rows = module.gather(rows, module.grid_order(None, module.gather(self.columns["_seq"], rows)))
+        return rows
 
     @property
     def rows(self) -> int:  # type: ignore[override]
@@ -120,32 +170,47 @@ class BucketRun(Run):
         lowest_kept : int or None
             Rows at lower positions are dead, and make room.
         """
-        form, run = self.form, self
-        numbers = self.native.bucket_numbers([form.key_of(tuples, number) for number in self.shape.keys])
         given = []
         for name, room in self.columns.items():
             if name.startswith("="):
-                given.append(form.key_of(tuples, int(name[1:])))
+                given.append(self.form.key_of(tuples, int(name[1:])))
             else:
                 given.append(item_values(tuples.column(name)).view(room.dtype))
-        lowest = INT64_MIN if lowest_kept is None else lowest_kept
-        was_empty, place = not self.rows, 0
-        while (place := run.native.insert(given, numbers, place, lowest)) < len(numbers):
-            run = run._enlarged()
+        was_empty = not self.rows
+        run = self._taken(given, INT64_MIN if lowest_kept is None else lowest_kept)
         joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
         run.zone = zone if was_empty else joined
         return run
+
+    def _taken(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> BucketRun:
+        """Take rows in, an array for each of `columns`."""
+        names = list(self.columns)
+        keys = [_widened(given[names.index(_key_name(self.form, number))]) for number in self.shape.keys]
+        numbers = self.native.bucket_numbers(keys)
+        run, place = self, 0
+        while (place := run.native.insert(given, numbers, place, lowest_kept)) < len(numbers):
+            run = run._enlarged()
+        run._uncounted_rows += len(numbers)
+        return run
+
+    def live_rows(self, lowest_kept: int) -> int | None:
+        """How many rows are not dead; None where that was counted lately."""
+        if self._uncounted_rows * _COUNTED_SHARE < self.built_rows:
+            return None
+        self._uncounted_rows = 0
+        return int(self.native.live_rows(lowest_kept))
 
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
         columns = _room(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS)
         native = self.native.enlarged(list(columns.values()))
-        return BucketRun(self.form, self.shape, self.zone, native, columns, self.built_rows, self._swept_to)
+        facts = self.built_rows, self._swept_to, self._uncounted_rows
+        return BucketRun(self.form, self.shape, self.zone, native, columns, *facts)
 
     def to_facts(self) -> dict[str, Any]:
         """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
-        swept = {"built_rows": self.built_rows, "swept": self.native.swept, "swept_to": self._swept_to}
-        return {**self.shape.to_facts(), **swept}
+        counted = {"built_rows": self.built_rows, "uncounted_rows": self._uncounted_rows}
+        return {**self.shape.to_facts(), **counted, "swept": self.native.swept, "swept_to": self._swept_to}
 
     def swept(self, lowest_kept: int) -> int:
         """Drop dead rows of as many buckets as the window has moved on since the last time; how many rows there were.
@@ -158,7 +223,7 @@ class BucketRun(Run):
         lowest, newest = self._swept_to, int(self.position[1])
         if lowest is None:
             lowest = min(int(self.position[0]), lowest_kept)
-        step = max((newest - lowest_kept) // 4, 1)
+        step = max((newest - lowest_kept) // _SWEEPS, 1)
         buckets = min(self.shape.buckets, self.shape.buckets * (lowest_kept - lowest) // step)
         if buckets <= 0:
             return 0
@@ -168,10 +233,7 @@ class BucketRun(Run):
     @property
     def tuples(self) -> pa.RecordBatch:
         """The tuples as a batch of ``run_schema``, in order of their numbers; made anew at every call."""
-        rows = self.native.row_numbers()
-        module = self.form.kernels.module
-        rows = module.gather(rows, module.grid_order(None, module.gather(self.columns["_seq"], rows)))
-        schema = self.form.run_schema
+        module, schema, rows = self.form.kernels.module, self.form.run_schema, self._in_order()
         columns = [array_of(module.gather(self._items(field), rows), field.type) for field in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -189,8 +251,10 @@ class BucketRun(Run):
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, with all the room there is."""
-        values = self.columns[_key_name(self.form, number)]
-        return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
+        return _widened(self._key_room(number))
+
+    def _key_room(self, number: int) -> npt.NDArray[Any]:
+        return self.columns[_key_name(self.form, number)]
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
         """The grid as `RunsProbe` wants it for these conditions; kept, and good for rows that come later."""
@@ -206,6 +270,11 @@ class BucketRun(Run):
                 keys=serving,
             )
         return found
+
+
+def _widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of a key as float64 or int64."""
+    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
 
 
 def _room(form: RunForm, chunks: int) -> dict[str, npt.NDArray[Any]]:

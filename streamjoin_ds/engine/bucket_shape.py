@@ -17,7 +17,7 @@ from streamjoin_ds.engine.grid import GridChooser, Keys, Sample
 
 __all__ = ["SAMPLE_ROWS", "BucketShape", "chosen_shape"]
 
-_ROWS_PER_BUCKET = 9.0
+_ROWS_PER_BUCKET = 11.0
 # Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
 _MAX_COVERED_CELLS = 12.0
 _MAX_ROWS_PER_BUCKET = 64.0

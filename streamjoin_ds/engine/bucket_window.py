@@ -12,13 +12,15 @@ nothing once it is finished; one that is given up has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from streamjoin_ds.engine.bucket_run import BucketRun, fits_buckets, in_order
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape
 from streamjoin_ds.engine.columns import one_batch
-from streamjoin_ds.engine.grid import NO_GRID, sampled
+from streamjoin_ds.engine.grid import NO_GRID, Grid, sampled
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.memory import give_back
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
@@ -46,9 +48,11 @@ class BucketWindow(Window):
         As for `Window`.
     lowest_kept : int or None
         Lower positions are dead.
+    layout : (Grid, int) or None
+        That of the batch that was last sorted, and its rows: those of like size are sorted so too.
     """
 
-    __slots__ = ("lowest_kept",)
+    __slots__ = ("layout", "lowest_kept")
 
     def __init__(
         self,
@@ -57,8 +61,10 @@ class BucketWindow(Window):
         tail: Tail | None = None,
         stack: Stack | None = None,
         lowest_kept: int | None = None,
+        layout: tuple[Grid, int] | None = None,
     ) -> None:
         super().__init__(form, sealed, tail, stack)
+        self.layout = layout
         # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
         self.lowest_kept = None if lowest_kept is None else max(INT64_MIN, min(lowest_kept, INT64_MAX))
         self.is_merged = len(self.sealed) == 1
@@ -77,16 +83,20 @@ class BucketWindow(Window):
 
     def remade(self, sealed: Sequence[Run], tail: Tail) -> BucketWindow:
         """The window with other runs."""
-        return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept)
+        return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept, self.layout)
 
     def taking(self, arrived: Any) -> tuple[Window, Picks]:
-        """As `Window.taking`; only the run of a stream that another is still to be joined with is sorted."""
+        """As `Window.taking`; probes are in no order, and only what another stream is yet to meet is sorted."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return super().taking(arrived)
-        tuples = arrived.batch
-        run = self.form.sealed(tuples) if self.form.stream == 0 else self.form.arrived(tuples)
-        run.arrived = self.form.with_hashes(tuples)
-        return self.inserted(run), Picks.whole(run)
+        tuples, layout = self.form.with_hashes(arrived.batch), self.layout
+        if layout is None or not layout[1] <= 2 * arrived.rows <= 4 * layout[1]:
+            layout = None
+        run = self.form.sealed(tuples, None if layout is None else layout[0])
+        run.arrived = tuples
+        window = BucketWindow(self.form, (*self.sealed, run), self.tail, self._stack, self.lowest_kept)
+        window.layout = layout if layout is not None else (run.grid, arrived.rows)
+        return window, Picks.whole(run)
 
     def merged(self) -> Window:
         """The window with all but the tail in the grid; ordinary runs where they no longer fit one."""
@@ -105,14 +115,22 @@ class BucketWindow(Window):
     def _resized(self) -> Window:
         """A grid for as many rows as there are now, where it was made for far more or fewer."""
         run, bucketing = self.bucket_run, self.form.bucketing
-        grown, shrunk = run.rows > _GROWN * run.built_rows, run.rows < _SHRUNK * run.built_rows
-        if bucketing is None or not (grown or (shrunk and run.built_rows > bucketing.least_rows)):
+        lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
+        if bucketing is None:
             return self
-        return bucketing.window(self.in_runs())
+        if run.rows < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows:
+            return bucketing.window(self.in_runs())
+        if run.rows > _GROWN * run.built_rows:
+            live_rows = run.live_rows(lowest)
+            if live_rows is not None and live_rows > _GROWN * run.built_rows:
+                run = run.reshaped(partial(chosen_shape, self.form.chooser), lowest)
+                give_back()
+                return BucketWindow(self.form, [run], self.tail, None, self.lowest_kept)
+        return self
 
     def expired(self, lowest_kept: int) -> Window:
         """As `Window.expired`, but dead rows stay in the grid until it has use for their room, or a sweep comes by."""
-        window = BucketWindow(self.form, self.sealed, self.tail, self._stack, lowest_kept)
+        window = BucketWindow(self.form, self.sealed, self.tail, self._stack, lowest_kept, self.layout)
         window._is_fitting = self._is_fitting
         if self.tail.rows and lowest_kept > self.tail.position[0]:
             window = window.remade(window.sealed, thinned_tail(self.tail, lowest_kept))
@@ -123,7 +141,11 @@ class BucketWindow(Window):
 
     def to_facts(self) -> dict[str, Any] | None:
         """What is not in the rows, as plain JSON values."""
-        return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept}
+        layout = None
+        if self.layout is not None:
+            grid, rows = self.layout
+            layout = {"first": grid.first, "second": grid.second, "width": grid.width, "rows": rows}
+        return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept, "layout": layout}
 
     def in_runs(self) -> Window:
         """The same rows in ordinary runs."""
@@ -165,7 +187,9 @@ class Bucketing:
             if max(shape.keys) >= len(window.form.keys):
                 msg = "a cell is made of a key that there is not"
                 raise ValueError(msg)
-            return self._made(window, shape, facts, lowest_kept)
+            made = self._made(window, shape, facts, lowest_kept)
+            made.layout = _layout(facts.get("layout"), len(window.form.keys))
+            return made
         except (KeyError, TypeError, ValueError, KernelError) as error:
             raise unlike_header() from error
 
@@ -179,6 +203,18 @@ class Bucketing:
         zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
         run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
         return BucketWindow(form, [run], window.tail, None, lowest_kept)
+
+
+def _layout(facts: Any, keys: int) -> tuple[Grid, int] | None:
+    """What `BucketWindow.to_facts` told of a layout; KeyError, TypeError or ValueError where it did not."""
+    if facts is None:
+        return None
+    grid, rows = Grid(facts["first"], facts["second"], facts["width"]), facts["rows"]
+    whole = all(type(number) is int for number in (grid.first, grid.second, rows))
+    if not (whole and -1 <= min(grid.first, grid.second) <= max(grid.first, grid.second) < keys and grid.width > 0):
+        msg = "these are not the facts of a layout"
+        raise ValueError(msg)
+    return grid, rows
 
 
 def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) -> list[Window]:

@@ -6,7 +6,7 @@
     a batch            a kernel over each group of neighbouring runs       on as many threads as there are
     a large batch,     a kernel for each slice of the probes, run by run   probes out of a run's reach are left out
     or runs to scan
-    a bucket grid      a kernel for each slice of the probes, over all     slices are the same for any number of threads
+    a bucket grid      one kernel, slice after slice of the probes         who has threads gives them several pieces
 
 For one form of window all give the same pairs in the same order.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,13 @@ from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.pairs import PairBuffer
-from streamjoin_ds.engine.parallel import InTurn, ParallelFill
+from streamjoin_ds.engine.parallel import ParallelFill
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import Probes
-from streamjoin_ds.engine.progress import Progress
+from streamjoin_ds.engine.progress import PieceProgress
 from streamjoin_ds.engine.window import Window
 
-__all__ = ["Finder"]
+__all__ = ["SLICE_PROBES", "Finder"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -40,11 +41,11 @@ _BATCH_PROBES = 1 << 16
 # Of a thread: with more than one, whoever is done first takes what is left.
 _GROUPS_PER_THREAD = 2
 _PLACES = 2
-_SLICE_PROBES = 2048
+SLICE_PROBES = 2048
 
 
 class Finder:
-    """Finds matches, a chunk at a time.
+    """Finds matches, a chunk at a time; several threads may ask for those of different probes.
 
     Parameters
     ----------
@@ -65,6 +66,7 @@ class Finder:
         self._kernels, self._executor, self._threads = kernels, executor, threads
         self._chunk_rows = chunk_rows
         self._pairs: list[PairBuffer] = []
+        self._counting = Lock()
         self.candidates = 0
 
     def matches(
@@ -73,7 +75,7 @@ class Finder:
         columns: list[npt.NDArray[Any]],
         count: int,
         window: Window,
-        progress: Progress | None,
+        mark: PieceProgress | None,
     ) -> Iterator[tuple[Int32, Picks]]:
         """Matches of the probes with all runs, exactly a chunk at a time.
 
@@ -84,22 +86,29 @@ class Finder:
         if not stack.runs:
             return
         probing = self._probing(conditions, columns, count, window)
-        pairs, full = self._pairs.pop() if self._pairs else PairBuffer(), self._chunk_rows
+        pairs, full = self._buffer(), self._chunk_rows
         used = 0
         while written := probing.fill(*pairs.room(used, full)):
             used += written
             if used >= full:
-                if progress is not None:
-                    progress.tested(getattr(probing, "tested_pairs", probing.candidates))
+                if mark is not None:
+                    mark.tested(getattr(probing, "tested_pairs", probing.candidates))
                 yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
                 pairs.rows[:, : used - full] = pairs.rows[:, full:used]
                 used -= full
             elif getattr(probing, "is_done", False):
                 break
-        self.candidates += probing.candidates
+        with self._counting:
+            self.candidates += probing.candidates
         if used:
             yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
         self._pairs.append(pairs)
+
+    def _buffer(self) -> PairBuffer:
+        try:
+            return self._pairs.pop()
+        except IndexError:
+            return PairBuffer()
 
     def _probing(
         self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
@@ -107,7 +116,8 @@ class Finder:
         """What fills buffers with probes, rows and runs."""
         runs = window.stack.runs
         if isinstance(runs[0], BucketRun):
-            return self._sliced(conditions, columns, count, window)
+            indexes, last_rows = window.stack.indexes(conditions), window.tail.rows or -1
+            return self._runs_probe(columns, indexes, last_rows, count, SLICE_PROBES)
         if count > _FEW_PROBES:
             is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
             if count > _BATCH_PROBES or not is_indexed:
@@ -125,25 +135,21 @@ class Finder:
         ]
         return ParallelFill(groups, self._executor, self._threads, outputs=3, moved=_PLACES)
 
-    def _sliced(
-        self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
+    def _runs_probe(
+        self,
+        columns: list[npt.NDArray[Any]],
+        indexes: Sequence[Any],
+        last_rows: int,
+        count: int,
+        slice_probes: int | None = None,
     ) -> Any:
-        """Slices of the probes, each against all runs."""
-        indexes, last_rows = window.stack.indexes(conditions), window.tail.rows or -1
-        edges = [*range(0, count, _SLICE_PROBES), count]
-        kernels = [
-            (self._runs_probe([column[begin:end] for column in columns], indexes, last_rows, end - begin), begin)
-            for begin, end in pairwise(edges)
-        ]
-        if len(kernels) == 1:
-            return kernels[0][0]
-        if self._executor is None:
-            return InTurn(kernels)
-        return ParallelFill(kernels, self._executor, self._threads, outputs=3)
-
-    def _runs_probe(self, columns: list[npt.NDArray[Any]], indexes: Sequence[Any], last_rows: int, count: int) -> Any:
         return self._kernels.module.RunsProbe(
-            columns, indexes, implementation=self._kernels.implementation, last_rows=last_rows, left_count=count
+            columns,
+            indexes,
+            implementation=self._kernels.implementation,
+            last_rows=last_rows,
+            left_count=count,
+            slice_probes=slice_probes,
         )
 
 

@@ -11,47 +11,39 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
+from streamjoin_ds.engine.ahead import one_by_one
 from streamjoin_ds.engine.bucket_run import fits_buckets
 from streamjoin_ds.engine.bucket_window import Bucketing, bucketed
 from streamjoin_ds.engine.columns import filtered, one_batch
-from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
-from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.explained import explained
-from streamjoin_ds.engine.finder import Finder
 from streamjoin_ds.engine.forced_index import forced_index
 from streamjoin_ds.engine.join_order import JoinOrder
+from streamjoin_ds.engine.joining import Arrivals, Joining
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.pairs import MIN_FREE
-from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.pinning import kernel_threads
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.results import Results
 from streamjoin_ds.engine.run import MERGE_RUNS, RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.window import Window
-from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
-from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
 __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
+# New tuples that one thread sorts sooner than two that wait for one another.
+_SORTED_ALONE_ROWS = 1 << 16
 MIN_MERGE_RUNS, MAX_MERGE_RUNS = 2, 1 << 20
-# Less is done sooner than a thread is woken.
-_MIN_SIDE_BY_SIDE = 2
-
-_Given = TypeVar("_Given")
-_Made = TypeVar("_Made")
 
 
 class WindowJoin:
@@ -123,9 +115,10 @@ class WindowJoin:
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads
-        self._executor = kernel_threads(threads, cores) if threads > 1 else None
+        # With bucket grids the caller is one of the threads, on the first core.
+        own = cores[0] if bucket_rows is not None and len(cores) > 1 else None
+        executor = kernel_threads(threads, cores if own is None else cores[1:]) if threads > 1 else None
         self.chunk_rows = chunk_rows
-        self._finder = Finder(self.kernels, self._executor, threads, chunk_rows)
         count = len(bound.names)
         forced = forced_index(bound, index)
         self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merge_runs) for n in range(count))
@@ -140,14 +133,10 @@ class WindowJoin:
         self._stored = [0] * count
         self._null_keys = [0] * count
         self._pushes = 0
-        self._partials = 0
         self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
-        window = bound.join.window
-        self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
-        self._steps: dict[tuple[tuple[int, ...], int], _Step] = {}
-        self._results = Results(bound)
-        self.result_schema = self._results.schema
+        self._joining = Joining(bound, self.kernels, executor, threads, chunk_rows, own)
+        self.result_schema = self._joining.result_schema
 
     # ------------------------------------------------------------------ pushing
 
@@ -200,7 +189,6 @@ class WindowJoin:
         pushes, windows, matches = self._pushes, list(self._windows), 0
         arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(len(windows))]
         null_keys = [0] * len(windows)
-        progress = self.progress = Progress(arrived, [window.rows for window in windows])
         ready = {}
         for stream in sorted(fresh):
             tuples = fresh[stream]
@@ -210,15 +198,20 @@ class WindowJoin:
                 null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
-        taken = self._side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
+        side_by_side = self._joining.side_by_side if sum(arrived) > _SORTED_ALONE_ROWS else one_by_one
+        taken = side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
+        arrivals = []
         for stream, (window, picks) in zip(ready, taken, strict=True):
-            progress.reached(stream)
             order = self._order.chosen(stream, windows, picks)
-            for chunk in self._extended({stream: picks}, order, windows):
+            arrivals.append(Arrivals(stream, picks, order, tuple(windows)))
+            windows[stream] = window
+        self.progress, results = self._joining.results(arrivals)
+        progress = self.progress
+        with closing(results):
+            for chunk in results:
                 matches += chunk.num_rows
                 progress.matches = matches
                 yield chunk
-            windows[stream] = window
         progress.finish()
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
@@ -228,19 +221,13 @@ class WindowJoin:
             if lowest is not None:
                 windows[stream] = windows[stream].expired(lowest)
             is_due = is_due or not windows[stream].is_merged
-        self._windows = self._side_by_side(lambda window: window.merged(), windows) if is_due else windows
+        self._windows = self._joining.side_by_side(lambda window: window.merged(), windows) if is_due else windows
         for stream, count in enumerate(arrived):
             self._stored[stream] += count
             self._null_keys[stream] += null_keys[stream]
         self._totals["matches"] += matches
         self._totals["expired_rows"] += before - self.state_rows
         self._pushes += 1
-
-    def _side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
-        """One piece of work a stream, on as many threads as there are; kernels let the others run."""
-        if self._executor is None or len(given) < _MIN_SIDE_BY_SIDE:
-            return [work(one) for one in given]
-        return list(self._executor.map(work, given))
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
         """The tuples as `BatchColumns`."""
@@ -263,50 +250,6 @@ class WindowJoin:
                     raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
         return form.tuple_columns(one_batch(tables, schema))
 
-    # ------------------------------------------------------------------ joining
-
-    def _extended(
-        self, block: Mapping[int, Picks], order: Sequence[int], windows: Sequence[Window]
-    ) -> Iterator[pa.Table]:
-        """All results that a block of partial results grows into, depth first, a chunk at a time."""
-        step = self._step(tuple(block), order[0])
-        columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
-        count = len(next(iter(block.values())))
-        progress = self.progress if len(block) == 1 else None
-        if progress is not None:
-            progress.begin(count * windows[step.stream].rows)
-        for positions, found in self._finder.matches(step.tested, columns, count, windows[step.stream], progress):
-            grown = {stream: picks.take(positions) for stream, picks in block.items()}
-            grown[step.stream] = found
-            if not step.decision.is_empty:
-                standing = step.decision.mask(grown)
-                if not standing.all():
-                    kept = np.flatnonzero(standing).astype(np.int32)
-                    grown = {stream: picks.take(kept) for stream, picks in grown.items()}
-            if self._window_ids is not None:
-                grown = self._window_ids.meeting(grown)
-            if not len(grown[step.stream]):
-                continue
-            if len(order) == 1:
-                yield from self._tables(grown)
-            else:
-                self._partials += len(grown[step.stream])
-                yield from self._extended(grown, order[1:], windows)
-
-    def _step(self, joined: tuple[int, ...], stream: int) -> _Step:
-        """How a stream joins partial results of others."""
-        step = self._steps.get((joined, stream))
-        if step is None:
-            step = self._steps[joined, stream] = _Step(self.bound, frozenset(joined), stream)
-        return step
-
-    def _tables(self, block: Mapping[int, Picks]) -> Iterable[pa.Table]:
-        """The results of a block of all streams: one each, or one for each window they were found in."""
-        if self._window_ids is None:
-            return (self._results.table(block, self._side_by_side),)
-        expanded = self._window_ids.expanded(block, self.chunk_rows)
-        return (self._results.table(grown, self._side_by_side, window_ids) for grown, window_ids in expanded)
-
     # ------------------------------------------------------------------ what is kept
 
     @property
@@ -324,8 +267,8 @@ class WindowJoin:
         names = self.bound.names
         return {
             **self._totals,
-            "candidates": self._finder.candidates,
-            "partials": self._partials,
+            "candidates": self._joining.candidates,
+            "partials": self._joining.partials,
             "stored_rows": dict(zip(names, self._stored, strict=True)),
             "null_keys": dict(zip(names, self._null_keys, strict=True)),
             "state_rows": self.state_rows,
@@ -383,18 +326,9 @@ class WindowJoin:
         self._windows = bucketed(self.forms, windows, facts.get("buckets"))
         self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
-        self._pushes, self._finder.candidates, self._partials = pushes, 0, 0
+        self._pushes = pushes
+        self._joining.begin()
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
         return explained(self.kernels, self.threads, self.forms, self._order, self._windows)
-
-
-class _Step:
-    """How one stream joins partial results of others."""
-
-    def __init__(self, bound: BoundJoin, joined: frozenset[int], stream: int) -> None:
-        conditions = oriented(bound, sorted(joined), stream)
-        self.stream = stream
-        self.tested: tuple[ProbeCondition, ...] = conditions[:MAX_CONDITIONS]
-        self.decision = Decision(bound, joined, stream, conditions[MAX_CONDITIONS:])

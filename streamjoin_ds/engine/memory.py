@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-__all__ = ["ColumnMemory"]
+__all__ = ["ColumnMemory", "give_back"]
 
 _HUGE_PAGE_BYTES = 1 << 21
 _ALIGNMENT = 64
@@ -46,3 +48,10 @@ def _memory(size_bytes: int) -> npt.NDArray[np.uint8]:
     with contextlib.suppress(OSError):  # a kernel without them: small pages then
         area.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(area, dtype=np.uint8)
+
+
+def give_back() -> None:
+    """Give the system what the allocators hold for later: after a grid was made anew, half as much as a window."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError):  # not the GNU library
+        ctypes.CDLL(None).malloc_trim(0)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.columns import empty_items
 from streamjoin_ds.engine.pairs import MIN_FREE
 
-__all__ = ["InTurn", "ParallelFill", "slice_edges"]
+__all__ = ["ParallelFill", "slice_edges"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -32,37 +32,6 @@ def slice_edges(count: int, threads: int) -> list[int]:
         return [0, count]
     step = -(-count // (slices * _TILE_PROBES)) * _TILE_PROBES
     return [*range(0, count, step), count]
-
-
-class InTurn:
-    """Kernels over consecutive slices of the probes, one after the other, seen as one kernel.
-
-    Parameters
-    ----------
-    kernels : sequence of (kernel, offset)
-        In the order of the slices; the offset is added to the probes.
-    """
-
-    def __init__(self, kernels: Sequence[tuple[Any, int]]) -> None:
-        self._kernels = kernels
-        self._place = 0
-
-    @property
-    def candidates(self) -> int:
-        """Pairs tested so far."""
-        return sum(int(kernel.candidates) for kernel, _ in self._kernels)
-
-    def fill(self, *outs: Int32) -> int:
-        """Write the next pairs; 0 means there are no more."""
-        while self._place < len(self._kernels):
-            kernel, offset = self._kernels[self._place]
-            count = int(kernel.fill(*outs))
-            if count:
-                if offset:
-                    outs[0][:count] += np.int32(offset)
-                return count
-            self._place += 1
-        return 0
 
 
 class ParallelFill:

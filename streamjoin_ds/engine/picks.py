@@ -58,6 +58,13 @@ class Picks:
         places = self.places if isinstance(self.places, int) else gather(self.places, positions)
         return Picks(self.stack, gather(self.rows, positions), places)
 
+    def part(self, begin: int, end: int) -> Picks:
+        """Those that stand from `begin` to before `end`."""
+        if self.rows is None:
+            return Picks(self.stack, None, self.places, self.begin + begin, end - begin)
+        places = self.places if isinstance(self.places, int) else self.places[begin:end]
+        return Picks(self.stack, self.rows[begin:end], places)
+
     def key(self, number: int) -> npt.NDArray[Any]:
         """A key of each pick."""
         if self.rows is None:

@@ -4,7 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Progress"]
+__all__ = ["PieceProgress", "Progress"]
+
+
+class PieceProgress:
+    """How far one piece of a push is.
+
+    Parameters
+    ----------
+    pairs : int
+        That its new tuples could form with what they meet.
+    """
+
+    __slots__ = ("_tested", "pairs")
+
+    def __init__(self, pairs: int) -> None:
+        self.pairs = pairs
+        self._tested = 0
+
+    @property
+    def done_pairs(self) -> int:
+        """How many of its pairs are done with."""
+        return min(self._tested, self.pairs)
+
+    def tested(self, pairs: int) -> None:
+        """So many pairs are done with; it never goes back."""
+        self._tested = pairs
+
+    def finish(self) -> None:
+        """All of them are."""
+        self._tested = self.pairs
 
 
 class Progress:
@@ -12,10 +41,8 @@ class Progress:
 
     Parameters
     ----------
-    arrived : sequence of int
-        New tuples, a number a stream, in the order in which they are pushed.
-    kept : sequence of int
-        Tuples that the streams' windows held before.
+    pieces : sequence of PieceProgress
+        Of the push; some may be in work side by side.
 
     Attributes
     ----------
@@ -25,45 +52,23 @@ class Progress:
     Notes
     -----
     Exact where all pairs are tested (products, joins in which all match). Where an index leaves pairs out, `fraction`
-    lags behind inside a run and catches up at its end. It never goes back, and is 1 when the push is finished.
+    lags behind inside a piece and catches up at its end. It never goes back, and is 1 when the push is finished.
     """
 
-    __slots__ = ("_arrived", "_inside", "_kept", "_scale", "_stream", "matches")
+    __slots__ = ("_is_finished", "_pieces", "matches")
 
-    def __init__(self, arrived: Sequence[int] = (), kept: Sequence[int] = ()) -> None:
+    def __init__(self, pieces: Sequence[PieceProgress] = ()) -> None:
         self.matches = 0
-        self._arrived, self._kept = arrived, kept
-        self._stream = 0
-        self._scale = 0.0  # of the present stream's share, what one pair is
-        self._inside = 0  # pairs of the present stream that are done with
+        self._pieces = pieces
+        self._is_finished = not pieces
 
     @property
     def fraction(self) -> float:
         """From 0 to 1."""
-        if self._stream >= len(self._arrived):
+        if self._is_finished:
             return 1.0
-        shares = self._shares()
-        reached = min(self._inside * self._scale, 1.0) * shares[self._stream]
-        return (sum(shares[: self._stream]) + reached) / max(sum(shares), 1)
-
-    def _shares(self) -> list[int]:
-        """Of each stream, how many pairs its new tuples could form with what is in the windows at their turn."""
-        arrived, kept = self._arrived, self._kept
-        others = [sum(kept) - kept[n] + sum(arrived[:n]) for n in range(len(kept))]
-        return [new * other for new, other in zip(arrived, others, strict=True)]
-
-    def reached(self, stream: int) -> None:
-        """The new tuples of the streams before this one have met what they meet."""
-        self._stream, self._scale, self._inside = stream, 0.0, 0
-
-    def begin(self, pairs: int) -> None:
-        """The present stream's new tuples are about to meet tuples with which they form so many pairs."""
-        self._scale, self._inside = 1 / max(pairs, 1), 0
-
-    def tested(self, pairs: int) -> None:
-        """So many of those pairs are done with."""
-        self._inside = pairs
+        return sum([piece.done_pairs for piece in self._pieces]) / max(sum([piece.pairs for piece in self._pieces]), 1)
 
     def finish(self) -> None:
         """All new tuples have met what they meet."""
-        self._stream = len(self._arrived)
+        self._is_finished = True

@@ -62,8 +62,8 @@ class RunForm:
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
 
-    def sealed(self, tuples: pa.RecordBatch) -> Run:
-        """A run of these tuples.
+    def sealed(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> Run:
+        """A run of these tuples, in a grid that is given or chosen for them.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class RunForm:
         """
         tuples = self.with_hashes(tuples)
         keys = [self.key_of(tuples, number) for number in range(len(self.keys))]
-        grid = self.chooser.choose(keys)
+        grid = self.chooser.choose(keys) if grid is None else grid
         zone = tuple(_range(values) for values in keys)
         if not grid.is_sorted:
             return Run(self, tuples, grid, zone)

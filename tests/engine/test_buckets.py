@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
-from streamjoin_ds.engine import JoinEngine, WindowJoin, bucket_window, grid, kernel_names, probe, window
+from streamjoin_ds.engine import JoinEngine, WindowJoin, bucket_run, bucket_window, grid, kernel_names, probe, window
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
 from streamjoin_ds.engine.snapshot import opened
@@ -140,6 +140,43 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
     assert max(sizes) < 100 or in_buckets > 50
 
 
+@pytest.mark.parametrize("domain", [30, 3000])
+def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
+    """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
+    monkeypatch.setattr(bucket_run, "_MOVED_ROWS", 100)
+    bound, batch = steady(6000, domain)
+    join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)
+    place, shapes, rates = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60
+    for number, count in enumerate(rates):
+        batches = {stream: batch(place, count) for stream in (0, 1)}
+        place += count if count != 60 else 600  # the same time has fewer rows
+        expected = sorted(pushed(runs, batches, place))
+        if number % 5 == 3:
+            join = WindowJoin.restored(bound, join.save(), bucket_rows=300)
+        straight = WindowJoin.restored(bound, join.save(), bucket_rows=300)
+        found = pushed(join, batches, place)
+        assert sorted(found) == expected
+        assert pushed(straight, batches, place) == found
+        assert straight.save() == join.save()
+        window = join.windows[0]
+        if isinstance(window, BucketWindow):
+            shapes.add(window.bucket_run.shape)
+            live = window.bucket_run.native.live_rows(window.lowest_kept or 0)
+            assert live <= 1.5 * window.bucket_run.built_rows + 1500
+    assert len(shapes) >= 4
+
+
+def test_what_the_dead_leave_behind_is_no_reason_to_grow() -> None:
+    bound, batch = steady(4000, 400)
+    join, shapes = WindowJoin(bound, bucket_rows=1000), []
+    for place in range(0, 40_000, 250):
+        pushed(join, {stream: batch(place, 250) for stream in (0, 1)}, place + 250)
+        if isinstance(join.windows[0], BucketWindow):
+            shapes.append(join.windows[0].bucket_run.shape)
+    assert len(set(shapes)) <= 8
+    assert len(set(shapes[-80:])) == 1
+
+
 def test_a_push_that_is_given_up_leaves_the_windows_as_they_were() -> None:
     bound, batch = steady(2000, 30)
     join, twin = WindowJoin(bound, bucket_rows=100, chunk_rows=64), WindowJoin(bound, bucket_rows=100, chunk_rows=64)
@@ -224,7 +261,13 @@ def test_facts_that_lie_are_named() -> None:
     runs, bucketing = join.windows[0].in_runs(), join.forms[0].bucketing
     again = bucketing.restored(runs, facts)
     assert isinstance(again.sealed[0], BucketRun)
+    layout = {"first": -1, "second": 1, "width": 1, "rows": 1500}
+    assert bucketing.restored(runs, {**facts, "layout": layout}).layout == (grid.Grid(-1, 1, 1), 1500)
     for name, value in [
+        ("layout", {**layout, "first": 9}),
+        ("layout", {**layout, "second": "1"}),
+        ("layout", {**layout, "width": 0}),
+        ("layout", []),
         ("keys", [9]),
         ("keys", []),
         ("widths", [0, 1]),

@@ -12,7 +12,14 @@ import pytest
 
 from streamjoin_ds.engine import pinning
 from streamjoin_ds.engine.join import WindowJoin
-from streamjoin_ds.engine.pinning import cores_to_lease, free_cores, kernel_threads, leased_cores, pin_threads
+from streamjoin_ds.engine.pinning import (
+    cores_to_lease,
+    free_cores,
+    kernel_threads,
+    leased_cores,
+    pin_threads,
+    staying_on,
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
 
@@ -124,20 +131,35 @@ def test_kernel_threads_are_pinned_and_nobody_else() -> None:
         assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset(before)}
 
 
-def test_a_join_pins_its_kernel_threads_and_its_caller_stays() -> None:
+@pytest.mark.parametrize("bucket_rows", [None, 1])
+def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucket_rows: int | None) -> None:
     from streamjoin_ds.bench.engine.feeds import band2d
 
-    feed, core = band2d(40_000), max(os.sched_getaffinity(0))
+    feed, usable = band2d(40_000), os.sched_getaffinity(0)
+    cores = (min(usable), max(usable))
     before = {int(thread) for thread in os.listdir("/proc/self/task")}
-    join = WindowJoin(feed.bound, threads=2, cores=(core,))
-    for place in range(0, 40_000, 20_000):
+    join = WindowJoin(feed.bound, threads=2, cores=cores, bucket_rows=bucket_rows)
+    for place in range(0, 80_000, 20_000):
         for _ in join.push({stream: feed.batch(stream, place, 20_000) for stream in (0, 1)}):
-            pass
+            assert os.sched_getaffinity(0) == usable
+    assert os.sched_getaffinity(0) == usable
     fresh = {int(thread) for thread in os.listdir("/proc/self/task")} - before
-    named = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("streamjoin-kernel")}
+    executor = join._joining._executor
+    assert executor is not None
+    named = {thread.native_id for thread in executor._threads}
     assert named
-    assert all(os.sched_getaffinity(thread) == {core} for thread in named)
+    expected = set(cores) if bucket_rows is None else set(cores[1:])
+    assert all(os.sched_getaffinity(thread) == expected for thread in named)
     # Arrow's own pool lives as long as the process: none of its threads may have been made on a pinned one.
-    assert all(os.sched_getaffinity(thread) == os.sched_getaffinity(0) for thread in fresh - named)
-    assert join._executor is not None
-    join._executor.shutdown()
+    assert all(os.sched_getaffinity(thread) == usable for thread in fresh - named)
+    executor.shutdown()
+
+
+def test_a_thread_stays_on_a_core_for_as_long_as_the_context_lasts() -> None:
+    before, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
+    with staying_on(core):
+        assert os.sched_getaffinity(0) == {core}
+    assert os.sched_getaffinity(0) == before
+    for nothing in (None, 1 << 14):
+        with staying_on(nothing):
+            assert os.sched_getaffinity(0) == before

@@ -79,6 +79,32 @@ def test_all_runs_are_probed_in_order(kinds, probes, capacity):
     assert all(answer == answers[0] for answer in answers)
 
 
+@pytest.mark.parametrize("capacity", [64, 4096])
+@pytest.mark.parametrize("slice_probes", [1, 7, 60, 61, 1000])
+def test_slices_of_the_probes_are_probings_of_their_own(slice_probes, capacity):
+    rng = np.random.default_rng(slice_probes)
+    lo, hi = [-3, -4, -20], [3, 4, 20]
+    left = columns(rng, "ifi", 60, 100)
+    rights = [columns(rng, "ifi", size, 100) for size in (3000, 40, 900)]
+    for kernel in KERNELS:
+        indexes = [
+            run_of(kernel.module, right, lo, hi, first=first, second=second, width=7)[0]
+            for right, (first, second) in zip(rights, [(0, 2), (-1, -1), (-1, 2)], strict=True)
+        ]
+        found, tested = drained(kernel, left, indexes, capacity, slice_probes=slice_probes)
+        expected, expected_tested = [], 0
+        for begin in range(0, 60, slice_probes):
+            part = [column[begin : begin + slice_probes].copy() for column in left]
+            pairs, candidates = drained(kernel, part, indexes, capacity)
+            expected += [(probe + begin, row, place) for probe, row, place in pairs]
+            expected_tested += candidates
+        assert len(found) > 60
+        assert found == expected, kernel.name
+        assert tested == expected_tested
+        with pytest.raises(KernelError, match="slice_probes"):
+            kernel.module.RunsProbe(left, indexes, slice_probes=0)
+
+
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_single_probe_finds_its_rows_in_their_order_whether_scanned_or_not(kernel, layout):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -37,7 +38,8 @@ class _Batches:
 
     def __init__(self, feed: Feed, batch_rows: int, threads: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
-        self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS, threads=threads)
+        cores = sorted(os.sched_getaffinity(0))[:threads] if hasattr(os, "sched_getaffinity") else ()
+        self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS, threads=threads, cores=cores)
         self._place = _filled(self._join, feed)
         # The runs left by large batches are not those of small ones: some pushes of the real size first.
         self.run(warm_pushes(feed, batch_rows), 0)

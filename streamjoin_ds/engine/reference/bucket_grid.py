@@ -34,6 +34,7 @@ __all__ = ["CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
 CHUNK_ROWS = 16
 MAX_KEYS = 2
 MAX_VISITS = 64
+WALKED_CHUNKS = 4
 
 _UNSIGNED = 1 << 64
 _ITEM_KINDS = ("f8", "f4", "i8", "i4")
@@ -149,8 +150,8 @@ class BucketGrid:
     def insert(self, columns: Sequence[Column], buckets: Int32, begin: int, lowest_kept: int) -> int:
         """Append the rows of a batch from `begin` on to their buckets.
 
-        Rows whose position is below `lowest_kept` are dead: where a bucket's only chunk is full they are dropped from
-        it, and of a longer chain its first chunks as long as all their rows are dead.
+        Rows whose position is below `lowest_kept` are dead: where a bucket is full they are dropped from it, but of a
+        chain of more than four chunks only its first ones, as long as all their rows are dead.
 
         Returns
         -------
@@ -182,7 +183,7 @@ class BucketGrid:
         chain = self.chains[bucket]
         if self.counts[chain[-1]] < CHUNK_ROWS:
             return chain[-1]
-        if len(chain) == 1:
+        if len(chain) <= WALKED_CHUNKS:
             self._drop_dead(bucket, lowest_kept)
         positions = self.columns[self._position]
         while len(chain) > 1 and all(positions[row] < lowest_kept for row in self.rows_of(bucket)[:CHUNK_ROWS]):
@@ -222,15 +223,22 @@ class BucketGrid:
     def sweep(self, buckets: int, lowest_kept: int) -> int:
         """Drop the dead rows of the next buckets, round and round; returns how many.
 
-        Of each bucket whose first chunk has a dead row in the middle: elsewhere they make room when it is full.
+        Of each bucket whose only chunk has a dead row in the middle, or of whose several chunks so many rows are dead
+        as the last one holds: elsewhere they make room when it is full.
         """
         dropped, positions = 0, self.columns[self._position]
         for _ in range(index(buckets, "buckets")):
-            count = self.counts[self.swept]
-            if count and positions[self.swept * CHUNK_ROWS + count // 2] < lowest_kept:
+            last = self.chains[self.swept][-1]
+            asked = self.counts[last] // 2 if last == self.swept else self.counts[last] - 1
+            if self.counts[last] and positions[self.swept * CHUNK_ROWS + asked] < lowest_kept:
                 dropped += self._drop_dead(self.swept, lowest_kept)
             self.swept = (self.swept + 1) % self.buckets
         return dropped
+
+    def live_rows(self, lowest_kept: int) -> int:
+        """Count the rows that are not dead."""
+        positions = self.columns[self._position]
+        return int(np.count_nonzero(positions[self.row_numbers()] >= lowest_kept))
 
     def row_numbers(self) -> Int32:
         """All rows, bucket by bucket, in order of arrival there."""

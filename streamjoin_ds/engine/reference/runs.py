@@ -94,11 +94,13 @@ class RunsProbe:
     indexes : sequence of RunIndex or BucketIndex
     last_rows : int
         Rows of the last run, which may be fewer than its columns have room for; -1: as many.
+    slice_probes : int, optional
+        So many probes go through all runs before the next do.
 
     Notes
     -----
-    Order of the pairs: by run; within it as `BucketProbe` gives them, or as `Scan` does where there is no order or
-    there are few pairs (`SCAN_PAIRS`, or of a single probe `SCAN_ROWS_ALONE`), else as `GridProbe`.
+    Order of the pairs: by slice, then by run; within it as `BucketProbe` gives them, or as `Scan` does where there is
+    no order or there are few pairs (`SCAN_PAIRS`, or of a single probe `SCAN_ROWS_ALONE`), else as `GridProbe`.
     """
 
     def __init__(
@@ -109,9 +111,13 @@ class RunsProbe:
         implementation: str | None = None,
         last_rows: int = -1,
         left_count: int | None = None,
+        slice_probes: int | None = None,
     ) -> None:
-        self._left, self._indexes, self._last_rows = list(left), list(indexes), last_rows
-        self._count = common_length(left, "left", left_count)
+        self._all, self._indexes, self._last_rows = list(left), list(indexes), last_rows
+        self._end = common_length(left, "left", left_count)
+        if slice_probes is not None and slice_probes < 1:
+            refuse("slice_probes is out of range", "slice_probes", hint="1 or more, or None")
+        self._slice_probes = slice_probes or max(self._end, 1)
         for index in indexes:
             if len(index.right) != len(left):
                 refuse("left and the indexes differ in their conditions", "left")
@@ -121,15 +127,21 @@ class RunsProbe:
             last = indexes[-1] if indexes else None
             if not isinstance(last, RunIndex) or last_rows > last.rows or last.first >= 0 or last.second >= 0:
                 refuse("last_rows does not fit the last run", "last_rows")
-        self._ranges = [(column.min().item(), column.max().item()) for column in left] if self._count else []
-        self._place = -1
         self._kernel: Any = None
         self.candidates = 0
+        self._begin_slice(0)
+
+    def _begin_slice(self, begin: int) -> None:
+        self._begin, end = begin, min(begin + self._slice_probes, self._end)
+        self._left, self._count = [column[begin:end] for column in self._all], end - begin
+        self._ranges = [(column.min().item(), column.max().item()) for column in self._left] if self._count else []
+        self._place = -1
 
     @property
     def is_done(self) -> bool:
         """Whether there are no more pairs."""
-        return self._kernel is None and (self._place + 1 >= len(self._indexes) or not self._count)
+        is_last = self._begin + self._count >= self._end
+        return self._kernel is None and is_last and (self._place + 1 >= len(self._indexes) or not self._count)
 
     def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
@@ -142,11 +154,15 @@ class RunsProbe:
                 count = int(self._kernel.fill(out_probe, out_run))
                 if count:
                     out_place[:count] = self._place
+                    out_probe[:count] += np.int32(self._begin)
                     return count
                 self.candidates += int(self._kernel.candidates)
                 self._kernel = None
             if self._place + 1 >= len(self._indexes) or not self._count:
-                return 0
+                if self._begin + self._count >= self._end:
+                    return 0
+                self._begin_slice(self._begin + self._count)
+                continue
             self._place += 1
             self._kernel = self._entered(self._indexes[self._place])
 

@@ -1,0 +1,222 @@
+"""Joining the new tuples of one push with the windows: partial results are extended stream by stream (MJoin).
+
+::
+
+    new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
+                     └──────── several at a time, where there are threads: `ahead` ────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.engine.ahead import in_order, one_by_one, side_by_side
+from streamjoin_ds.engine.bucket_window import BucketWindow
+from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
+from streamjoin_ds.engine.decision import Decision
+from streamjoin_ds.engine.finder import SLICE_PROBES, Finder
+from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.pinning import staying_on
+from streamjoin_ds.engine.progress import PieceProgress, Progress
+from streamjoin_ds.engine.results import Results, SideBySide
+from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.window_ids import WindowIds
+from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.periodic_window import PeriodicWindow
+
+__all__ = ["Arrivals", "Joining"]
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
+
+@dataclass(slots=True, eq=False)
+class Arrivals:
+    """New tuples of one stream, and what they are to meet; never changed (see `Picks`).
+
+    Attributes
+    ----------
+    stream : int
+    picks : Picks
+    order : sequence of int
+        In which the other streams join them.
+    windows : sequence of Window
+        Of all streams, as these tuples find them.
+    """
+
+    stream: int
+    picks: Picks
+    order: Sequence[int]
+    windows: Sequence[Window]
+
+    def part(self, begin: int, end: int) -> Arrivals:
+        """Those from `begin` to before `end`."""
+        if begin == 0 and end == len(self.picks):
+            return self
+        return Arrivals(self.stream, self.picks.part(begin, end), self.order, self.windows)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs they could form with the tuples they meet first."""
+        return len(self.picks) * self.windows[self.order[0]].rows
+
+
+class Joining:
+    """Finds the results that new tuples have.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    kernels : Kernels
+    executor : concurrent.futures.Executor, optional
+    threads : int
+        That are to work, the caller among them where it can.
+    chunk_rows : int
+        Most pairs in the air at each step, and most rows of a result table.
+    core : int, optional
+        Where the caller stays while other threads are at work.
+
+    Attributes
+    ----------
+    partials : int
+        Results of some streams, found so far, that others were still to join.
+    """
+
+    def __init__(
+        self,
+        bound: BoundJoin,
+        kernels: Kernels,
+        executor: Executor | None,
+        threads: int,
+        chunk_rows: int,
+        core: int | None = None,
+    ) -> None:
+        self._bound = bound
+        self._executor, self._threads, self._chunk_rows, self._core = executor, threads, chunk_rows, core
+        self._finder = Finder(kernels, executor, threads, chunk_rows)
+        self._steps: dict[tuple[tuple[int, ...], int], _Step] = {}
+        window = bound.join.window
+        self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
+        self._results = Results(bound)
+        self.result_schema = self._results.schema
+        self.partials = 0
+
+    @property
+    def candidates(self) -> int:
+        """Pairs tested so far."""
+        return self._finder.candidates
+
+    def begin(self) -> None:
+        """Count from nothing again."""
+        self._finder.candidates, self.partials = 0, 0
+
+    def results(self, arrivals: Sequence[Arrivals]) -> tuple[Progress, Generator[pa.Table]]:
+        """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
+        pieces = self._pieces(arrivals)
+        done = [PieceProgress(piece.pairs) for piece in pieces]
+        return Progress(done), self._found(pieces, done, pieces is not arrivals)
+
+    def _found(self, pieces: Sequence[Arrivals], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
+        if not ahead or self._executor is None:
+            for piece, mark in zip(pieces, done, strict=True):
+                yield from self._piece(piece, mark, self.side_by_side)
+            return
+        # A thread that waited for others of its pool might wait for itself.
+        found = [self._piece(piece, mark, one_by_one) for piece, mark in zip(pieces, done, strict=True)]
+        with closing(in_order(found, self._executor, self._threads)) as chunks:
+            while True:
+                with staying_on(self._core):
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return
+                yield chunk
+
+    def side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
+        """One piece of work after the other, or on as many threads as there are; kernels let the others run."""
+        with staying_on(self._core):
+            return side_by_side(work, given, self._executor)
+
+    def _pieces(self, arrivals: Sequence[Arrivals]) -> Sequence[Arrivals]:
+        """New tuples in pieces for several threads; as they are, where it is not worth it.
+
+        Only where a bucket grid is all that they meet: its probes are sliced whatever the number of threads.
+        """
+        count = sum([len(arrived.picks) for arrived in arrivals])
+        if self._executor is None or count <= SLICE_PROBES:
+            return arrivals
+        if not all(isinstance(arrived.windows[arrived.order[0]], BucketWindow) for arrived in arrivals):
+            return arrivals
+        slices = -(-count // (self._threads * SLICE_PROBES))
+        pieces = []
+        for arrived in arrivals:
+            edges = [*range(0, len(arrived.picks), slices * SLICE_PROBES), len(arrived.picks)]
+            pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
+        return pieces
+
+    def _piece(self, arrived: Arrivals, mark: PieceProgress, side_by_side: SideBySide) -> Iterator[pa.Table]:
+        block = {arrived.stream: arrived.picks}
+        yield from self._extended(block, arrived.order, arrived.windows, mark, side_by_side)
+        mark.finish()
+
+    def _extended(
+        self,
+        block: Mapping[int, Picks],
+        order: Sequence[int],
+        windows: Sequence[Window],
+        mark: PieceProgress | None,
+        side_by_side: SideBySide,
+    ) -> Iterator[pa.Table]:
+        """All results that a block of partial results grows into, depth first, a chunk at a time."""
+        step = self._step(tuple(block), order[0])
+        columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
+        count = len(next(iter(block.values())))
+        for positions, found in self._finder.matches(step.tested, columns, count, windows[step.stream], mark):
+            grown = {stream: picks.take(positions) for stream, picks in block.items()}
+            grown[step.stream] = found
+            if not step.decision.is_empty:
+                standing = step.decision.mask(grown)
+                if not standing.all():
+                    kept = np.flatnonzero(standing).astype(np.int32)
+                    grown = {stream: picks.take(kept) for stream, picks in grown.items()}
+            if self._window_ids is not None:
+                grown = self._window_ids.meeting(grown)
+            if not len(grown[step.stream]):
+                continue
+            if len(order) == 1:
+                yield from self._tables(grown, side_by_side)
+            else:
+                self.partials += len(grown[step.stream])
+                yield from self._extended(grown, order[1:], windows, None, side_by_side)
+
+    def _step(self, joined: tuple[int, ...], stream: int) -> _Step:
+        """How a stream joins partial results of others."""
+        step = self._steps.get((joined, stream))
+        if step is None:
+            step = self._steps[joined, stream] = _Step(self._bound, frozenset(joined), stream)
+        return step
+
+    def _tables(self, block: Mapping[int, Picks], side_by_side: SideBySide) -> Iterable[pa.Table]:
+        """The results of a block of all streams: one each, or one for each window they were found in."""
+        if self._window_ids is None:
+            return (self._results.table(block, side_by_side),)
+        expanded = self._window_ids.expanded(block, self._chunk_rows)
+        return (self._results.table(grown, side_by_side, window_ids) for grown, window_ids in expanded)
+
+
+class _Step:
+    """How one stream joins partial results of others."""
+
+    def __init__(self, bound: BoundJoin, joined: frozenset[int], stream: int) -> None:
+        conditions = oriented(bound, sorted(joined), stream)
+        self.stream = stream
+        self.tested: tuple[ProbeCondition, ...] = conditions[:MAX_CONDITIONS]
+        self.decision = Decision(bound, joined, stream, conditions[MAX_CONDITIONS:])
