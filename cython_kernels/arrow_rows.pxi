@@ -364,6 +364,7 @@ cdef class Rows:
         columns._pick(places, rows, &picks)
         if begin < 0 or picks.count > self._count - begin:
             raise _error("there are other numbers of rows", "rows")
+        columns._check(&picks)
         for column in range(columns._column_count):
             columns._copy(column, &picks, sj_rows_column(self._rows, first + column)
                           + begin * form._item_bytes[first + column])

@@ -122,8 +122,8 @@ typedef struct {
     int64_t candidates;
 } sj_grid;
 
-/* The roof of the nested loop: its compares of one condition over rows that stay in L1, and nothing else. Tests `rounds`
- * times SJ_SCAN_TILE_ROWS pairs; the answer only keeps the compiler from leaving the work out. */
+/* The roof of the nested loop: its compares of one condition over rows that stay in L1, and nothing else. Tests `rounds`,
+ * a multiple of 8, times SJ_SCAN_TILE_ROWS pairs; the answer only keeps the compiler from leaving the work out. */
 typedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds);
 
 typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);

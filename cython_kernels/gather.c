@@ -2,13 +2,40 @@
 
 #include "grid.h"
 
-/* Checked and copied block by block: the block of order is then still in L1. */
+/* Checked, or looked at, and copied block by block: the block of order is then still in L1. */
 #define BLOCK 2048
 
-#define GATHER(item_bytes)                                                                               \
-    for (int64_t row = from; row < to; row++) {                                                          \
-        memcpy(out + row * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes));     \
+/* Rows of a large column come from memory, a few of each line: while one is copied the line of a later one is asked
+ * for. 256 rows are some 70 lines, more than a core asks for by itself. */
+#define FAR_BYTES (1 << 20)
+#define FAR_ROWS 256
+
+/* The address to be asked for is a number: nobody has checked that row yet. */
+#define COPY(item_bytes)                                                                                   \
+    for (; row < far_to; row++) {                                                                          \
+        const uintptr_t far = (uintptr_t)column + (uintptr_t)((int64_t)order[row + FAR_ROWS] * (item_bytes)); \
+        __builtin_prefetch((const void *)far);                                                             \
+        memcpy(out + row * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes));       \
+    }                                                                                                      \
+    for (; row < to; row++) {                                                                              \
+        memcpy(out + row * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes));       \
     }
+
+/* Copies the checked rows order[from:to] of a column of `rows` rows; `order` goes on to `count`. */
+static void copy_rows(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t from,
+                      int64_t to, int64_t count, unsigned char *out)
+{
+    const int64_t far_count = rows * item_bytes > FAR_BYTES ? count - FAR_ROWS : from;
+    const int64_t far_to = far_count < to ? far_count : to;
+    int64_t row = from;
+    switch (item_bytes) {
+    case 1: COPY(1) break;
+    case 2: COPY(2) break;
+    case 4: COPY(4) break;
+    case 8: COPY(8) break;
+    default: COPY(16) break;
+    }
+}
 
 int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
               unsigned char *out)
@@ -22,15 +49,31 @@ int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const i
         if (outside) {
             return -1;
         }
-        switch (item_bytes) {
-        case 1: GATHER(1) break;
-        case 2: GATHER(2) break;
-        case 4: GATHER(4) break;
-        case 8: GATHER(8) break;
-        default: GATHER(16) break;
-        }
+        copy_rows(column, rows, item_bytes, order, from, to, count, out);
     }
     return 0;
+}
+
+int sj_gather_check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows,
+                    int64_t count)
+{
+    int outside = 0;
+    int other = 0;
+    for (int64_t row = 0; row < count; row++) {
+        const uint64_t place = places ? (uint64_t)(int64_t)places[row] : 0;
+        if (place >= (uint64_t)run_count) {
+            return -1;
+        }
+        other |= places && places[row] != places[0];
+        outside |= (uint64_t)(int64_t)rows[row] >= (uint64_t)run_rows[place];
+    }
+    return outside ? -1 : other;
+}
+
+void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
+                   unsigned char *out)
+{
+    copy_rows(column, rows, item_bytes, order, 0, count, count, out);
 }
 
 #define GATHER_RUNS(item_bytes)                                                                                     \
@@ -38,21 +81,19 @@ int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const i
         memcpy(out + row * (item_bytes), columns[places[row]] + (int64_t)rows[row] * (item_bytes), (item_bytes));   \
     }
 
-int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int64_t run_count, int item_bytes,
-                   const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
+void sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes, const int32_t *places,
+                    const int32_t *rows, int64_t count, unsigned char *out)
 {
     for (int64_t from = 0; from < count; from += BLOCK) {
         const int64_t to = count - from < BLOCK ? count : from + BLOCK;
-        int outside = 0;
+        const int32_t first = places[from];
+        int other = 0;
         for (int64_t row = from; row < to; row++) {
-            const uint64_t place = (uint64_t)(int64_t)places[row];
-            if (place >= (uint64_t)run_count) {
-                return -1;
-            }
-            outside |= (uint64_t)(int64_t)rows[row] >= (uint64_t)run_rows[place];
+            other |= places[row] ^ first;
         }
-        if (outside) {
-            return -1;
+        if (!other) { /* as mostly: runs are probed one after the other */
+            copy_rows(columns[first], run_rows[first], item_bytes, rows, from, to, count, out);
+            continue;
         }
         switch (item_bytes) {
         case 1: GATHER_RUNS(1) break;
@@ -62,5 +103,4 @@ int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows,
         default: GATHER_RUNS(16) break;
         }
     }
-    return 0;
 }

@@ -125,8 +125,12 @@ cdef extern from "grid.h" nogil:
                        int32_t *rows)
     int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                   unsigned char *out)
-    int sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int64_t run_count, int item_bytes,
-                       const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
+    int sj_gather_check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows,
+                        int64_t count)
+    void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
+                       unsigned char *out)
+    void sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes,
+                        const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
 
 
 sj_dispatch_init()

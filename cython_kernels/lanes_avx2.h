@@ -85,6 +85,51 @@ SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest
     return _mm256_andnot_pd(_mm256_castsi256_pd(_mm256_or_si256(too_small, too_large)), mask);
 }
 
+/* For the nested loop: of the lanes in which every row so far was outside, those in which this row is, too. One compare
+ * of right - smallest instead of two, without sign: 2^63 off on both sides, because AVX2 compares only with sign. */
+#define ALL_OUTSIDE 0xf
+#define SCAN_PARTS 4
+
+SJ_INLINE lane_int int_origin(lane_int smallest)
+{
+    return _mm256_xor_si256(smallest, _mm256_set1_epi64x(INT64_MIN));
+}
+
+SJ_INLINE lane_int int_width(lane_int smallest, lane_int largest)
+{
+    return int_origin(_mm256_sub_epi64(largest, smallest));
+}
+
+SJ_INLINE lane_mask int_outside(lane_mask before, lane_int right, lane_int origin, lane_int width)
+{
+    return _mm256_and_pd(before, _mm256_castsi256_pd(_mm256_cmpgt_epi64(_mm256_sub_epi64(right, origin), width)));
+}
+
+SJ_INLINE lane_mask float_outside(lane_mask before, lane_float difference, lane_float lo, lane_float hi)
+{
+    return _mm256_andnot_pd(float_within(mask_all(), difference, lo, hi), before);
+}
+
+/* |difference| > hi, or NaN. */
+SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_float hi)
+{
+    const __m256d positive = _mm256_andnot_pd(_mm256_set1_pd(-0.0), difference);
+    return _mm256_and_pd(before, _mm256_cmp_pd(positive, hi, _CMP_NLE_UQ));
+}
+
+SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask_bits(mask); }
+
+/* Bit i: byte i of 64 is another than `value`. */
+SJ_INLINE uint64_t bytes_other_than(const uint8_t *from, int value)
+{
+    const __m256i values = _mm256_set1_epi8((char)value);
+    const __m256i first = _mm256_loadu_si256((const __m256i *)from);
+    const __m256i second = _mm256_loadu_si256((const __m256i *)(from + 32));
+    const uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(first, values));
+    const uint32_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(second, values));
+    return ~((uint64_t)high << 32 | low);
+}
+
 #define SJ_WORD(k) 4 * (k), 4 * (k) + 1, 4 * (k) + 2, 4 * (k) + 3
 static const uint8_t front_of[16][16] __attribute__((aligned(16), unused)) = {
     {SJ_WORD(0), SJ_WORD(0), SJ_WORD(0), SJ_WORD(0)}, {SJ_WORD(0), SJ_WORD(0), SJ_WORD(0), SJ_WORD(0)},

@@ -75,6 +75,39 @@ SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest
     return _mm512_mask_cmple_epu64_mask(mask, _mm512_sub_epi64(right, smallest), _mm512_sub_epi64(largest, smallest));
 }
 
+/* For the nested loop: of the lanes in which every row so far was outside, those in which this row is, too. In a chain
+ * of masked compares, because an OR of masks would want the ports of the compares. */
+#define ALL_OUTSIDE 0xff
+#define SCAN_PARTS 2
+
+SJ_INLINE lane_int int_origin(lane_int smallest) { return smallest; }
+
+SJ_INLINE lane_int int_width(lane_int smallest, lane_int largest) { return _mm512_sub_epi64(largest, smallest); }
+
+SJ_INLINE lane_mask int_outside(lane_mask before, lane_int right, lane_int origin, lane_int width)
+{
+    return _mm512_mask_cmpgt_epu64_mask(before, _mm512_sub_epi64(right, origin), width);
+}
+
+SJ_INLINE lane_mask float_outside(lane_mask before, lane_float difference, lane_float lo, lane_float hi)
+{
+    return _kandn_mask8(float_within(mask_all(), difference, lo, hi), before);
+}
+
+/* |difference| > hi, or NaN. */
+SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_float hi)
+{
+    return _mm512_mask_cmp_pd_mask(before, _mm512_abs_pd(difference), hi, _CMP_NLE_UQ);
+}
+
+SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { _store_mask8((__mmask8 *)to, mask); }
+
+/* Bit i: byte i of 64 is another than `value`. */
+SJ_INLINE uint64_t bytes_other_than(const uint8_t *from, int value)
+{
+    return _mm512_cmpneq_epu8_mask(_mm512_loadu_si512(from), _mm512_set1_epi8((char)value));
+}
+
 /* Writes eight items whatever the number of matches: the caller keeps room for them. */
 SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
 {

@@ -37,6 +37,35 @@ SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest
     return mask & (right >= smallest) & (right <= largest);
 }
 
+/* For the nested loop: whether every row so far was outside and this one is, too. */
+#define ALL_OUTSIDE 1
+#define SCAN_PARTS 4
+
+SJ_INLINE lane_int int_origin(lane_int smallest) { return smallest; }
+
+SJ_INLINE lane_int int_width(lane_int smallest, lane_int largest)
+{
+    return (int64_t)((uint64_t)largest - (uint64_t)smallest);
+}
+
+SJ_INLINE lane_mask int_outside(lane_mask before, lane_int right, lane_int origin, lane_int width)
+{
+    return before & ((uint64_t)right - (uint64_t)origin > (uint64_t)width);
+}
+
+SJ_INLINE lane_mask float_outside(lane_mask before, lane_float difference, lane_float lo, lane_float hi)
+{
+    return before & ~float_within(1, difference, lo, hi);
+}
+
+/* |difference| > hi, or NaN. */
+SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_float hi)
+{
+    return before & !(__builtin_fabs(difference) <= hi);
+}
+
+SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask; }
+
 /* Stores always and counts only matches: a branch on a coin toss would cost more than a store. */
 SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
 {

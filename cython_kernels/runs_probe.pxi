@@ -308,24 +308,36 @@ cdef class RunColumns:
             picks.places = <const int32_t *>view.items
         return 0
 
-    cdef int _copied(self, int64_t column, const sj_picks *picks, unsigned char *to) noexcept nogil:
+    cdef int _check(self, sj_picks *picks) except -1:
+        """Refuse rows outside the runs, before any column is copied; picks that are all of one run say so."""
+        cdef int status
+        if picks.count < _FEW_ROWS:
+            status = sj_gather_check(self._rows + picks.place, self._run_count, picks.places, picks.rows, picks.count)
+        else:
+            with nogil:
+                status = sj_gather_check(self._rows + picks.place, self._run_count, picks.places, picks.rows,
+                                         picks.count)
+        if status < 0:
+            raise _error("rows or places point outside the runs", "rows")
+        if status == 0 and picks.places != NULL and picks.count:
+            picks.place, picks.places = picks.places[0], NULL
+        return 0
+
+    cdef void _copied(self, int64_t column, const sj_picks *picks, unsigned char *to) noexcept nogil:
         cdef const unsigned char **addresses = self._addresses + column * self._run_count
         cdef int item_bytes = self._item_bytes[column]
         if picks.places != NULL:
-            return sj_gather_runs(addresses, self._rows, self._run_count, item_bytes, picks.places, picks.rows,
-                                  picks.count, to)
-        return sj_gather(addresses[picks.place], self._rows[picks.place], item_bytes, picks.rows, picks.count, to)
+            sj_gather_runs(addresses, self._rows, item_bytes, picks.places, picks.rows, picks.count, to)
+        else:
+            sj_gather_run(addresses[picks.place], self._rows[picks.place], item_bytes, picks.rows, picks.count, to)
 
-    cdef int _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) except -1:
-        cdef int status
+    cdef void _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) noexcept:
+        """Copy a column of checked picks."""
         if picks.count < _FEW_ROWS:
-            status = self._copied(column, picks, to)
+            self._copied(column, picks, to)
         else:
             with nogil:
-                status = self._copied(column, picks, to)
-        if status:
-            raise _error("rows or places point outside the runs", "rows")
-        return 0
+                self._copied(column, picks, to)
 
     def gather(self, places, rows, outs):
         """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
@@ -336,6 +348,7 @@ cdef class RunColumns:
             raise _error("there must be an out for each column", "outs")
         if not picks.count:
             return
+        self._check(&picks)
         for column in range(self._column_count):
             out = outs[column]
             if out is None:

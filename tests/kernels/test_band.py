@@ -193,6 +193,44 @@ def test_fill_resumes_anywhere(kernel, capacity):
     assert drain(kernel.scan(left, right, lo, hi), capacity) == drain(TWIN.scan(left, right, lo, hi), 1 << 20)
 
 
+SPECIALS = {
+    "f": [-math.inf, -1e308, -2.0, -0.1, -0.0, 0.0, 5e-324, 0.1, 0.2, 0.3, 1.0, 2.0, 1e308, math.inf, math.nan],
+    "i": [INT64.min, INT64.min + 1, -3, -1, 0, 1, 2, 4, INT64.max - 1, INT64.max],
+}
+BOUNDS = {
+    "f": [(-0.1, 0.1), (0.1, 0.1), (0.0, 0.0), (-1.0, 0.2), (-math.inf, math.inf), (0.0, math.inf), (1.0, -1.0)],
+    "i": [(-1, 1), (0, 0), (1, 0), (-(2**64), 2**64), (0, INT64.max), (INT64.min, -1), (INT64.max, 2**64)],
+}
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 1.0])
+@pytest.mark.parametrize("kinds", ["f", "i", "fi", "if", "ff", "ii"])
+def test_special_values_in_every_place_of_a_tile(kinds, share):
+    """Whole steps of rows and rows behind them, batches and probes left over, few steps that are left by the sift or
+    most, probes between them that nothing can match."""
+    random = np.random.default_rng(41)
+    probe_count, run_count = 37, 2 * 1024 - 27
+    left, right = [], []
+    for kind in kinds:
+        specials = np.array(SPECIALS[kind])
+        left.append(random.choice(specials, probe_count))
+        column = np.full(run_count, 77, specials.dtype)
+        for places in (random.random(run_count) < share, slice(-5, None)):
+            column[places] = random.choice(specials, len(column[places]))
+        right.append(column)
+    for turn in range(7):
+        lo, hi = zip(*[BOUNDS[kind][(turn + c) % 7] for c, kind in enumerate(kinds)], strict=True)
+        expected = matches(left, right, lo, hi)
+        twin = TWIN.scan(left, right, lo, hi)
+        order = drain(twin, 1000)
+        assert sorted(order) == expected
+        for kernel in COMPILED:
+            for capacity in (64, 1000):
+                scan = kernel.scan(left, right, lo, hi)
+                assert drain(scan, capacity) == order
+                assert scan.candidates == twin.candidates
+
+
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("kinds", ["ff", "ii", "fi", "if"])
 def test_more_buckets_than_pointers(kernel, kinds):

@@ -193,6 +193,32 @@ def test_gathering_over_runs(module):
         module.RunColumns([[np.zeros(3)], [np.zeros(1, np.int64)]])
 
 
+@pytest.mark.parametrize("module", [native, reference])
+@pytest.mark.parametrize("count", [1, 255, 256, 257, 2048, 2304, 2305, 5000])
+def test_gathering_from_columns_larger_than_a_cache(module, count):
+    """Blocks of one run and of several, and those of one run in front of one of another."""
+    rng = np.random.default_rng(7)
+    for dtype in (np.int8, np.float64, np.complex128):
+        runs = [[(rng.random(size) * 100).astype(dtype)] for size in (1_100_000, 3000)]
+        for places in (
+            np.zeros(count, np.int32),
+            np.repeat([0, 1, 0], (2048, 2048, count))[:count].astype(np.int32),
+            (np.arange(count) % 3 == 2).astype(np.int32),
+        ):
+            rows = (rng.random(count) * [len(runs[place][0]) for place in places]).astype(np.int32)
+            out = np.empty(count, dtype)
+            module.RunColumns(runs).gather(places, rows, [out])
+            assert (out == [runs[place][0][row] for place, row in zip(places, rows, strict=True)]).all()
+            if not places.any():
+                assert (module.gather(runs[0][0], rows) == out).all()
+                module.RunColumns(runs).gather(0, rows, [out])
+                assert (out == runs[0][0][rows]).all()
+            for wrong in (-1, 1_100_000, -(2**31), 2**31 - 1):
+                rows[-1] = wrong
+                with pytest.raises(KernelError, match="outside"):
+                    module.RunColumns(runs).gather(places, rows, [out])
+
+
 @pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel is not TWIN], ids=lambda kernel: kernel.name)
 def test_the_loop_without_unrolling_finds_the_same(kernel):
     rng = np.random.default_rng(5)

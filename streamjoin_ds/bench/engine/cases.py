@@ -166,7 +166,7 @@ class _Gather:
 
 
 class _NestedLoop:
-    """The SIMD nested loop over two bands beside its roof: the same compares on registers alone."""
+    """The SIMD nested loop over two bands beside its roof: the compares of its first band alone, on rows in L1."""
 
     def __init__(self, rows: int) -> None:
         self._native = load_kernels("auto").module
