@@ -144,13 +144,9 @@ SJ_INLINE void follow_chunks(sj_bucket_probe *probe)
 /* The first chunks of the next probes' buckets, as many as are asked for at a time. */
 SJ_INLINE void first_chunks(sj_bucket_probe *probe)
 {
-    sj_probe prepared;
     probe->span_at = probe->span_count = 0;
     for (; probe->probe < probe->band.probe_count; probe->probe++) {
         if (!probe->in_probe) {
-            if (!sj_prepare(&probe->band, probe->probe, &prepared)) {
-                continue;
-            }
             enter_probe(probe);
         }
         while (probe->span_count < SJ_BUCKET_SPANS) {
@@ -176,14 +172,20 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
     const sj_bucket_grid *grid = probe->grid;
     lane_bounds bounds;
     int64_t written = 0, prepared = -1;
+    int may_match = 0;
     for (;;) {
         for (; probe->span_at < probe->span_count; probe->span_at++) {
             sj_chunk_span *span = &probe->span[probe->span_at];
             if (span->probe != prepared) {
                 sj_probe values;
-                sj_prepare(&probe->band, span->probe, &values);
-                bounds_load(&bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
+                may_match = sj_prepare(&probe->band, span->probe, &values);
+                if (may_match) {
+                    bounds_load(&bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
+                }
                 prepared = span->probe;
+            }
+            if (!may_match) {
+                continue;
             }
             while (span->chunk >= 0) {
                 if (capacity - written < SJ_CHUNK_ROWS + LANES) {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,7 @@ from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
+from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
@@ -40,7 +43,8 @@ class JoinEngine:
         table, record batch or pandas frame of every such stream.
     kernel, threads, cores, index, order, chunk_rows, merge_runs, bucket_rows
         As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it. Windows of
-        65 536 rows and more are in bucket grids where they fit one.
+        65 536 rows and more are in bucket grids where they fit one. Several threads work on `cores` that the engine
+        leases for as long as it lives, if so many are free; ``cores=()`` leaves them where the system puts them.
 
     Attributes
     ----------
@@ -80,12 +84,21 @@ class JoinEngine:
 
     def _bind(self) -> None:
         self._bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
-        self._join = WindowJoin(self._bound, **self._options)
+        self._join = WindowJoin(self._bound, **self._with_cores(self._options))
         module = self._join.kernels.module
         self._names = self._bound.names
         self._intakes = [Intake(self._bound, stream, module) for stream in range(len(self._names))]
         self._has_stamps = any(map(self._bound.stamps, range(len(self._names))))
         self._nothing = self._join.result_schema.empty_table()
+
+    def _with_cores(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options, with cores that are this engine's for as long as it lives."""
+        threads = options.get("threads", 1)
+        if "cores" in options or threads <= 1:
+            return options
+        lease = ExitStack()
+        weakref.finalize(self, lease.close)
+        return {**options, "cores": lease.enter_context(leased_cores(threads))}
 
     @property
     def bound(self) -> BoundJoin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.engine import pinning
+from streamjoin_ds.engine import JoinEngine, pinning
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.pinning import (
     cores_to_lease,
@@ -163,3 +164,18 @@ def test_a_thread_stays_on_a_core_for_as_long_as_the_context_lasts() -> None:
     for nothing in (None, 1 << 14):
         with staying_on(nothing):
             assert os.sched_getaffinity(0) == before
+
+
+def test_an_engine_leases_its_cores_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from streamjoin_ds.bench.engine.feeds import band2d
+
+    monkeypatch.setattr(pinning, "control_group_cores", lambda: None)
+    monkeypatch.setattr(pinning.tempfile, "gettempdir", lambda: str(tmp_path))
+    usable, bound = cores_to_lease(), band2d(1000).bound
+    engines = [JoinEngine(bound, threads=len(usable) + 1), JoinEngine(bound), JoinEngine(bound, threads=2, cores=())]
+    assert free_cores() == usable
+    engines.append(JoinEngine(bound, threads=max(2, len(usable))))
+    assert len(usable) < 2 or free_cores() == ()
+    engines.clear()
+    gc.collect()
+    assert free_cores() == usable
