@@ -20,7 +20,7 @@ import pyarrow as pa
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.ahead import one_by_one
 from streamjoin_ds.engine.bucket_run import fits_buckets
-from streamjoin_ds.engine.bucket_window import Bucketing, bucketed
+from streamjoin_ds.engine.bucket_window import Bucketing, BucketWindow, bucketed
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.forced_index import forced_index
@@ -34,7 +34,7 @@ from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.run import MERGE_RUNS, RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.window import Window
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.errors import ArgumentError, ColumnError, StateCorruptError
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["WindowJoin"]
@@ -133,6 +133,7 @@ class WindowJoin:
         self._stored = [0] * count
         self._null_keys = [0] * count
         self._pushes = 0
+        self._is_torn = False
         self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
         self._joining = Joining(bound, self.kernels, executor, threads, chunk_rows, own)
@@ -168,11 +169,14 @@ class WindowJoin:
         ------
         ArgumentError, ColumnError
             Before anything is joined: an unknown stream, tuples of another form.
+        StateCorruptError
+            Before anything is joined: an earlier push broke off while its tuples were taken in (no memory was left).
 
         Notes
         -----
         The new tuples are in only when the iterator is exhausted; one that is given up leaves the windows as they were.
         """
+        self._check_whole()
         fresh = {}
         for stream, tables in batches.items():
             if not 0 <= stream < len(self.forms):
@@ -221,7 +225,12 @@ class WindowJoin:
             if lowest is not None:
                 windows[stream] = windows[stream].expired(lowest)
             is_due = is_due or not windows[stream].is_merged
-        self._windows = self._joining.side_by_side(lambda window: window.merged(), windows) if is_due else windows
+        if is_due:
+            # Grids change in place: until all have, there is no way back.
+            self._is_torn = any(isinstance(window, BucketWindow) for window in windows)
+            windows = self._joining.side_by_side(lambda window: window.merged(), windows)
+            self._is_torn = False
+        self._windows = windows
         for stream, count in enumerate(arrived):
             self._stored[stream] += count
             self._null_keys[stream] += null_keys[stream]
@@ -285,11 +294,24 @@ class WindowJoin:
         """Names of the blocks that hold what is kept; runs that were never saved with a store are in none."""
         return frozenset(run.block for window in self._windows for run in window.runs if run.block is not None)
 
+    def _check_whole(self) -> None:
+        if self._is_torn:
+            msg = "a push broke off while its tuples were taken in, and some are in"
+            raise StateCorruptError(
+                msg, name="state", hint="restore what was saved before it, and push again from there"
+            )
+
     def save(self, store: RunStore | None = None) -> bytes:
         """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`).
 
         With a `store`, large runs are written there as blocks, and the bytes have their names.
+
+        Raises
+        ------
+        StateCorruptError
+            As `push`.
         """
+        self._check_whole()
         totals = [self._totals["matches"], self._totals["expired_rows"], self._pushes]
         tails = [window.tail.rows for window in self._windows]
         facts: dict[str, Any] = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys, "tails": tails}
@@ -326,7 +348,7 @@ class WindowJoin:
         self._windows = bucketed(self.forms, windows, facts.get("buckets"))
         self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
-        self._pushes = pushes
+        self._pushes, self._is_torn = pushes, False
         self._joining.begin()
 
     def explain(self) -> list[str]:

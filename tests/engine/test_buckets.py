@@ -192,6 +192,34 @@ def test_a_push_that_is_given_up_leaves_the_windows_as_they_were() -> None:
     assert join.save() == twin.save()
 
 
+def test_after_a_push_that_broke_off_half_way_nothing_goes_on_but_a_saved_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bound, batch = steady(2000, 30)
+    join, twin = WindowJoin(bound, bucket_rows=100), WindowJoin(bound, bucket_rows=100)
+    batches = [{stream: batch(place, 500) for stream in (0, 1)} for place in range(0, 2000, 500)]
+    for number in (0, 1):
+        assert pushed(join, batches[number], 0) == pushed(twin, batches[number], 0)
+    saved, added = join.save(), BucketRun.added
+
+    def no_memory(run: BucketRun, *told):
+        if run.form.stream == 1:
+            raise MemoryError
+        return added(run, *told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BucketRun, "added", no_memory)
+        with pytest.raises(MemoryError):
+            pushed(join, batches[2], 0)
+    for refused in (lambda: pushed(join, batches[2], 0), join.save):
+        with pytest.raises(StateCorruptError, match="broke off"):
+            refused()
+    join.restore(saved)
+    for number in (2, 3):
+        assert pushed(join, batches[number], 0) == pushed(twin, batches[number], 0)
+    assert join.save() == twin.save()
+
+
 def test_nulls_send_a_window_back_to_runs_and_it_returns() -> None:
     bound, batch = steady(2000, 30)
     _, with_nulls = steady(2000, 30, seed=2, nulls=7)
