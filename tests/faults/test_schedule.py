@@ -58,7 +58,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     assert {name for asks in asked.values() for name in asks} == set(ASKS)
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
-    assert 20 < sum("self" in asks for asks in asked.values())
+    assert sum("self" in asks for asks in asked.values()) > 20
     for seed, asks in asked.items():
         assert asks or random_schedule(seed) == plain_schedule(seed)
         assert asking(plain_schedule(seed), asks) == random_schedule(seed)
