@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +48,8 @@ def encode(table: pa.Table, facts: Mapping[str, str] | None = None) -> pa.Buffer
     metadata = {key.encode(): facts[key].encode() for key in sorted(facts)} if facts else {}
     if order != list(places):
         metadata[_ORDER] = json.dumps(order, separators=(",", ":")).encode()
-    start = _body_start(pa.schema(fields, {**metadata, _PAD: b""}))
+    unpadded = pa.schema(fields, {**metadata, _PAD: b""})
+    start = _MAGIC_BYTES + unpadded.serialize().size + _header_bytes(unpadded.remove_metadata())
     schema = pa.schema(fields, {**metadata, _PAD: b" " * (-start % ALIGNMENT_BYTES)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
@@ -124,13 +126,9 @@ def _filled_buffer(buffer: pa.Buffer, bits: int, offset: int, length: int) -> pa
     return pa.py_buffer(filled)
 
 
-def _body_start(schema: pa.Schema) -> int:
-    """Where the buffers of a file's first batch begin: their number sets the size of its header, not their content."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        row = [pa.nulls(1, field.type) for field in schema]
-        writer.write_batch(pa.RecordBatch.from_arrays(row, schema=schema))
-    data = sink.getvalue()
-    messages = pa.BufferReader(data.slice(_MAGIC_BYTES))
-    pa.ipc.read_message(messages)  # the schema
-    return int(pa.ipc.read_message(messages).body.address - data.address)
+@lru_cache(maxsize=256)
+def _header_bytes(schema: pa.Schema) -> int:
+    """Bytes of a batch before its first buffer: how many buffers there are sets them, not what they hold."""
+    row = [pa.nulls(1, field.type) for field in schema]
+    data = pa.RecordBatch.from_arrays(row, schema=schema).serialize()
+    return int(pa.ipc.read_message(data).body.address - data.address)

@@ -118,6 +118,8 @@ class LocalFolder:
                 yield path.relative_to(self.root).as_posix()
 
     def _make(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
         # Not mkdir(parents=True, mode=...): the parents it makes have the default mode.
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (*reversed([p for p in folder.parents if p.is_relative_to(self.root)]), folder):
@@ -251,7 +253,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _mapped(path: Path) -> pa.Buffer:
-    if not path.stat().st_size:
+    if not os.path.getsize(path):
         return pa.py_buffer(b"")  # cannot be mapped; fails its checksum by name
     with pa.memory_map(str(path)) as file:
         return file.read_buffer()

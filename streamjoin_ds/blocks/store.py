@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -134,13 +134,13 @@ class BlockStore:
 
     def _checked(self, name: str) -> str:
         """The name of a block; refused where it would be hidden, or outside the folder, by itself or by a link."""
-        parts = PurePosixPath(name).parts
+        parts = [part for part in name.split("/") if part]
         inside = parts and "\0" not in name and not name.startswith("/") and not any(p.startswith(".") for p in parts)
         if inside and self._local is not None:
             if len(parts) > 1:
                 folder = os.path.realpath(self._local.joinpath(*parts[:-1]))
                 inside = folder.startswith(os.path.realpath(self._local) + os.sep)
-            inside = inside and not (self._local / name).is_symlink()
+            inside = inside and not os.path.islink(f"{self.root}/{name}")
         if not inside:
             msg = "a block's name leads out of the folder of blocks"
             raise ArgumentError(

@@ -28,6 +28,7 @@ from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.bucket_window import Bucketing
+    from streamjoin_ds.engine.tail import Tail
 
 __all__ = ["MERGE_RUNS", "Range", "Run", "RunForm"]
 
@@ -57,6 +58,7 @@ class RunForm:
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
         self.chooser = GridChooser(bound, stream, index)
         self.bucketing: Bucketing | None = None  # None: windows stay in runs
+        self.no_tail: Tail | None = None  # the tail without a row, once it was asked for
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)

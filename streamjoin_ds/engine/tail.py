@@ -32,16 +32,17 @@ _MAX_PIECES = 32
 
 
 class TailBuffer:
-    """Columns with room for `TAIL_ROWS` rows: values of fixed width in arrays, all else as pieces of Arrow arrays."""
+    """Columns with room for some rows: values of fixed width in arrays, all else as pieces of Arrow arrays."""
 
-    def __init__(self, form: RunForm, pieced: frozenset[str] = frozenset()) -> None:
+    def __init__(self, form: RunForm, pieced: frozenset[str] = frozenset(), room: int = TAIL_ROWS) -> None:
         self.form = form
+        self.room = room
         self.filled = 0
         self.values: dict[str, npt.NDArray[Any]] = {}
         self.pieces: dict[str, list[pa.Array]] = {}
         for field in form.run_schema:
             if fixed_width(field.type) and field.name not in pieced:
-                self.values[field.name] = np.zeros(TAIL_ROWS, dtype=item_dtype(field.type))
+                self.values[field.name] = np.zeros(room, dtype=item_dtype(field.type))
             else:
                 self.pieces[field.name] = []
         self.keys: list[npt.NDArray[Any]] = []
@@ -53,7 +54,7 @@ class TailBuffer:
             values = self.values.get(name)
             is_shared = values is not None and values.dtype == dtype
             is_widened = not is_shared and _is_number(form.run_schema.field(name).type)
-            self.keys.append(values if values is not None and is_shared else np.zeros(TAIL_ROWS, dtype=dtype))
+            self.keys.append(values if values is not None and is_shared else np.zeros(room, dtype=dtype))
             sources.append(names.index(name) if is_widened else -1)
             if not is_shared and not is_widened:
                 self._made.append(number)
@@ -110,8 +111,10 @@ class Tail(Run):
 
     @classmethod
     def empty(cls, form: RunForm) -> Tail:
-        """The tail of a window without new tuples."""
-        return cls(TailBuffer(form), 0, ())
+        """The tail of a window without new tuples: the same one for all of a form, room is made with the first."""
+        if form.no_tail is None:
+            form.no_tail = cls(TailBuffer(form, room=0), 0, ())
+        return form.no_tail
 
     @classmethod
     def of(cls, form: RunForm, tuples: pa.RecordBatch) -> Tail:
@@ -137,7 +140,7 @@ class Tail(Run):
         arrived : BatchColumns
             Of the form's ``run_schema``, one row at least; no null and no NaN in a key.
         """
-        buffer = self.buffer
+        buffer = self.buffer if self.buffer.room else TailBuffer(self.form)
         if not buffer.takes(arrived):
             tuples = arrived.batch
             pieced = frozenset(name for name in tuples.schema.names if tuples.column(name).null_count)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -138,13 +139,23 @@ def _check_features(table: DeltaTable, path: str, properties: dict[str, str]) ->
 
 
 def _fields(schema: Schema) -> list[dict[str, Any]]:
-    fields: list[dict[str, Any]] = json.loads(schema.to_json())["fields"]
+    return _fields_of(schema.to_json())
+
+
+@lru_cache(maxsize=64)  # asked before every commit
+def _fields_of(text: str) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(text)["fields"]
     return fields
+
+
+@lru_cache(maxsize=64)
+def _fields_wanted(schema: pa.Schema) -> list[dict[str, Any]]:
+    return _fields(Schema.from_arrow(schema))
 
 
 def _check_columns(table: DeltaTable, path: str, schema: pa.Schema) -> None:
     here = {field["name"]: field for field in _fields(table.schema())}
-    wanted = {field["name"]: field for field in _fields(Schema.from_arrow(schema))}
+    wanted = {field["name"]: field for field in _fields_wanted(schema)}
     found = [(name, "is missing") for name in wanted if name not in here]
     found += [(name, "is surplus") for name in here if name not in wanted]
     if not found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NoReturn
 
 from streamjoin_ds.errors import ArgumentError
@@ -57,7 +57,7 @@ class FileReport:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> FileReport:

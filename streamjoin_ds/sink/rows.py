@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyarrow import compute
 
 from streamjoin_ds.errors import ColumnError, LedgerError
 from streamjoin_ds.sink.tables import BATCH_ID, PUNCTUATIONS_SCHEMA
@@ -41,12 +40,12 @@ def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -
             message = f"the {name}'s column {field.name} holds a null"
             raise ColumnError(message, name=field.name, hint="a value is required")
         try:
-            columns.append(column.cast(field.type))
+            columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             message = f"the {name}'s column {field.name} is {column.type} and does not become {field.type}"
             raise ColumnError(message, name=field.name, hint=f"give {field.type}") from error
     conformed_table = pa.Table.from_arrays(columns, schema=schema)
-    if not compute.all(compute.equal(conformed_table.column(BATCH_ID), batch_id), min_count=0).as_py():
+    if any(value != batch_id for value in conformed_table.column(BATCH_ID).to_pylist()):
         message = f"the {name} has rows of another batch than the one being committed"
         raise ColumnError(message, name=BATCH_ID, hint="one batch's rows in one commit")
     return conformed_table

@@ -172,10 +172,13 @@ def is_local(path: str) -> bool:
     return path.startswith("file:") or "://" not in path
 
 
+_LOCAL = fs.LocalFileSystem()
+
+
 def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
     """File system and folder in it of a table's path."""
     if is_local(table_path):
-        return fs.LocalFileSystem(), table_path
+        return _LOCAL, table_path
     filesystem, folder = fs.FileSystem.from_uri(table_path)
     return filesystem, folder
 

@@ -329,10 +329,8 @@ def _force_to_disk(path: str) -> None:
 
 def _copied(table: pa.Table) -> pa.Table:
     """Copy in buffers of its own: Arrow shares memory in every other way of keeping a table."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
+    batches = [pa.ipc.read_record_batch(batch.serialize(), table.schema) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, schema=table.schema)
 
 
 def _parquet_options(schema: pa.Schema, low_cardinality: frozenset[str]) -> dict[str, object]:

@@ -91,6 +91,8 @@ def _texts(texts: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
             return _scaled(texts.cast(kind).cast(pa.int64()), "us")
         except pa.ArrowInvalid:  # noqa: PERF203 - two turns at most, a whole column each
             continue
+    if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():  # nulls aside
+        return _scaled(_readable(texts, pa.int64()), unit)
     trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _FINE_FRACTION, r"\1")
     upper = pc.utf8_upper(trimmed)
     integer = pc.match_substring_regex(upper, _INTEGER).fill_null(False)

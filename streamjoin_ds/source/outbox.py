@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore, pack, unpack
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.records import REJECT_SCHEMA, Chunk, rejects_table
+from streamjoin_ds.source.records import Chunk, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
 
 __all__ = [
@@ -48,6 +49,7 @@ EXCHANGE_SCHEMA = pa.schema(
     ]
 )
 
+_EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
 EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in EXCHANGE_SCHEMA)
 
@@ -162,17 +164,22 @@ class Outbox:
         totals = _Totals(self.largest_ts, last - first, late, self.rejected, self.filtered)
         layout, labels = self._plan.layout, self._plan.labels
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
+        none = _Totals(self.largest_ts, 0, 0, 0, 0)
+        waiting: list[tuple[object, ...]] = []  # rows without a payload go together
         for group, of_group in enumerate(self._groups(table)):
             blocks = list(self._blocks("tuples", group, of_group))
             for cell in layout.cells_of(self._stream, group):
-                once = totals if cell == 0 else _Totals(self.largest_ts, 0, 0, 0, 0)
-                yield self._for_cell(labels[cell], "tuples", blocks, once)
-        aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))]
-        aside.append(("rejects", pa.concat_tables([REJECT_SCHEMA.empty_table(), *self._rejects])))
+                waiting += self._for_cell(labels[cell], "tuples", blocks, totals if cell == 0 else none)
+                if self._plan.exchange != "reference":
+                    yield _exchange_batch(waiting)
+                    waiting = []
+        aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))] if self._late else []
+        if self._rejects:
+            aside.append(("rejects", pa.concat_tables(self._rejects)))
         for kind, rows in aside:
-            if rows.num_rows:
-                blocks = list(self._blocks(kind, 0, rows))
-                yield self._for_cell(labels[0], kind, blocks, _Totals(self.largest_ts, 0, 0, 0, 0))
+            waiting += self._for_cell(labels[0], kind, list(self._blocks(kind, 0, rows)), none)
+        if waiting:
+            yield _exchange_batch(waiting)
 
     def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
         count = self._plan.layout.counts[self._stream]
@@ -204,9 +211,9 @@ class Outbox:
 
     def _for_cell(
         self, label: int, kind: str, blocks: Sequence[tuple[int, int, str, bytes]], totals: _Totals
-    ) -> pa.RecordBatch:
+    ) -> list[tuple[object, ...]]:
         once = [(totals.read, totals.late, totals.rejected, totals.filtered)] + [(0, 0, 0, 0)] * (len(blocks) - 1)
-        rows = [
+        return [
             (
                 label,
                 kind,
@@ -222,7 +229,6 @@ class Outbox:
             )
             for (first, count, name, payload), sums in zip(blocks, once, strict=True)
         ]
-        return _exchange_batch(rows)
 
 
 def exchange_folder(checkpoint: str | Path) -> str:
@@ -231,7 +237,12 @@ def exchange_folder(checkpoint: str | Path) -> str:
 
 
 def _store(plan: Plan) -> BlockStore:
-    return BlockStore(exchange_folder(plan.block_root))
+    return _store_of(plan.block_root)
+
+
+@lru_cache(maxsize=16)  # asked for every block
+def _store_of(checkpoint: str) -> BlockStore:
+    return BlockStore(exchange_folder(checkpoint))
 
 
 def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
@@ -246,9 +257,8 @@ def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
 
 
 def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
-    pairs = zip(zip(*rows, strict=True), EXCHANGE_SCHEMA, strict=True)
-    columns = [pa.array(values, column.type) for values, column in pairs]
-    return pa.RecordBatch.from_arrays(columns, schema=EXCHANGE_SCHEMA)
+    pairs = zip(zip(*rows, strict=True), _EXCHANGE_TYPES, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(values, kind) for values, kind in pairs], schema=EXCHANGE_SCHEMA)
 
 
 def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:

@@ -166,7 +166,7 @@ class BoundJoin:
 
     def stamps(self, stream: int) -> tuple[str, ...]:
         """Inside columns that the source stamps on a stream's tuples for the window; int64, never null."""
-        return self.join.window.stamps(stream, self.names)
+        return self._stamps[stream]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -237,11 +237,23 @@ class BoundJoin:
 
         The event time column itself is not repeated: it is ``_ts``, seen as a timestamp.
         """
-        return self._inside(stream, self.schemas[stream])
+        return self._tuple_schemas[stream]
 
     def read_schema(self, stream: int) -> pa.Schema:
         """As `tuple_schema`, with what only filters need: tuples as they are before they are filtered."""
-        return self._inside(stream, self.read_schemas[stream])
+        return self._read_schemas[stream]
+
+    @cached_property
+    def _stamps(self) -> list[tuple[str, ...]]:
+        return [self.join.window.stamps(stream, self.names) for stream in range(len(self.names))]
+
+    @cached_property
+    def _tuple_schemas(self) -> list[pa.Schema]:
+        return [self._inside(stream, schema) for stream, schema in enumerate(self.schemas)]
+
+    @cached_property
+    def _read_schemas(self) -> list[pa.Schema]:
+        return [self._inside(stream, schema) for stream, schema in enumerate(self.read_schemas)]
 
     def _inside(self, stream: int, schema: pa.Schema) -> pa.Schema:
         time = self.join.streams[stream].time

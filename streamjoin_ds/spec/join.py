@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
@@ -93,7 +94,7 @@ class Join:
 
             bind(self, declared)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The streams' names, in order."""
         return tuple(stream.name for stream in self.streams)

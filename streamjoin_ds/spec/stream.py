@@ -6,6 +6,7 @@ import base64
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -98,7 +99,7 @@ class Stream:
     @property
     def delay_us(self) -> int:
         """The allowed delay in microseconds."""
-        return duration_us(self.delay, f"delay of {self.name}")
+        return _delay_us(self.delay, self.name)
 
     def to_facts(self) -> dict[str, object]:
         """The stream as plain JSON values; `Stream.from_facts` is the way back."""
@@ -157,6 +158,11 @@ def schema_text(schema: pa.Schema) -> str:
 def schema_from_text(text: str) -> pa.Schema:
     """The schema that `schema_text` wrote."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+@lru_cache(maxsize=256)  # asked of every stream in every batch
+def _delay_us(delay: Duration, name: str) -> int:
+    return duration_us(delay, f"delay of {name}")
 
 
 def _delimiter(given: object, name: str) -> str:

@@ -240,6 +240,26 @@ BUGS = (
         ("engine.join:WindowJoin._step", "frozenset(joined)", "frozenset({min(joined)})"),
         asks=("three",),
     ),
+    # --- one input under two names
+    _bug(
+        "a tuple meets itself",
+        ("engine.decision:same_inputs", "sources[i] == sources[j])", "sources[i] is sources[j] is None)"),
+        asks=("self",),
+    ),
+    _bug(
+        "tuples of one time are taken for the same",
+        (
+            "engine.decision:Decision.mask",
+            "sequence_numbers(picks[left_stream]) != sequence_numbers(picks[right_stream])",
+            "picks[left_stream].key(0) != picks[right_stream].key(0)",
+        ),
+        asks=("self",),
+    ),
+    _bug(
+        "pairs of a tuple with itself are left out though asked for",
+        ("engine.decision:same_inputs", "if join.include_self_pairs:", "if False:"),
+        asks=("self",),
+    ),
     # --- filters and residuals
     _bug(
         "a filter for the first part only",

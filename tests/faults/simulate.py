@@ -7,6 +7,7 @@ python -m tests.faults.simulate --replay '{"seed": 17, ...}'     (as printed of 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import sys
 import time
@@ -96,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=2_000, help="how many (2000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--plain", action="store_true", help="two streams, bands, time windows: seeds of 2026-11-20")
-    parser.add_argument("--workers", type=int, default=2, help="processes (2)")
+    parser.add_argument("--workers", type=int, default=2, help="processes (2); 1: this one")
     parser.add_argument("--replay", help="a schedule as it was printed: run it alone")
     given = parser.parse_args(arguments)
     if given.replay:
@@ -108,11 +109,14 @@ def main(arguments: list[str] | None = None) -> int:
     asked: Counter[str] = Counter()
     drivers = batches = 0
     failures: list[Outcome] = []
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+    with contextlib.ExitStack() as stack:
         seeds = range(given.first, given.first + given.seeds)
-        for number, outcome in enumerate(
-            pool.imap_unordered(_of_plain_seed if given.plain else _of_seed, seeds, chunksize=16), 1
-        ):
+        run = _of_plain_seed if given.plain else _of_seed
+        outcomes: Iterator[Outcome] = map(run, seeds)
+        if given.workers > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(given.workers))
+            outcomes = pool.imap_unordered(run, seeds, chunksize=16)
+        for number, outcome in enumerate(outcomes, 1):
             fired += outcome.fired
             asked.update(outcome.schedule.asks)
             drivers += outcome.drivers

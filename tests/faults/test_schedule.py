@@ -11,6 +11,7 @@ from tests.faults.model.invariants import _Tables, violations
 from tests.faults.model.schedule import (
     ASKS,
     POINTS,
+    SELVES_FROM,
     WRITES,
     Fault,
     Schedule,
@@ -52,13 +53,16 @@ def test_a_schedule_printed_before_there_were_asks_is_what_it_was() -> None:
 
 
 def test_seeds_draw_every_ask_and_many_together() -> None:
-    asked = [random_schedule(seed).asks for seed in range(300)]
-    assert {name for asks in asked for name in asks} == set(ASKS)
-    assert max(map(len, asked)) >= 3
-    assert sum(not asks for asks in asked) > 60
-    for seed, asks in enumerate(asked):
+    seeds = range(SELVES_FROM - 150, SELVES_FROM + 150)
+    asked = {seed: random_schedule(seed).asks for seed in seeds}
+    assert {name for asks in asked.values() for name in asks} == set(ASKS)
+    assert max(map(len, asked.values())) >= 3
+    assert sum(not asks for asks in asked.values()) > 60
+    assert sum("self" in asks for asks in asked.values()) > 20
+    for seed, asks in asked.items():
         assert asks or random_schedule(seed) == plain_schedule(seed)
         assert asking(plain_schedule(seed), asks) == random_schedule(seed)
+        assert seed >= SELVES_FROM or "self" not in asks
 
 
 @pytest.mark.parametrize("ask", ASKS)
@@ -66,8 +70,17 @@ def test_runs_that_ask_for_more_have_results(ask: str) -> None:
     """An oracle that expects nothing would agree with a join that finds nothing."""
     cases = [case_of(asking(plain_schedule(seed), (ask,))) for seed in range(40)]
     assert sum(bool(case.results) for case in cases) > 30
+    if ask == "self":
+        assert all(case.rows["l"] is case.rows["r"] for case in cases)
+        assert 2 < sum(case.join.include_self_pairs for case in cases) < 20
     if ask == "where":
         assert sum(any(case.filtered.values()) for case in cases) > 30
+
+
+def test_in_a_self_join_of_three_two_or_all_streams_are_one_input() -> None:
+    inputs = [case_of(asking(plain_schedule(seed), ("three", "self"))).inputs for seed in range(40)]
+    assert {len(set(found.values())) for found in inputs} == {1, 2}
+    assert {name for found in inputs for name, source in found.items() if name != source} == {"r", "s"}
 
 
 def test_count_windows_over_files_that_grow_go_by_batches() -> None:

@@ -7,10 +7,11 @@ Half of them are in `test_more_seeds`: a file of tests stays in one process.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
-from tests.faults.model.schedule import KINDS, random_schedule
+from tests.faults.model.schedule import KINDS, Schedule, asking, random_schedule
 from tests.faults.simulate import minimal, outcome_of
 
 SEEDS = 2_000
@@ -22,10 +23,19 @@ def test_every_schedule_is_exact(first: int) -> None:
     check(first)
 
 
-def check(first: int) -> None:
+def test_every_self_join_is_exact() -> None:
+    check(0, selves)
+
+
+def selves(seed: int) -> Schedule:
+    schedule = random_schedule(seed)
+    return asking(schedule, (*schedule.asks, "self"))
+
+
+def check(first: int, schedule_of: Callable[[int], Schedule] = random_schedule) -> None:
     fired: Counter[str] = Counter()
     for seed in range(first, first + CHUNK):
-        outcome = outcome_of(random_schedule(seed))
+        outcome = outcome_of(schedule_of(seed))
         fired += outcome.fired
         if outcome.violations:
             least = minimal(outcome.schedule)

@@ -37,10 +37,13 @@ class Asked:
     ----------
     compared : dict of str to str
         Of each stream the columns, a letter each, whose null keeps a tuple from joining.
+    inputs : dict of str to str
+        Of each stream the one whose records it has: itself, or in a self-join an earlier one.
     """
 
     join: Join
     compared: dict[str, str]
+    inputs: dict[str, str]
 
 
 def asked_of(schedule: Schedule) -> Asked:
@@ -70,11 +73,21 @@ def asked_of(schedule: Schedule) -> Asked:
         wheres = {name: more.choice(_WHERES) for name in more.sample(names, more.randint(1, len(names)))}
         if more.random() < 0.3:
             on.append("l.y < 1.25")  # of one stream alone: as its `where`
+    inputs, include = dict(zip(names, names, strict=True)), False
+    if "self" in schedule.asks:
+        selves = random.Random(f"selves {schedule.seed}")
+        same = names if len(names) == 2 else selves.choice((("l", "r"), ("r", "s"), ("l", "s"), names))
+        inputs |= dict.fromkeys(same, same[0])
+        include = selves.random() < 0.25
+    # The oracle asks which streams are over one input; where it lies is said later (`Case.bound`).
+    sources = {name: f"{inputs[name]}.csv" if "self" in schedule.asks else None for name in names}
     streams = [
-        Stream(name, delay=f"{delay}us", where=wheres.get(name)) for name, delay in zip(names, delays, strict=False)
+        Stream(name, sources[name], delay=f"{delay}us", where=wheres.get(name))
+        for name, delay in zip(names, delays, strict=False)
     ]
     select = [f"{name}.{column}" for name in names for column in ("ts", "x")] if wheres else None
-    return Asked(Join(streams, on, _window(schedule, names, extents, more), select), compared)
+    join = Join(streams, on, _window(schedule, names, extents, more), select, include_self_pairs=include)
+    return Asked(join, compared, inputs)
 
 
 def _window(schedule: Schedule, names: tuple[str, ...], extents: list[int], more: random.Random) -> Window:

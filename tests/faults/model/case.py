@@ -44,6 +44,8 @@ class Case:
         Numbers of the tuples that are late, and of those that a condition on their stream leaves out.
     compared : dict of str to str
         Columns, a letter each, whose null keeps a tuple from joining.
+    inputs : dict of str to str
+        Whose records each stream has.
     """
 
     join: Join
@@ -52,6 +54,7 @@ class Case:
     late: dict[str, list[int]]
     filtered: dict[str, list[int]]
     compared: dict[str, str]
+    inputs: dict[str, str]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,12 +65,14 @@ class Case:
         """The join over files in `folder`, or over the generator `listed`."""
         schema = pa.schema([pa.field(name, kind, name != "ts") for name, kind in _COLUMNS.items()])
         streams = []
-        for number, (name, stream) in enumerate(zip(self.names, self.join.streams, strict=True)):
+        for name, stream in zip(self.names, self.join.streams, strict=True):
+            number = self.names.index(self.inputs[name])
             facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
-            where = str(folder / f"{name}.csv") if source == "csv" else Generator("listed", facts)
+            where = str(folder / f"{self.inputs[name]}.csv") if source == "csv" else Generator("listed", facts)
             columns = schema if source == "csv" else None
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where))
-        join = Join(streams, self.join.predicates, self.join.window, self.join.select)
+        asked = self.join
+        join = Join(streams, asked.predicates, asked.window, asked.select, include_self_pairs=asked.include_self_pairs)
         return bind(join, dict.fromkeys(self.names, schema))
 
     def text(self, name: str) -> bytes:
@@ -158,13 +163,15 @@ def case_of(schedule: Schedule) -> Case:
     """The case of a schedule, whatever its faults (`case_key`)."""
     asked = asked_of(schedule)
     join = asked.join
-    rows = {
-        stream.name: _rows(random.Random(f"{stream.name} {schedule.seed}"), stream.delay_us, schedule)
-        for stream in join.streams
-    }
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for stream in join.streams:
+        source = asked.inputs[stream.name]
+        if source not in rows:
+            rows[source] = _rows(random.Random(f"{source} {schedule.seed}"), stream.delay_us, schedule)
+        rows[stream.name] = rows[source]
     late = {name: late_rows(join, name, rows[name]) for name in join.names}
     filtered = {name: filtered_rows(join, name, rows[name]) for name in join.names}
-    return Case(join, rows, oracle_join(join, rows), late, filtered, asked.compared)
+    return Case(join, rows, oracle_join(join, rows), late, filtered, asked.compared, asked.inputs)
 
 
 def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ hundred times faster. The entries it writes are Delta's: delta-rs opens such a t
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import uuid
@@ -58,7 +59,7 @@ class LogTable:
             "id": str(uuid.uuid4()),
             "description": description,
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": Schema.from_arrow(schema).to_json(),
+            "schemaString": _schema_text(schema),
             "partitionColumns": [],
             "configuration": configuration,
             "createdTime": 0,
@@ -155,8 +156,18 @@ def _add(action: Any) -> dict[str, Any]:
     }
 
 
+_numbers = itertools.count()
+_text = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _entry(log: str, version: int) -> str:
     return f"{log}/{version:020d}.json"
+
+
+@lru_cache(maxsize=256)
+def _schema_text(schema: pa.Schema) -> str:
+    text: str = Schema.from_arrow(schema).to_json()
+    return text
 
 
 @lru_cache(maxsize=256)
@@ -172,17 +183,20 @@ def _actions(text: str) -> tuple[dict[str, Any], ...]:
 
 def _read(log: str, version: int) -> str | None:
     try:
-        with open(_entry(log, version), encoding="utf-8") as file:
-            return file.read()
+        descriptor = os.open(_entry(log, version), os.O_RDONLY)
     except FileNotFoundError:
         return None
+    try:
+        return os.read(descriptor, os.fstat(descriptor).st_size).decode()
+    finally:
+        os.close(descriptor)
 
 
 def _put(log: str, version: int, actions: list[dict[str, Any]]) -> bool:
     """The entry, whole and only if there is none; False if there is."""
-    aside = f"{log}/.{uuid.uuid4().hex}"
-    with open(aside, "w", encoding="utf-8") as file:
-        file.write("\n".join(json.dumps(action, separators=(",", ":")) for action in actions))
+    aside = f"{log}/.{next(_numbers)}"
+    with open(aside, "wb", buffering=0) as file:
+        file.write("\n".join(map(_text, actions)).encode())
     try:
         os.link(aside, _entry(log, version))
     except FileExistsError:

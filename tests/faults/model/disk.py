@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pytest
-from pyarrow import fs
 
 from tests.faults.model.process import Killed
 
@@ -56,8 +55,8 @@ def no_room() -> OSError:
 
 def table_name(path: str) -> str:
     """ "matches", "late", ..., of a table's path or of a file's in it."""
-    folder = next((part for part in path.split("/") if part.startswith("matches")), "table")
-    return folder.removeprefix("matches_")
+    start = path.find("/matches") + 1
+    return path[start:].split("/", 1)[0].removeprefix("matches_") if start else "table"
 
 
 @contextmanager
@@ -139,9 +138,6 @@ class _TableFiles:
 
     type_name = "local"
 
-    def __init__(self) -> None:
-        self._files = fs.LocalFileSystem()
-
     def create_dir(self, path: str, *, recursive: bool) -> None:
         os.makedirs(path, exist_ok=recursive)
 
@@ -163,7 +159,7 @@ class _OutputFile(io.RawIOBase):
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed with this
-        self._name = table_name(path)
+        self._step = f"{table_name(path)} write"
         assert _watcher is not None
         self._owner = _watcher.current
         self._size = 0
@@ -177,7 +173,7 @@ class _OutputFile(io.RawIOBase):
         if _watcher is None or _watcher.current is not self._owner:
             return size
         try:
-            at(f"{self._name} write", writes=True)
+            _watcher.point(self._step, writes=True)
         except (Killed, OSError):
             if not self._owner.gone:
                 self._file.write(bytes(data)[: size // 2])

@@ -57,6 +57,7 @@ class Driver:
         self.reader, self.tasks = SensorsStreamReader(parsed, schema), SensorsStreamReader(parsed, schema)
         self.limit = ReadMaxRows(batch_rows)
         self.reports: list[Any] = []
+        self.commit = commit_room.BatchCommit(world.plan)
 
     def run(self) -> None:
         """Until there is nothing new."""
@@ -115,7 +116,7 @@ class Driver:
             cells = {cell: label for cell, label in enumerate(world.plan.labels) if world.partition_of(cell) == number}
             self.reports += self._task("cell", lambda n=number, c=cells: self._cells(batch, n, c, by_label))
         world.point("sink")
-        commit_room.BatchCommit(world.plan)(SimpleNamespace(collect=self._collected), batch)
+        self.commit(SimpleNamespace(collect=self._collected), batch)
         if self.reports:
             # Spark 4.1 refuses to go on from a batch whose state was not committed because nobody read it (notes, M4).
             msg = "STATE_STORE_COMMIT_VALIDATION_FAILED: the batch was not read"
@@ -167,9 +168,7 @@ class Driver:
         rows = []
         for batch in batches:
             assert batch.schema.names == EXCHANGE_SCHEMA.names
-            columns = batch.to_pydict()
-            lines = zip(*columns.values(), strict=True)
-            rows += [SimpleNamespace(**dict(zip(columns, values, strict=True))) for values in lines]
+            rows += [SimpleNamespace(**row) for row in batch.to_pylist()]
         world.point("end")
         return rows
 

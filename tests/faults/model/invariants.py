@@ -61,7 +61,7 @@ class _Tables:
 
 def _rows(path: str) -> list[dict[str, Any]]:
     """Rows of a file, times as microseconds."""
-    with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+    with open(path, "rb") as stream, pq.ParquetFile(pa.BufferReader(stream.read()), pre_buffer=False) as file:
         table = file.read(use_threads=False)
     columns = {
         name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()

@@ -51,12 +51,12 @@ class Process:
     @property
     def root(self) -> Process:
         """The driver."""
-        return self.driver or self
+        return self if self.driver is None else self.driver
 
     @property
     def gone(self) -> bool:
         """Dead, by itself or with its driver."""
-        return self.dead or (self.fiber is None and self.root.dead)
+        return self.dead or (self.fiber is None and self.driver is not None and self.driver.dead)
 
 
 class Fiber:

@@ -11,6 +11,7 @@ __all__ = [
     "ASKS",
     "CRASH_POINTS",
     "KINDS",
+    "SELVES_FROM",
     "Fault",
     "Schedule",
     "asking",
@@ -67,6 +68,7 @@ ASKS = {
     "three": "three streams",
     "where": "conditions on a stream alone",
     "residual": "a condition that is no band, beside a band or in its place",
+    "self": "one input under two names or more",
 }
 
 
@@ -146,15 +148,20 @@ class Schedule:
 
 
 _OTHERS = ("three", "where", "residual")
+SELVES_FROM = 20_000
+"""Seeds before this one are what they were before schedules had self-joins."""
 
 
 def random_schedule(seed: int) -> Schedule:
-    """The schedule of a seed: 0 to 5 faults, mostly 1 to 3; of two seeds in five a plain join's (`plain_schedule`)."""
+    """The schedule of a seed: 0 to 5 faults, mostly 1 to 3; of two seeds in five a plain join's (`plain_schedule`).
+
+    From `SELVES_FROM` on every fifth is a self-join as well.
+    """
     dice = random.Random(f"schedule {seed}")
-    schedule = plain_schedule(seed)
-    if dice.random() < 0.4:
-        return schedule
-    return asking(schedule, _random_asks(dice))
+    asks = () if dice.random() < 0.4 else _random_asks(dice)
+    if seed >= SELVES_FROM and dice.random() < 0.2:
+        asks = (*asks, "self")
+    return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
