@@ -277,8 +277,8 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Bytes of state that a batch writes for each of its rows, as the window grows 16-fold.
 
     Two kinds, told apart: the cells' state rows (manifest, tail, runs too small for a block), which Spark writes anew
-    in every batch and which must not grow with the window; and blocks, each written once. A tuple is written once more
-    at each level of merging, of which a window four times as long has one more.
+    in every batch and which must not grow with the window; and blocks, each written once. A tuple of a window of a few
+    batches is in one block, of a larger one in two: where it came, and merged (`engine.merging.BlockMerging`).
     """
     rate, batch_rows = 512, 2_000 if settings.quick else 10_000
     # Filled and weighed over the same number of batches each, so that names of retired blocks have added up equally.
@@ -295,10 +295,11 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
         common = {name: max(value, getattr(run, name)) for name, value in common.items()}
         for name, values in found.items():
             values.append(run.bytes_per_row(name))
-            yield Finding(workload, f"state_{name}_{batches}", values[-1], "B a row", **common)
+            at_most = settings.bound(_COPIES * _ROW_BYTES) if name == "block_bytes" else None
+            yield Finding(workload, f"state_{name}_{batches}", values[-1], "B a row", None, at_most, **common)
     notes = {
         "row_bytes": "the cells' state rows: manifest, tail, small runs",
-        "block_bytes": "blocks: once a level of merging, one more level for a window four times as long",
+        "block_bytes": f"blocks: a row of {_ROW_BYTES} B once where windows are a few batches, else twice at most",
     }
     for name, values in found.items():
         at_most = settings.bound(_FLAT) if name == "row_bytes" else None
@@ -391,6 +392,8 @@ LONG = ("rate",)
 
 _SETTLING_BATCHES = 5
 _FLAT = 1.1
+# Of band2d with its selected columns: time, number and two values; two copies, and the headers of their files.
+_ROW_BYTES, _COPIES = 24, 2.1
 
 
 def _done(task: LiveTask) -> LiveRun:

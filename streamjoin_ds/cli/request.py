@@ -124,7 +124,7 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--merge-runs",
             type=click.IntRange(min=2),
             metavar="N",
-            help="Merge ratio: so many runs of like size become one.  [default: the engine's]",
+            help="Merge ratio: so many runs of like size become one.  [default: each row once, many runs at a time]",
         ),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)

@@ -28,10 +28,11 @@ from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.joining import Arrivals, Joining
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import Joinable
+from streamjoin_ds.engine.merging import chosen_merging
 from streamjoin_ds.engine.pairs import MIN_FREE
 from streamjoin_ds.engine.pinning import kernel_threads
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.run import MERGE_RUNS, RunForm
+from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError, ColumnError, StateCorruptError
@@ -43,7 +44,6 @@ Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
 # New tuples that one thread sorts sooner than two that wait for one another.
 _SORTED_ALONE_ROWS = 1 << 16
-MIN_MERGE_RUNS, MAX_MERGE_RUNS = 2, 1 << 20
 
 
 class WindowJoin:
@@ -68,9 +68,12 @@ class WindowJoin:
         In which order the others join the tuples of a stream; "auto" decides by estimated selectivity, push by push.
     chunk_rows : int
         Most pairs in the air at each step, and most rows of a result chunk.
-    merge_runs : int
+    merge_runs : int or None
         Merge ratio: runs of like size are merged as soon as there are so many of them. Many: less is copied, probes
-        meet more runs.
+        meet more runs. None: four, or what `block_bytes` says.
+    block_bytes : int or None
+        What is kept will be saved as blocks, runs of so many bytes each as one: they are then merged once, many at a
+        time, so that a tuple is written twice at most (`BlockMerging`). None: it stays in memory.
     bucket_rows : int or None
         Windows of so many rows and more are kept in a bucket grid, three to five times as fast: of two streams, laid
         out by "auto", whose columns have values of a fixed width and no null. All of them is written at each `save`;
@@ -97,7 +100,8 @@ class WindowJoin:
         index: str | Mapping[str, Sequence[str]] = "auto",
         order: str | Sequence[str] = "auto",
         chunk_rows: int = CHUNK_ROWS,
-        merge_runs: int = MERGE_RUNS,
+        merge_runs: int | None = None,
+        block_bytes: int | None = None,
         bucket_rows: int | None = None,
     ) -> None:
         if not 1 <= threads <= MAX_THREADS:
@@ -106,9 +110,6 @@ class WindowJoin:
         if not MIN_FREE <= chunk_rows <= CHUNK_ROWS:
             msg = "chunk_rows is out of range"
             raise ArgumentError(msg, name="chunk_rows", hint=f"{MIN_FREE} to {CHUNK_ROWS}")
-        if not MIN_MERGE_RUNS <= merge_runs <= MAX_MERGE_RUNS:
-            msg = "merge_runs is out of range"
-            raise ArgumentError(msg, name="merge_runs", hint=f"{MIN_MERGE_RUNS} to {MAX_MERGE_RUNS}")
         if bucket_rows is not None and bucket_rows < 1:
             msg = "bucket_rows is out of range"
             raise ArgumentError(msg, name="bucket_rows", hint="1 or more, or None")
@@ -121,7 +122,8 @@ class WindowJoin:
         self.chunk_rows = chunk_rows
         count = len(bound.names)
         forced = forced_index(bound, index)
-        self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merge_runs) for n in range(count))
+        merging = [chosen_merging(merge_runs, block_bytes, bound.join.window.extent(n)) for n in range(count)]
+        self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merging[n]) for n in range(count))
         for form, layout in zip(self.forms, forced, strict=True):
             if bucket_rows is not None and count == 2 and layout == "auto" and fits_buckets(form):
                 form.bucketing = Bucketing(bucket_rows)

@@ -24,17 +24,17 @@ from streamjoin_ds.engine.grid import NO_GRID, Grid, GridChooser, sampled
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.keys import is_stored, key_column, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
+from streamjoin_ds.engine.merging import Merging, RatioMerging
 from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.bucket_window import Bucketing
     from streamjoin_ds.engine.tail import Tail
 
-__all__ = ["MERGE_RUNS", "Range", "Run", "RunForm"]
+__all__ = ["Range", "Run", "RunForm"]
 
 Range = tuple[int | float, int | float]
 
-MERGE_RUNS = 4
 _ROWS_PER_SEARCH = 64
 
 
@@ -47,10 +47,10 @@ class RunForm:
         stream: int,
         kernels: Kernels,
         index: str | Sequence[str] = "auto",
-        merge_runs: int = MERGE_RUNS,
+        merging: Merging | None = None,
     ) -> None:
         self.stream = stream
-        self.merge_runs = merge_runs
+        self.merging = RatioMerging() if merging is None else merging
         self.kernels = kernels
         self.keys = bound.keys[stream]
         self.position_key = bound.position_keys[stream]
@@ -194,6 +194,8 @@ class Run:
         One a key; key 0 is the event time in microseconds.
     block : str or None
         Name of the block that holds it; None while it is only in memory.
+    level : int
+        0: not merged since it was sealed; 1: merged (`BlockMerging` tells them apart).
     """
 
     def __init__(self, form: RunForm, tuples: pa.RecordBatch, grid: Grid, zone: tuple[Range, ...]) -> None:
@@ -206,6 +208,7 @@ class Run:
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
         self.rows = int(tuples.num_rows)
         self.block: str | None = None
+        self.level = 0
         self.arrived: pa.RecordBatch | None = None  # the same tuples in order of arrival, where they are still wanted
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
@@ -315,7 +318,9 @@ class Run:
         """The run without the rows where the mask is false; it stays in grid order."""
         tuples = filtered(self.tuples, mask)
         zone = tuple(_range(self.form.key_of(tuples, number)) for number in range(len(self.zone)))
-        return Run(self.form, tuples, self.grid, zone)
+        run = Run(self.form, tuples, self.grid, zone)
+        run.level = self.level
+        return run
 
 
 def _range(values: npt.NDArray[Any]) -> Range:

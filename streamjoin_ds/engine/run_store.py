@@ -28,11 +28,12 @@ _KEY_BYTES = 8
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """What a state blob says of a run, and the header of its block too: rows, grid and zone map."""
+    """What a state blob says of a run, and the header of its block too: rows, grid, zone map, and a level but 0."""
     return {
         "rows": run.rows,
         "grid": [run.grid.first, run.grid.second, run.grid.width],
         "zone": [list(ends) for ends in run.zone],
+        **({"level": run.level} if run.level else {}),
     }
 
 
@@ -117,11 +118,18 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
     if not width > 0 or any(not isinstance(end, (int, float)) for ends in zone for end in ends):
         msg = "the run's facts are of the wrong kind"
         raise ValueError(msg)
-    return Run(form, tuples, Grid(first, second, width), zone)
+    level = facts.get("level", 0)
+    if type(level) is not int or level < 0:
+        msg = "the run's level is no number of merges"
+        raise ValueError(msg)
+    run = Run(form, tuples, Grid(first, second, width), zone)
+    run.level = level
+    return run
 
 
 def _text(facts: Mapping[str, Any]) -> str:
-    return json.dumps({key: facts[key] for key in ("rows", "grid", "zone")}, separators=(",", ":"))
+    told = ("rows", "grid", "zone", *(("level",) if facts.get("level") else ()))
+    return json.dumps({key: facts[key] for key in told}, separators=(",", ":"))
 
 
 def _foreign(name: str) -> BlockCorruptError:

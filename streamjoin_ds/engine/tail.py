@@ -107,6 +107,7 @@ class Tail(Run):
         self.grid = NO_GRID
         self.zone = zone
         self.encoded = self.block = None
+        self.level = 0
         self._indexes = {}
 
     @classmethod

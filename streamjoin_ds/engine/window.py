@@ -1,10 +1,7 @@
 """The window of one stream: the runs that a tuple of another stream may still meet.
 
-New tuples come as a run of their own, or go to the tail, where there are few. Runs of like size are merged, four at a
-time unless told otherwise (PIM-Tree's merge ratio), so a tuple is copied a logarithmic number of times and a probe
-meets a logarithmic number of runs. A run is merged only while it spans a small part of the window's positions (event
-times, or numbers of a count window): then whole runs expire, and the exact test does the rest (LLHJ's coarse-grained
-disposal).
+New tuples come as a run of their own, or go to the tail, where there are few. Runs are merged as the form's policy says
+(`merging`), and expire whole; the exact test does the rest (LLHJ's coarse-grained disposal).
 """
 
 from __future__ import annotations
@@ -25,10 +22,6 @@ from streamjoin_ds.errors import StateCorruptError
 
 __all__ = ["MAX_TAILED_ROWS", "Window", "thinned_tail", "unlike_header"]
 
-_MAX_RUN_ROWS = 1 << 23
-_MAX_RUN_BYTES = 1 << 29
-_SPAN_PARTS = 4
-_SPAN_GROWTH = 1.5
 _MIN_LIVE_SHARE = 0.5
 _THINNING_POINTS = 16
 MAX_TAILED_ROWS = TAIL_ROWS // 4
@@ -118,7 +111,8 @@ class Window:
             run = self.form.sealed(arrived.batch)
             return self.inserted(run), Picks.whole(run)
         sealed, tail = self.sealed, self.tail
-        if tail.rows + count > TAIL_ROWS:
+        is_long = tail.rows >= max(MAX_TAILED_ROWS, 1) and self.form.merging.ends(tail)
+        if is_long or tail.rows + count > TAIL_ROWS:
             sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
         hashed = self.form.with_hashes(arrived.batch)
         if hashed is not arrived.batch:
@@ -136,11 +130,10 @@ class Window:
             return self
         runs, every = list(self.sealed), self.runs
         span = int(max(run.position[1] for run in every) - min(run.position[0] for run in every)) if every else 0
-        while len(runs) >= self.form.merge_runs:
-            group = _due(runs, span // _SPAN_PARTS, self.form.merge_runs)
-            if group is None:
-                break
-            runs[group] = [self.form.merged(runs[group])]
+        while len(runs) > 1 and (due := self.form.merging.due(runs, span)) is not None:
+            merged = self.form.merged(runs[due.runs])
+            merged.level = due.level
+            runs[due.runs] = [merged]
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
         window.is_merged = True
         return window if self.form.bucketing is None else self.form.bucketing.window(window)
@@ -163,7 +156,8 @@ class Window:
         is_quiet = self._quiet_until is not None and lowest_kept <= self._quiet_until
         if is_quiet and (not tail.rows or lowest_kept <= tail.position[0] or lowest_kept <= _quiet_until(tail)):
             return self
-        runs = [run for run in (_thinned(run, lowest_kept) for run in self.sealed) if run is not None]
+        every = self.runs
+        runs = [run for run in (_thinned(run, lowest_kept, every) for run in self.sealed) if run is not None]
         if tail.rows:
             tail = thinned_tail(tail, lowest_kept)
         window = self
@@ -174,8 +168,8 @@ class Window:
         return window
 
 
-def _thinned(run: Run, lowest_kept: int) -> Run | None:
-    """A run without what is older, where that is most of it; None where it is all.
+def _thinned(run: Run, lowest_kept: int, runs: Sequence[Run] = ()) -> Run | None:
+    """A run without what is older, where that is most of it and worth a copy; None where it is all.
 
     Whether it is most is asked at fixed points of the run's span, so that the answer is a function of the run and the
     time alone, and is worked out a few times only.
@@ -183,6 +177,8 @@ def _thinned(run: Run, lowest_kept: int) -> Run | None:
     if run.position[1] < lowest_kept:
         return None
     point = _last_point(run, lowest_kept)
+    if point is not None and runs and not run.form.merging.thins(run, runs, lowest_kept):
+        return run
     if point is None or np.count_nonzero(run.key(run.form.position_key) >= point) >= _MIN_LIVE_SHARE * run.rows:
         return run
     return run.kept(run.key(run.form.position_key) >= lowest_kept)
@@ -221,26 +217,3 @@ def _quiet_until(run: Run, seen: int | None = None) -> int:
 def _ends(run: Run) -> tuple[int, int]:
     lowest, highest = run.position
     return int(lowest), int(highest)
-
-
-def _due(runs: Sequence[Run], max_span: int, count: int) -> slice | None:
-    """Neighbours that may be merged, the newest and fewest first: `count` at least, none larger than the rest together.
-
-    So a tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged
-    grow geometrically towards the old end, whatever the sizes of the batches.
-    """
-    for start in range(len(runs) - count, -1, -1):
-        rows = largest = size_bytes = 0
-        longest: int | float = 0
-        oldest, newest = runs[start].position
-        for stop, run in enumerate(runs[start:], start + 1):
-            rows, size_bytes = rows + run.rows, size_bytes + run.size_bytes
-            if rows > _MAX_RUN_ROWS or size_bytes > _MAX_RUN_BYTES:
-                break
-            first, last = run.position
-            largest, longest = max(largest, run.rows), max(longest, last - first)
-            oldest, newest = min(oldest, first), max(newest, last)
-            narrow = newest - oldest <= max(max_span, _SPAN_GROWTH * longest)
-            if stop - start >= count and 2 * largest <= rows and narrow:
-                return slice(start, stop)
-    return None

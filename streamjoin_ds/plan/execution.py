@@ -36,7 +36,7 @@ class Execution:
     order : "auto" or sequence of stream names
         In which the others join new tuples of a stream; as one text too: ``"e, w, x"``.
     merge_runs : int, optional
-        Merge ratio: so many runs of like size become one. The engine's own where not given.
+        Merge ratio: so many runs of like size become one. Where not given, what suits who keeps the windows.
 
     Raises
     ------

@@ -96,7 +96,8 @@ def _engine(plan: Plan) -> Iterator[str]:
         forced = execution.order != "auto"
         yield f"  order       {', then '.join(execution.order) if forced else 'by estimated selectivity'}"
     ratio = execution.merge_runs
-    yield f"  merges      {'the default ratio' if ratio is None else f'{ratio} runs of like size become one'}"
+    chosen = "runs in blocks once, many at a time; inline ones by ratio"
+    yield f"  merges      {chosen if ratio is None else f'{ratio} runs of like size become one'}"
 
 
 def _index(execution: Execution) -> str:

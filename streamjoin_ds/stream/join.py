@@ -87,7 +87,8 @@ class StreamJoin(Join):
         order : "auto" or sequence of stream names
             In which the others join new tuples of a stream; all names, each once.
         merge_runs : int, optional
-            Merge ratio: so many runs of like size become one.
+            Merge ratio: so many runs of like size become one, level by level. Where it is not given, windows in blocks
+            are merged once, many runs at a time: each row is written twice at most.
         source_options : mapping of str to str, optional
             Further options of ``format("sensors")``.
 

@@ -94,7 +94,8 @@ class CellWindows:
         bound = plan.bound
         self._plan = plan
         self._store = _store(plan, cell)
-        options = {**plan.execution.engine_options(), "cores": cores}
+        block_bytes = plan.block_bytes if self._store is not None else None
+        options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
         if blob is None:
             self.state = CellState(bound.fingerprint, [None] * len(bound.names))
             self.engine = WindowJoin(bound, **options)

@@ -126,6 +126,7 @@ def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
 def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...], tmp_path: Path) -> None:
     plain = explain(*streams, *JOIN).stdout
     assert "threads     1 a cell\n" in plain
+    assert "merges      runs in blocks once, many at a time" in plain
     assert "index       chosen run by run\n" in plain
     assert "  order  " not in plain
     path = tmp_path / "join.toml"

@@ -1,0 +1,270 @@
+"""Which runs of a window are merged, and when: one policy for windows in memory, one for windows that are written.
+
+::
+
+    in memory    many levels of few     16 │ 16 │ 16 │ 4 │ 4 │ 1 │ 1 ┆ tail     fewest runs, a copy a level
+    in blocks    one level of many      8 │ 8 │ 8 │ 8 │ 8 │ 8 │ 8 │ 1 │ 1 │ 1 │ 1 │ 1 ┆ tail
+
+A copy in memory costs as much as a probe of one run or two (measured: 25 to 90 ns a row, a run 50), so there merging is
+logarithmic (PIM-Tree's merge ratio). A window in blocks writes every copy to the disk: its runs gather, as many as
+there are merged ones, and are merged once, in one go, into a run that stays until it expires whole (the basic windows
+of CellJoin and DP-Join). Both numbers follow the root of the window over the batch, so a row is written twice at most,
+up to windows of some 2 000 batches; of larger ones a part is written once more.
+
+In both a run is merged only while it spans a small part of the window's positions (event times, or numbers of a count
+window): then whole runs expire, and the exact test does the rest (LLHJ's coarse-grained disposal).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from streamjoin_ds.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from streamjoin_ds.engine.run import Run
+
+__all__ = ["BlockMerging", "Due", "Merging", "RatioMerging", "chosen_merging"]
+
+_MAX_RUN_ROWS = 1 << 23
+_MAX_RUN_BYTES = 1 << 29
+_SPAN_PARTS = 4
+_SPAN_GROWTH = 1.5
+_RATIO, _MIN_RATIO, _MAX_RATIO = 4, 2, 1 << 20
+_LEAST_GATHERED, _MOST_GATHERED = 4, 32
+_LEAST_FULL, _FEW_RUNS = 2, 16
+_MANY_RUNS, _MANY_RATIO = 96, 16
+
+
+class Due(NamedTuple):
+    """Neighbours that are to become one run.
+
+    Attributes
+    ----------
+    runs : slice
+        Of the window's sealed runs.
+    level : int
+        Of what they become: 1 where rows that were in a block are written again.
+    """
+
+    runs: slice
+    level: int
+
+
+class Merging(Protocol):
+    """When runs are merged, and what is worth writing again; a function of the runs alone."""
+
+    def due(self, runs: Sequence[Run], span: int) -> Due | None:
+        """Runs to be merged next, None: none.
+
+        Parameters
+        ----------
+        runs : sequence of Run
+            Sealed, oldest insertion first.
+        span : int
+            From the window's smallest position to its largest.
+        """
+
+    def ends(self, tail: Run) -> bool:
+        """Whether a tail is large enough to be sealed, though there is room in it."""
+
+    def thins(self, run: Run, runs: Sequence[Run], lowest_kept: int) -> bool:
+        """Whether what is left of one of a window's runs that mostly expired is to be a run of its own."""
+
+    def describe(self) -> str:
+        """In words, for `explain`."""
+
+
+class RatioMerging:
+    """Runs of like size are merged as soon as there are `ratio` of them: for windows in memory, or where it is forced.
+
+    A tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged grow
+    geometrically towards the old end, whatever the sizes of the batches.
+
+    Parameters
+    ----------
+    ratio : int
+        Two at least.
+    """
+
+    def __init__(self, ratio: int = _RATIO) -> None:
+        self.ratio = ratio
+
+    def due(self, runs: Sequence[Run], span: int) -> Due | None:
+        """Neighbours, the newest and fewest first: `ratio` at least, none larger than the rest together."""
+        for start in range(len(runs) - self.ratio, -1, -1):
+            group = _Group(runs[start], span)
+            for stop in range(start + 1, len(runs)):
+                if not group.has_room(runs[stop]):
+                    break
+                group.add(runs[stop])
+                if group.count >= self.ratio and 2 * group.largest <= group.rows and group.is_narrow:
+                    return Due(slice(start, stop + 1), max(run.level for run in runs[start : stop + 1]))
+        return None
+
+    def ends(self, tail: Run) -> bool:
+        """Never."""
+        del tail
+        return False
+
+    def thins(self, run: Run, runs: Sequence[Run], lowest_kept: int) -> bool:
+        """Always."""
+        del run, runs, lowest_kept
+        return True
+
+    def describe(self) -> str:
+        """The ratio."""
+        return f"merge ratio {self.ratio}"
+
+
+class BlockMerging:
+    """Runs are merged many at a time and once: for windows that are written as blocks.
+
+    ::
+
+        runs             are merged when there are                                                  into
+        ───────────────  ─────────────────────────────────────────────────────────────────────────  ───────
+        not in a block   as many bytes as make one                                                  level 0
+        of level 0       as many as there are of level 1: at least 4, at most 32; or, of a window   level 1
+                         of a few batches, two or three that span a quarter of it
+        of level 1       96 runs in all, in windows of more than 1 000 batches: 16 at a time        level 1
+
+    Parameters
+    ----------
+    block_bytes : int
+        Runs of so many bytes are written as blocks; smaller ones are written with every batch.
+    extent : int
+        What the window will span at least, once it is full.
+    """
+
+    def __init__(self, block_bytes: int, extent: int = 0) -> None:
+        self.block_bytes = block_bytes
+        self._extent = extent
+        self._inline, self._many = RatioMerging(), RatioMerging(_MANY_RATIO)
+
+    def due(self, runs: Sequence[Run], span: int) -> Due | None:
+        """What is not in blocks yet first, then what was not merged, the oldest first, then the rest."""
+        span = max(span, self._extent)
+        steps = (self._gathered, self._merged_once, self._merged_again)
+        return next((found for step in steps if (found := step(runs, span)) is not None), None)
+
+    def ends(self, tail: Run) -> bool:
+        """As soon as it makes a block."""
+        return tail.size_bytes >= self.block_bytes
+
+    def thins(self, run: Run, runs: Sequence[Run], lowest_kept: int) -> bool:
+        """Only a run that spans half of what is alive: a copy costs more than the few dead rows of a shorter one."""
+        first, last = run.position
+        return 2 * (last - first) > max(other.position[1] for other in runs) - lowest_kept
+
+    def describe(self) -> str:
+        """The rule."""
+        return f"runs merged once, {_LEAST_GATHERED} to {_MOST_GATHERED} at a time"
+
+    def _gathered(self, runs: Sequence[Run], span: int) -> Due | None:
+        """The newest runs that are in no block yet, where they make one together, or are many."""
+        start = len(runs)
+        while start and runs[start - 1].block is None:
+            start -= 1
+        fresh = runs[start:]
+        rows, size_bytes = sum(run.rows for run in fresh), sum(run.size_bytes for run in fresh)
+        is_block = size_bytes >= self.block_bytes and rows <= _MAX_RUN_ROWS and size_bytes <= _MAX_RUN_BYTES
+        if is_block and len(fresh) > 1 and fresh[0].size_bytes < self.block_bytes:
+            return Due(slice(start, len(runs)), 0)
+        found = self._inline.due(fresh, span) if size_bytes < self.block_bytes else None
+        return None if found is None else Due(slice(start + found.runs.start, start + found.runs.stop), 0)
+
+    @staticmethod
+    def _merged_once(runs: Sequence[Run], span: int) -> Due | None:
+        higher = sum(run.level > 0 for run in runs)
+        enough = min(max(higher, _LEAST_GATHERED), _MOST_GATHERED)
+        least_full = _LEAST_FULL if len(runs) <= _FEW_RUNS else _LEAST_GATHERED
+        for group, is_full in _groups(runs, span):
+            if group.stop - group.start >= (least_full if is_full else enough):
+                return Due(group, 1)
+        return None
+
+    def _merged_again(self, runs: Sequence[Run], span: int) -> Due | None:
+        if len(runs) < _MANY_RUNS:
+            return None
+        merged = max((place for place, run in enumerate(runs, 1) if run.level), default=0)
+        found = self._many.due(runs[:merged], span)
+        found = self._many.due(runs, span) if found is None else found
+        return None if found is None else Due(found.runs, 1)
+
+
+def chosen_merging(ratio: int | None, block_bytes: int | None, extent: int) -> Merging:
+    """What suits who keeps the window, unless it is forced.
+
+    Parameters
+    ----------
+    ratio : int or None
+        Forced.
+    block_bytes : int or None
+        Of the least block; None: the window stays in memory.
+    extent : int
+        Of the window, in units of its position.
+
+    Raises
+    ------
+    ArgumentError
+        The ratio is out of range.
+    """
+    if ratio is None:
+        return RatioMerging() if block_bytes is None else BlockMerging(block_bytes, extent)
+    if not _MIN_RATIO <= ratio <= _MAX_RATIO:
+        msg = "merge_runs is out of range"
+        raise ArgumentError(msg, name="merge_runs", hint=f"{_MIN_RATIO} to {_MAX_RATIO}")
+    return RatioMerging(ratio)
+
+
+class _Group:
+    """Neighbours that may become one run."""
+
+    def __init__(self, run: Run, span: int) -> None:
+        self.count, self.rows, self.largest, self.size_bytes = 1, run.rows, run.rows, run.size_bytes
+        self._oldest, self._newest = run.position
+        self._longest = self._newest - self._oldest
+        self._max_span = span // _SPAN_PARTS
+
+    def has_room(self, run: Run) -> bool:
+        """Whether a run with one more is not too large to be made in one go."""
+        return self.rows + run.rows <= _MAX_RUN_ROWS and self.size_bytes + run.size_bytes <= _MAX_RUN_BYTES
+
+    def add(self, run: Run) -> None:
+        """One more."""
+        first, last = run.position
+        self.count, self.rows = self.count + 1, self.rows + run.rows
+        self.largest, self.size_bytes = max(self.largest, run.rows), self.size_bytes + run.size_bytes
+        self._oldest, self._newest = min(self._oldest, first), max(self._newest, last)
+        self._longest = max(self._longest, last - first)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it spans a small part of the window, or hardly more than one of its runs."""
+        return self._newest - self._oldest <= max(self._max_span, _SPAN_GROWTH * self._longest)
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether one more would probably be too many."""
+        advance = (self._newest - self._oldest - self._longest) / max(self.count - 1, 1)
+        return self._newest - self._oldest + advance > max(self._max_span, _SPAN_GROWTH * self._longest)
+
+
+def _groups(runs: Sequence[Run], span: int) -> Iterator[tuple[slice, bool]]:
+    """The longest groups of neighbours of level 0, from each start, oldest first; and whether one more is too many."""
+    for start, first in enumerate(runs):
+        if first.level:
+            continue
+        group, stop, is_full = _Group(first, span), start + 1, False
+        while stop < len(runs) and not runs[stop].level:
+            is_full = not group.has_room(runs[stop])
+            if is_full:
+                break
+            group.add(runs[stop])
+            is_full = not group.is_narrow
+            if is_full:
+                break
+            stop += 1
+        yield slice(start, stop), is_full or group.is_filled
