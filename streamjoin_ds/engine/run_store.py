@@ -62,7 +62,8 @@ class RunStore:
     def keep(self, stream: int, run: Run) -> str | None:
         """Write a run as a block, once; its name, or None for one that is to stay inline."""
         if run.block is None and run.size_bytes >= self._least_bytes:
-            facts = {"version": _VERSION, "stream": str(stream), "run": _text(run_facts(run))}
+            text = json.dumps(run_facts(run), separators=(",", ":"))
+            facts = {"version": _VERSION, "stream": str(stream), "run": text}
             stem = f"{self._stems[stream]}-{run.rows:010d}"
             run.block = self.blocks.write(stem, pa.Table.from_batches([run.tuples]), facts).name
         return run.block
@@ -128,8 +129,8 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
 
 
 def _text(facts: Mapping[str, Any]) -> str:
-    told = ("rows", "grid", "zone", *(("level",) if facts.get("level") else ()))
-    return json.dumps({key: facts[key] for key in told}, separators=(",", ":"))
+    # Not the level: a state that an earlier version went on with does not tell it.
+    return json.dumps({key: facts[key] for key in ("rows", "grid", "zone")})
 
 
 def _foreign(name: str) -> BlockCorruptError:

@@ -129,6 +129,18 @@ def test_small_batches_wait_in_the_state_row_until_they_make_a_block(tmp_path: P
     assert sum(run.block is not None for run in join.windows[0].runs) > 3
 
 
+@pytest.mark.parametrize("rows", [1_030, 1_110])  # 37 080 and 39 960 bytes
+def test_runs_that_together_make_a_block_do_not_wait_for_more(tmp_path: Path, rows: int) -> None:
+    bound = band_join(window="40s")
+    store = RunStore(Scales(tmp_path), STEMS, "", least_bytes=40_000)
+    join = WindowJoin(bound, block_bytes=40_000)
+    for batch, watermark in batches(bound, 60, rows):
+        list(join.push(batch, watermark))
+        inline = [run["size_bytes"] for run in snapshot.described(join.save(store))[0] if "block" not in run]
+        assert len(inline) <= 1
+    assert len(join.blocks) > 6
+
+
 def test_the_policy_is_of_whoever_keeps_the_windows_unless_it_is_forced() -> None:
     bound = band_join()
     chosen = ({}, {"block_bytes": 1}, {"merge_runs": 9, "block_bytes": 1})

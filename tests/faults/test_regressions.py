@@ -9,7 +9,8 @@ from tests.faults.planted import COMES_BACK, planted
 from tests.faults.simulate import outcome_of
 
 # A merged run that expiry thinned out was, to the byte, a block that had left before; its old entry among the retired
-# removed it one batch after it left for good, while Spark could still come back to who named it.
+# removed it one batch after it left for good, while Spark could still come back to who named it. Merged level by level:
+# runs that are merged once are seldom thinned out.
 BACK_AGAIN = Schedule(
     4828,
     layout="2x2",
@@ -19,6 +20,7 @@ BACK_AGAIN = Schedule(
     grows=True,
     workers=1,
     faults=(Fault("freeze", 4, "driver", "punctuations logged"),),
+    merge_runs=4,
 )
 
 

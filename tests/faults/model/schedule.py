@@ -113,6 +113,8 @@ class Schedule:
         Rows up to which a batch goes to a window's tail, and is no run.
     asks : tuple of str
         Of `ASKS`; none: as all schedules were before there were any.
+    merge_runs : int or None
+        Of the cells' windows, forced; None: what suits windows in blocks.
     """
 
     seed: int
@@ -129,10 +131,14 @@ class Schedule:
     tailed: int = 0
     faults: tuple[Fault, ...] = ()
     asks: tuple[str, ...] = ()
+    merge_runs: int | None = None
 
     def to_text(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        facts = asdict(self)
+        if self.merge_runs is None:
+            del facts["merge_runs"]
+        return json.dumps(facts, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Schedule:

@@ -19,7 +19,7 @@ import pytest
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.engine import run_store
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.plan import Execution, Layout, Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream import commit as commit_room
@@ -73,6 +73,7 @@ class World:
             TableSet(str(folder / "matches")).root,
             "join-model",
             state_root="" if schedule.blocks is None else str(folder / "blocks"),
+            execution=Execution(merge_runs=schedule.merge_runs),
             block_bytes=schedule.blocks or 0,
             retain_batches=schedule.retain,
         )
