@@ -237,7 +237,7 @@ BUGS = (
     ),
     _bug(
         "what is asked of two streams' results is not asked of one's",
-        ("engine.join:WindowJoin._step", "frozenset(joined)", "frozenset({min(joined)})"),
+        ("engine.joining:Joining._step", "frozenset(joined)", "frozenset({min(joined)})"),
         asks=("three",),
     ),
     # --- one input under two names
@@ -300,7 +300,7 @@ BUGS = (
     _bug(
         "the residual is not asked of the last stream",
         (
-            "engine.join:WindowJoin._extended",
+            "engine.joining:Joining._extended",
             "not step.decision.is_empty:",
             "not step.decision.is_empty and len(order) > 1:",
         ),
