@@ -65,8 +65,7 @@ class BucketWindow(Window):
     ) -> None:
         super().__init__(form, sealed, tail, stack)
         self.layout = layout
-        # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
-        self.lowest_kept = None if lowest_kept is None else max(INT64_MIN, min(lowest_kept, INT64_MAX))
+        self.lowest_kept = None if lowest_kept is None else _within_int64(lowest_kept)
         self.is_merged = len(self.sealed) == 1
 
     @property
@@ -79,7 +78,7 @@ class BucketWindow(Window):
     @property
     def rows(self) -> int:
         """How many tuples; dead ones that were not dropped yet are among them."""
-        return sum(run.rows for run in self.runs)
+        return sum([run.rows for run in self.sealed]) + self.tail.rows
 
     def remade(self, sealed: Sequence[Run], tail: Tail) -> BucketWindow:
         """The window with other runs."""
@@ -129,11 +128,12 @@ class BucketWindow(Window):
         return self
 
     def expired(self, lowest_kept: int) -> Window:
-        """As `Window.expired`, but dead rows stay in the grid until it has use for their room, or a sweep comes by."""
-        window = BucketWindow(self.form, self.sealed, self.tail, self._stack, lowest_kept, self.layout)
-        window._is_fitting = self._is_fitting
+        """As `Window.expired`, in place; dead rows stay in the grid until it has use for their room, or are swept."""
         if self.tail.rows and lowest_kept > self.tail.position[0]:
-            window = window.remade(window.sealed, thinned_tail(self.tail, lowest_kept))
+            window = self.remade(self.sealed, thinned_tail(self.tail, lowest_kept))
+        else:
+            window = self
+        window.lowest_kept = _within_int64(lowest_kept)
         run = self.bucket_run
         if run.rows and run.position[1] < lowest_kept:
             run.native.sweep(run.shape.buckets, window.lowest_kept)
@@ -203,6 +203,11 @@ class Bucketing:
         zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
         run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
         return BucketWindow(form, [run], window.tail, None, lowest_kept)
+
+
+def _within_int64(position: int) -> int:
+    """Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule."""
+    return max(INT64_MIN, min(position, INT64_MAX))
 
 
 def _layout(facts: Any, keys: int) -> tuple[Grid, int] | None:

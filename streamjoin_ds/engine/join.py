@@ -12,13 +12,11 @@ one of the highest-numbered stream finds it, and no other does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.ahead import one_by_one
 from streamjoin_ds.engine.bucket_run import fits_buckets
 from streamjoin_ds.engine.bucket_window import Bucketing, BucketWindow, bucketed
 from streamjoin_ds.engine.columns import filtered, one_batch
@@ -204,8 +202,10 @@ class WindowJoin:
                 null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
-        side_by_side = self._joining.side_by_side if sum(arrived) > _SORTED_ALONE_ROWS else one_by_one
-        taken = side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
+        if sum(arrived) > _SORTED_ALONE_ROWS:
+            taken = self._joining.side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
+        else:
+            taken = [windows[stream].taking(tuples) for stream, tuples in ready.items()]
         arrivals = []
         for stream, (window, picks) in zip(ready, taken, strict=True):
             order = self._order.chosen(stream, windows, picks)
@@ -213,11 +213,13 @@ class WindowJoin:
             windows[stream] = window
         self.progress, results = self._joining.results(arrivals)
         progress = self.progress
-        with closing(results):
+        try:
             for chunk in results:
                 matches += chunk.num_rows
                 progress.matches = matches
                 yield chunk
+        finally:
+            results.close()
         progress.finish()
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"

@@ -64,8 +64,7 @@ class Arrivals:
             return self
         return Arrivals(self.stream, self.picks.part(begin, end), self.order, self.windows)
 
-    @property
-    def pairs(self) -> int:
+    def count_pairs(self) -> int:
         """How many pairs they could form with the tuples they meet first."""
         return len(self.picks) * self.windows[self.order[0]].rows
 
@@ -122,7 +121,9 @@ class Joining:
     def results(self, arrivals: Sequence[Arrivals]) -> tuple[Progress, Generator[pa.Table]]:
         """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
         pieces = self._pieces(arrivals)
-        done = [PieceProgress(piece.pairs) for piece in pieces]
+        done = [PieceProgress(piece.count_pairs) for piece in pieces]
+        if len(pieces) == 1:
+            return Progress(done), self._piece(pieces[0], done[0], self.side_by_side)
         return Progress(done), self._found(pieces, done, pieces is not arrivals)
 
     def _found(self, pieces: Sequence[Arrivals], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
@@ -162,7 +163,7 @@ class Joining:
             pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
         return pieces
 
-    def _piece(self, arrived: Arrivals, mark: PieceProgress, side_by_side: SideBySide) -> Iterator[pa.Table]:
+    def _piece(self, arrived: Arrivals, mark: PieceProgress, side_by_side: SideBySide) -> Generator[pa.Table]:
         block = {arrived.stream: arrived.picks}
         yield from self._extended(block, arrived.order, arrived.windows, mark, side_by_side)
         mark.finish()

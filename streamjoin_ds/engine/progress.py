@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 __all__ = ["PieceProgress", "Progress"]
 
@@ -12,20 +12,21 @@ class PieceProgress:
 
     Parameters
     ----------
-    pairs : int
-        That its new tuples could form with what they meet.
+    count_pairs : callable
+        Gives how many pairs its new tuples could form with what they meet; asked only if somebody asks.
     """
 
-    __slots__ = ("_tested", "pairs")
+    __slots__ = ("_count_pairs", "_is_finished", "_tested")
 
-    def __init__(self, pairs: int) -> None:
-        self.pairs = pairs
+    def __init__(self, count_pairs: Callable[[], int]) -> None:
+        self._count_pairs = count_pairs
         self._tested = 0
+        self._is_finished = False
 
-    @property
-    def done_pairs(self) -> int:
-        """How many of its pairs are done with."""
-        return min(self._tested, self.pairs)
+    def pairs(self) -> tuple[int, int]:
+        """How many pairs are done with, and how many there are."""
+        pairs = self._count_pairs()
+        return (pairs if self._is_finished else min(self._tested, pairs)), pairs
 
     def tested(self, pairs: int) -> None:
         """So many pairs are done with; it never goes back."""
@@ -33,7 +34,7 @@ class PieceProgress:
 
     def finish(self) -> None:
         """All of them are."""
-        self._tested = self.pairs
+        self._is_finished = True
 
 
 class Progress:
@@ -67,7 +68,8 @@ class Progress:
         """From 0 to 1."""
         if self._is_finished:
             return 1.0
-        return sum([piece.done_pairs for piece in self._pieces]) / max(sum([piece.pairs for piece in self._pieces]), 1)
+        pieces = [piece.pairs() for piece in self._pieces]
+        return sum([done for done, _ in pieces]) / max(sum([pairs for _, pairs in pieces]), 1)
 
     def finish(self) -> None:
         """All new tuples have met what they meet."""
