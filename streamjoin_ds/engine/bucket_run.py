@@ -156,7 +156,8 @@ class BucketRun(Run):
     @property
     def rows(self) -> int:  # type: ignore[override]
         """How many tuples; dead ones that were not dropped yet are among them."""
-        return int(self.native.rows)
+        rows: int = self.native.rows
+        return rows
 
     def added(self, tuples: pa.RecordBatch, zone: tuple[Range, ...], lowest_kept: int | None) -> BucketRun:
         """Take tuples in, in order; the same grid, or another where its memory was too small.

@@ -78,7 +78,9 @@ class BucketWindow(Window):
     @property
     def rows(self) -> int:
         """How many tuples; dead ones that were not dropped yet are among them."""
-        return sum([run.rows for run in self.sealed]) + self.tail.rows
+        sealed = self.sealed
+        rows = sealed[0].rows if len(sealed) == 1 else sum([run.rows for run in sealed])
+        return rows + self.tail.rows
 
     def remade(self, sealed: Sequence[Run], tail: Tail) -> BucketWindow:
         """The window with other runs."""
