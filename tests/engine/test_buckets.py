@@ -11,7 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
-from streamjoin_ds.engine import JoinEngine, WindowJoin, bucket_run, bucket_window, grid, kernel_names, probe, window
+from streamjoin_ds.engine import (
+    JoinEngine,
+    WindowJoin,
+    bucket_run,
+    bucket_window,
+    finder,
+    grid,
+    joining,
+    kernel_names,
+    probe,
+    window,
+)
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
 from streamjoin_ds.engine.snapshot import opened
@@ -38,6 +49,8 @@ def _thresholds() -> Iterator[None]:
         for module in (window, bucket_window):
             patch.setattr(module, "MAX_TAILED_ROWS", 2)
         patch.setattr(window, "TAIL_ROWS", 4)
+        for module in (finder, joining):
+            patch.setattr(module, "SLICE_PROBES", 8)
         yield
 
 
@@ -46,9 +59,20 @@ def two_streams(**options):
 
 
 @QUICK
-@given(scenario=two_streams(), seed=st.integers(0, 1000), kernel=st.sampled_from(KERNELS))
-def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str) -> None:
-    result, _ = run_engine(scenario, cuts_of(scenario, seed), kernel=kernel, chunk_rows=64, bucket_rows=1)
+@given(
+    scenario=two_streams(),
+    seed=st.integers(0, 1000),
+    kernel=st.sampled_from(KERNELS),
+    threads=st.sampled_from([1, 2, 3]),
+)
+def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str, threads: int) -> None:
+    options = {"kernel": kernel, "chunk_rows": 64, "bucket_rows": 1}
+    result, engine = run_engine(scenario, cuts_of(scenario, seed), threads=threads, **options)
+    if threads > 1:
+        alone, other = run_engine(scenario, cuts_of(scenario, seed), **options)
+        assert plain(result) == plain(alone)
+        assert engine.save() == other.save()
+        assert engine.counters == other.counters
     assert numbers_of(scenario.join, result) == oracle_numbers(scenario.join, scenario.tables)
     assert_values(scenario, result)
 
