@@ -92,9 +92,39 @@ static int64_t add_chunk(sj_bucket_grid *grid, int64_t bucket)
     return chunk;
 }
 
+/* Of a bucket's only chunk the dead rows at its begin, which is where they are unless positions are out of order: columns are
+ * moved up in one piece. -1: others are dead, too. */
+static int drop_first_rows(sj_bucket_grid *grid, int64_t chunk, int64_t lowest_kept)
+{
+    const int64_t *positions = grid->positions + chunk * SJ_CHUNK_ROWS;
+    const int count = grid->counts[chunk];
+    int first = 0, dead = 0;
+    for (int lane = 0; lane < count; lane++) {
+        first += dead == lane && positions[lane] < lowest_kept;
+        dead += positions[lane] < lowest_kept;
+    }
+    if (dead != first) {
+        return -1;
+    }
+    for (int column = 0; dead && column < grid->column_count; column++) {
+        const int bytes = grid->item_bytes[column];
+        unsigned char *items = grid->columns[column] + chunk * SJ_CHUNK_ROWS * bytes;
+        memmove(items, items + dead * bytes, (size_t)((count - dead) * bytes));
+    }
+    grid->counts[chunk] = (uint8_t)(count - dead);
+    grid->rows -= dead;
+    return dead;
+}
+
 /* Drops the dead rows of a bucket, the others keep their order. */
 static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_kept)
 {
+    if (grid->next[bucket] < 0) {
+        const int first = drop_first_rows(grid, bucket, lowest_kept);
+        if (first >= 0) {
+            return first;
+        }
+    }
     int64_t to_chunk = bucket, to = 0, dropped = 0;
     for (int64_t chunk = bucket; chunk >= 0; chunk = grid->next[chunk]) {
         const int count = grid->counts[chunk];
