@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from tests.faults.model.checkpoint import Checkpoint, StateDiffersError
 from tests.faults.model.schedule import Fault, Schedule, plain_schedule
 from tests.faults.planted import COMES_BACK, planted
 from tests.faults.simulate import outcome_of
@@ -28,6 +31,37 @@ def test_a_block_that_comes_back_has_not_left() -> None:
     assert not outcome_of(BACK_AGAIN).violations
     with planted(COMES_BACK):
         assert any("BLOCK_MISSING" in text for text in outcome_of(BACK_AGAIN).violations)
+
+
+# A driver that stopped before it logged its first batch goes on when that batch's offsets were just purged, and the
+# state of the batch that is being done is not there yet: what it leaves is beyond what anybody can come back to.
+BETWEEN_PURGE_AND_STATE = Schedule(
+    23107,
+    layout="2x1",
+    partitions=1,
+    rows=11,
+    batch_rows=8,
+    blocks=None,
+    workers=1,
+    faults=(Fault("freeze", 0, "driver", "offsets", delay=400),),
+)
+
+
+def test_a_version_without_its_offsets_may_be_written_over() -> None:
+    outcome = outcome_of(BETWEEN_PURGE_AND_STATE)
+    assert outcome.fired["freeze"] == 1
+    assert not outcome.violations
+
+
+def test_a_version_whose_offsets_are_kept_may_not() -> None:
+    log = Checkpoint(1)
+    log.keep_state(0, 1, {0: b"a"})
+    log.log_offsets(0, "0")
+    for last, refused in ((1, True), (2, False)):
+        log.log_offsets(last, str(last))
+        log.keep_state(0, 1, {0: b"a"})
+        with pytest.raises(StateDiffersError) if refused else contextlib.nullcontext():
+            log.keep_state(0, 1, {0: b"b"})
 
 
 @pytest.mark.parametrize("seed", [2792, 4381, 4553, 4828, 5284])

@@ -48,12 +48,12 @@ class Checkpoint:
     def keep_state(self, partition: int, version: int, state: dict[int, bytes]) -> None:
         """Write a version; over one that is there, as Spark's first format of checkpoints does.
 
-        One that is no longer retained may differ: a driver that stopped before it logged its offsets finds, once they
-        are purged, nothing that fences it, and cuts batches of its own.
+        One that nobody can come back to may differ: a driver that stopped before it logged its offsets finds, once they
+        are purged, nothing that fences it, and cuts batches of its own. A version goes with the offsets of the batch
+        that left it, and these are purged when a batch is planned, before there is a newer version.
         """
         there = self.states.get((partition, version))
-        newest = max((version for _, version in self.states), default=0)
-        if there is not None and there != state and version >= newest - self.retain:
+        if there is not None and there != state and version - 1 >= max(self.offsets, default=0) - self.retain:
             msg = f"partition {partition} version {version}"
             raise StateDiffersError(msg)
         self.states[partition, version] = state
