@@ -64,6 +64,30 @@ def test_a_version_whose_offsets_are_kept_may_not() -> None:
             log.keep_state(0, 1, {0: b"b"})
 
 
+def test_a_worker_may_die_while_a_stopped_task_of_it_is_yet_to_be_killed() -> None:
+    faults = (
+        Fault("freeze", 1, "cell", "state put", delay=10),
+        Fault("kill", 1, "cell", "state put"),
+        Fault("kill", 2, "cell", "matches sync"),
+    )
+    schedule = Schedule(
+        26339,
+        layout="1x1",
+        partitions=1,
+        exchange="reference",
+        source="csv",
+        rows=10,
+        batch_rows=40,
+        blocks=None,
+        retain=1,
+        workers=1,
+        grows=True,
+        tailed=0,
+        faults=faults,
+    )
+    assert not outcome_of(schedule).violations
+
+
 @pytest.mark.parametrize("seed", [2792, 4381, 4553, 4828, 5284])
 def test_schedules_that_found_a_flaw_of_the_model(seed: int) -> None:
     assert not outcome_of(plain_schedule(seed)).violations

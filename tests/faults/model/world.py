@@ -290,7 +290,8 @@ class World:
             return process.fiber.result() if process.fiber.done else None
         except Killed:
             if not process.root.dead:
-                self.workers[self.workers.index(process.cache)] = Cache(_CACHE_BYTES)
+                # Not there any more where the worker died before, of another task's death.
+                self.workers[:] = [Cache(_CACHE_BYTES) if mine is process.cache else mine for mine in self.workers]
             raise
 
     def second_attempts(self, process: Process) -> Iterator[int]:
