@@ -127,7 +127,6 @@ SJ_INLINE void follow_chunks(sj_bucket_probe *probe)
     for (int at = 0; at < count; at++) {
         const int32_t chunk = first[at].chunk;
         *to = first[at];
-        to->is_followed = 1;
         if (grid->counts[chunk] == SJ_CHUNK_ROWS && grid->next[chunk] >= 0) {
             to->is_followed = 0;
             to++;

@@ -87,16 +87,16 @@ class BucketWindow(Window):
         return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept, self.layout)
 
     def taking(self, arrived: Any) -> tuple[Window, Picks]:
-        """As `Window.taking`; probes are in no order, and only what another stream is yet to meet is sorted."""
+        """As `Window.taking`; a large batch is sorted as the last one was, where it is of like size."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return super().taking(arrived)
         tuples, layout = self.form.with_hashes(arrived.batch), self.layout
-        if layout is None or not layout[1] <= 2 * arrived.rows <= 4 * layout[1]:
-            layout = None
-        run = self.form.sealed(tuples, None if layout is None else layout[0])
+        is_like = layout is not None and layout[1] <= 2 * arrived.rows <= 4 * layout[1]
+        run = self.form.sealed(tuples, layout[0] if layout is not None and is_like else None)
         run.arrived = tuples
-        window = BucketWindow(self.form, (*self.sealed, run), self.tail, self._stack, self.lowest_kept)
-        window.layout = layout if layout is not None else (run.grid, arrived.rows)
+        window = self.remade((*self.sealed, run), self.tail)
+        if not is_like:
+            window.layout = run.grid, arrived.rows
         return window, Picks.whole(run)
 
     def merged(self) -> Window:
@@ -216,12 +216,11 @@ def _layout(facts: Any, keys: int) -> tuple[Grid, int] | None:
     """What `BucketWindow.to_facts` told of a layout; KeyError, TypeError or ValueError where it did not."""
     if facts is None:
         return None
-    grid, rows = Grid(facts["first"], facts["second"], facts["width"]), facts["rows"]
-    whole = all(type(number) is int for number in (grid.first, grid.second, rows))
-    if not (whole and -1 <= min(grid.first, grid.second) <= max(grid.first, grid.second) < keys and grid.width > 0):
-        msg = "these are not the facts of a layout"
+    rows = facts["rows"]
+    if type(rows) is not int:
+        msg = "the rows of a layout are no number"
         raise ValueError(msg)
-    return grid, rows
+    return Grid.restored(facts["first"], facts["second"], facts["width"], keys), rows
 
 
 def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) -> list[Window]:

@@ -50,6 +50,15 @@ class Grid:
         """Whether the run is in an order that a probe can use."""
         return self.first >= 0 or self.second >= 0
 
+    @classmethod
+    def restored(cls, first: int, second: int, width: int | float, keys: int) -> Grid:
+        """What a saved state told of a run with so many keys; TypeError or ValueError where that is no grid of it."""
+        numbers = (first, second)
+        if any(type(number) is not int or not -1 <= number < keys for number in numbers) or not width > 0:
+            msg = "this is no grid of the run's keys"
+            raise ValueError(msg)
+        return cls(first, second, width)
+
 
 NO_GRID = Grid(-1, -1, 1)
 

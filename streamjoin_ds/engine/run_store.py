@@ -111,19 +111,19 @@ class RunStore:
 def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]) -> Run:
     """A run of these tuples, which lie in grid order already, and what `run_facts` said of it; ValueError if not so."""
     first, second, width = facts["grid"]
+    grid = Grid.restored(first, second, width, len(form.keys))
     zone = tuple((lo, hi) for lo, hi in facts["zone"])
-    count = len(form.keys)
-    if tuples.num_rows != facts["rows"] or len(zone) != count or not (-1 <= first < count and -1 <= second < count):
+    if tuples.num_rows != facts["rows"] or len(zone) != len(form.keys):
         msg = "the run is not what its facts say"
         raise ValueError(msg)
-    if not width > 0 or any(not isinstance(end, (int, float)) for ends in zone for end in ends):
+    if any(not isinstance(end, (int, float)) for ends in zone for end in ends):
         msg = "the run's facts are of the wrong kind"
         raise ValueError(msg)
     level = facts.get("level", 0)
     if type(level) is not int or level < 0:
         msg = "the run's level is no number of merges"
         raise ValueError(msg)
-    run = Run(form, tuples, Grid(first, second, width), zone)
+    run = Run(form, tuples, grid, zone)
     run.level = level
     return run
 

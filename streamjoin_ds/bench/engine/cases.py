@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
 from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.pinning import cores_to_lease
 
 __all__ = ["CASES", "Case", "Numbers", "make_case"]
 
@@ -38,7 +38,7 @@ class _Batches:
 
     def __init__(self, feed: Feed, batch_rows: int, threads: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
-        cores = sorted(os.sched_getaffinity(0))[:threads] if hasattr(os, "sched_getaffinity") else ()
+        cores = cores_to_lease()[:threads]
         self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS, threads=threads, cores=cores)
         self._place = _filled(self._join, feed)
         # The runs left by large batches are not those of small ones: some pushes of the real size first.
