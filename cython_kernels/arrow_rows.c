@@ -119,6 +119,8 @@ void sj_float_range(const double *values, int64_t count, double range[2])
         range[0] = values[row] < range[0] ? values[row] : range[0];
         range[1] = values[row] > range[1] ? values[row] : range[1];
     }
+    range[0] += 0.0;
+    range[1] += 0.0;
 }
 
 void sj_int_range(const int64_t *values, int64_t count, int64_t range[2])

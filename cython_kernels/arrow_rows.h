@@ -60,7 +60,7 @@ int sj_has_nan(const sj_column *column);
 int sj_widen_float(const sj_column *column, double *to);
 int sj_widen_int(const sj_column *column, int64_t *to);
 
-/* Smallest and largest of `count` > 0 values, of equal ones the first; no NaN among them. */
+/* Smallest and largest of `count` > 0 values, a zero without its sign; no NaN among them. */
 void sj_float_range(const double *values, int64_t count, double range[2]);
 void sj_int_range(const int64_t *values, int64_t count, int64_t range[2]);
 

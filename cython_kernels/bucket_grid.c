@@ -8,15 +8,15 @@
 #define NUMBERED_ROWS 1024
 #define AHEAD_ROWS 12
 #define WALKED_CHUNKS 4
+#define LINE_BYTES 64
 
 void sj_bucket_begin(sj_bucket_grid *grid)
 {
-    memset(grid->counts, 0, (size_t)grid->chunk_room);
     for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
-        grid->last[bucket] = (int32_t)bucket;
-        grid->next[bucket] = -1;
+        const sj_chunk empty = {SJ_NO_CHUNK, 0, (int32_t)bucket};
+        grid->chunks[bucket] = empty;
     }
-    grid->free_chunk = -1;
+    grid->free_chunk = SJ_NO_CHUNK;
     grid->unused_chunk = grid->bucket_count;
     grid->rows = grid->swept = 0;
 }
@@ -40,7 +40,7 @@ int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, c
             }
         }
         for (int64_t at = 0; at < part; at++) {
-            buckets[begin + at] = (int32_t)sj_bucket_of(grid, (uint64_t)cells[at], (uint64_t)cells[NUMBERED_ROWS + at]);
+            buckets[begin + at] = (int32_t)sj_bucket_of(grid, sj_cell_of(grid, (uint64_t)cells[at], (uint64_t)cells[NUMBERED_ROWS + at]));
         }
     }
     free(cells);
@@ -69,26 +69,26 @@ static void move_row(const sj_bucket_grid *grid, int64_t from, int64_t to)
 
 static void give_back(sj_bucket_grid *grid, int64_t chunk)
 {
-    grid->counts[chunk] = 0;
-    grid->next[chunk] = (int32_t)grid->free_chunk;
+    grid->chunks[chunk].next = (uint32_t)grid->free_chunk;
+    grid->chunks[chunk].count = 0;
     grid->free_chunk = chunk;
 }
 
-/* A chunk behind the last of a bucket; -1: every one is taken. */
+/* A chunk behind the last of a bucket; SJ_NO_CHUNK: every one is taken. */
 static int64_t add_chunk(sj_bucket_grid *grid, int64_t bucket)
 {
     int64_t chunk = grid->free_chunk;
-    if (chunk >= 0) {
-        grid->free_chunk = grid->next[chunk];
+    if (chunk != SJ_NO_CHUNK) {
+        grid->free_chunk = grid->chunks[chunk].next;
     } else if (grid->unused_chunk < grid->chunk_room) {
         chunk = grid->unused_chunk++;
     } else {
-        return -1;
+        return SJ_NO_CHUNK;
     }
-    grid->counts[chunk] = 0;
-    grid->next[chunk] = -1;
-    grid->next[grid->last[bucket]] = (int32_t)chunk;
-    grid->last[bucket] = (int32_t)chunk;
+    grid->chunks[chunk].next = SJ_NO_CHUNK;
+    grid->chunks[chunk].count = 0;
+    grid->chunks[grid->chunks[bucket].last].next = (uint32_t)chunk;
+    grid->chunks[bucket].last = (int32_t)chunk;
     return chunk;
 }
 
@@ -97,7 +97,7 @@ static int64_t add_chunk(sj_bucket_grid *grid, int64_t bucket)
 static int drop_first_rows(sj_bucket_grid *grid, int64_t chunk, int64_t lowest_kept)
 {
     const int64_t *positions = grid->positions + chunk * SJ_CHUNK_ROWS;
-    const int count = grid->counts[chunk];
+    const int count = grid->chunks[chunk].count;
     int first = 0, dead = 0;
     for (int lane = 0; lane < count; lane++) {
         first += dead == lane && positions[lane] < lowest_kept;
@@ -111,7 +111,7 @@ static int drop_first_rows(sj_bucket_grid *grid, int64_t chunk, int64_t lowest_k
         unsigned char *items = grid->columns[column] + chunk * SJ_CHUNK_ROWS * bytes;
         memmove(items, items + dead * bytes, (size_t)((count - dead) * bytes));
     }
-    grid->counts[chunk] = (uint8_t)(count - dead);
+    grid->chunks[chunk].count = (uint32_t)(count - dead);
     grid->rows -= dead;
     return dead;
 }
@@ -119,15 +119,15 @@ static int drop_first_rows(sj_bucket_grid *grid, int64_t chunk, int64_t lowest_k
 /* Drops the dead rows of a bucket, the others keep their order. */
 static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_kept)
 {
-    if (grid->next[bucket] < 0) {
+    if (grid->chunks[bucket].next == SJ_NO_CHUNK) {
         const int first = drop_first_rows(grid, bucket, lowest_kept);
         if (first >= 0) {
             return first;
         }
     }
     int64_t to_chunk = bucket, to = 0, dropped = 0;
-    for (int64_t chunk = bucket; chunk >= 0; chunk = grid->next[chunk]) {
-        const int count = grid->counts[chunk];
+    for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
+        const int count = grid->chunks[chunk].count;
         for (int lane = 0; lane < count; lane++) {
             const int64_t row = chunk * SJ_CHUNK_ROWS + lane;
             if (grid->positions[row] < lowest_kept) {
@@ -135,7 +135,7 @@ static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_ke
                 continue;
             }
             if (to == SJ_CHUNK_ROWS) {
-                to_chunk = grid->next[to_chunk];
+                to_chunk = grid->chunks[to_chunk].next;
                 to = 0;
             }
             if (dropped) {
@@ -147,16 +147,16 @@ static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_ke
     if (!dropped) {
         return 0;
     }
-    for (int64_t chunk = bucket; chunk != to_chunk; chunk = grid->next[chunk]) {
-        grid->counts[chunk] = SJ_CHUNK_ROWS;
+    for (int64_t chunk = bucket; chunk != to_chunk; chunk = grid->chunks[chunk].next) {
+        grid->chunks[chunk].count = SJ_CHUNK_ROWS;
     }
-    int64_t behind = grid->next[to_chunk];
-    grid->counts[to_chunk] = (uint8_t)to;
-    grid->next[to_chunk] = -1;
-    grid->last[bucket] = (int32_t)to_chunk;
-    while (behind >= 0) {
+    int64_t behind = grid->chunks[to_chunk].next;
+    grid->chunks[to_chunk].next = SJ_NO_CHUNK;
+    grid->chunks[to_chunk].count = (uint32_t)to;
+    grid->chunks[bucket].last = (int32_t)to_chunk;
+    while (behind != SJ_NO_CHUNK) {
         const int64_t chunk = behind;
-        behind = grid->next[chunk];
+        behind = grid->chunks[chunk].next;
         give_back(grid, chunk);
     }
     grid->rows -= dropped;
@@ -176,14 +176,15 @@ SJ_INLINE int is_dead(const sj_bucket_grid *grid, int64_t chunk, int64_t lowest_
 /* The first chunk of a chain gives up its rows: the second's take their place, and it is given back. */
 static void drop_first(sj_bucket_grid *grid, int64_t bucket)
 {
-    const int64_t second = grid->next[bucket];
-    for (int lane = 0; lane < grid->counts[second]; lane++) {
+    const int64_t second = grid->chunks[bucket].next;
+    const sj_chunk from = grid->chunks[second];
+    for (int lane = 0; lane < from.count; lane++) {
         move_row(grid, second * SJ_CHUNK_ROWS + lane, bucket * SJ_CHUNK_ROWS + lane);
     }
-    grid->counts[bucket] = grid->counts[second];
-    grid->next[bucket] = grid->next[second];
-    if (grid->last[bucket] == second) {
-        grid->last[bucket] = (int32_t)bucket;
+    grid->chunks[bucket].next = from.next;
+    grid->chunks[bucket].count = from.count;
+    if (grid->chunks[bucket].last == second) {
+        grid->chunks[bucket].last = (int32_t)bucket;
     }
     give_back(grid, second);
     grid->rows -= SJ_CHUNK_ROWS;
@@ -194,38 +195,47 @@ SJ_INLINE int is_short(const sj_bucket_grid *grid, int64_t bucket)
 {
     int64_t chunk = bucket;
     for (int chunks = 0; chunks < WALKED_CHUNKS; chunks++) {
-        chunk = grid->next[chunk];
-        if (chunk < 0) {
+        chunk = grid->chunks[chunk].next;
+        if (chunk == SJ_NO_CHUNK) {
             return 1;
         }
     }
     return 0;
 }
 
-/* A chunk of the bucket that has room; -1: there is none. A long chain is not walked: it would be for every row of a
+/* A chunk of the bucket that has room; SJ_NO_CHUNK: there is none. A long chain is not walked: it would be for every row of a
  * value that is hot. */
 static int64_t chunk_with_room(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_kept)
 {
-    int64_t chunk = grid->last[bucket];
-    if (grid->counts[chunk] < SJ_CHUNK_ROWS) {
+    int64_t chunk = grid->chunks[bucket].last;
+    if (grid->chunks[chunk].count < SJ_CHUNK_ROWS) {
         return chunk;
     }
     if (is_short(grid, bucket)) {
         drop_dead(grid, bucket, lowest_kept);
     }
-    while (grid->next[bucket] >= 0 && is_dead(grid, bucket, lowest_kept)) {
+    while (grid->chunks[bucket].next != SJ_NO_CHUNK && is_dead(grid, bucket, lowest_kept)) {
         drop_first(grid, bucket);
     }
-    chunk = grid->last[bucket];
-    return grid->counts[chunk] < SJ_CHUNK_ROWS ? chunk : add_chunk(grid, bucket);
+    chunk = grid->chunks[bucket].last;
+    return grid->chunks[chunk].count < SJ_CHUNK_ROWS ? chunk : add_chunk(grid, bucket);
 }
 
-/* Where the row will most likely go, and what may have to be read to see it. */
+/* Where the row will most likely go; all of a chunk that is full, because its dead rows are to be dropped. */
 SJ_INLINE void ask_for(const sj_bucket_grid *grid, int64_t bucket)
 {
-    const int64_t row = (int64_t)grid->last[bucket] * SJ_CHUNK_ROWS + grid->counts[grid->last[bucket]] % SJ_CHUNK_ROWS;
+    const int64_t chunk = grid->chunks[bucket].last;
+    const int64_t count = grid->chunks[chunk].count;
     for (int column = 0; column < grid->column_count; column++) {
-        __builtin_prefetch(grid->columns[column] + row * grid->item_bytes[column], 1);
+        const int64_t bytes = grid->item_bytes[column];
+        const unsigned char *items = grid->columns[column] + chunk * SJ_CHUNK_ROWS * bytes;
+        if (count < SJ_CHUNK_ROWS) {
+            __builtin_prefetch(items + count * bytes, 1);
+            continue;
+        }
+        for (int64_t at = 0; at < SJ_CHUNK_ROWS * bytes; at += LINE_BYTES) {
+            __builtin_prefetch(items + at, 1);
+        }
     }
 }
 
@@ -233,19 +243,20 @@ int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *colum
                        int64_t count, int64_t lowest_kept)
 {
     for (int64_t row = begin; row < count; row++) {
+        if (row + 3 * AHEAD_ROWS < count) {
+            __builtin_prefetch(grid->chunks + buckets[row + 3 * AHEAD_ROWS], 1);
+        }
         if (row + 2 * AHEAD_ROWS < count) {
-            const int32_t bucket = buckets[row + 2 * AHEAD_ROWS];
-            __builtin_prefetch(grid->last + bucket);
-            __builtin_prefetch(grid->counts + bucket);
+            __builtin_prefetch(grid->chunks + grid->chunks[buckets[row + 2 * AHEAD_ROWS]].last, 1);
         }
         if (row + AHEAD_ROWS < count) {
             ask_for(grid, buckets[row + AHEAD_ROWS]);
         }
         const int64_t chunk = chunk_with_room(grid, buckets[row], lowest_kept);
-        if (chunk < 0) {
+        if (chunk == SJ_NO_CHUNK) {
             return row;
         }
-        const int64_t to = chunk * SJ_CHUNK_ROWS + grid->counts[chunk]++;
+        const int64_t to = chunk * SJ_CHUNK_ROWS + grid->chunks[chunk].count++;
         for (int column = 0; column < grid->column_count; column++) {
             const int bytes = grid->item_bytes[column];
             copy_item(grid->columns[column] + to * bytes, columns[column] + row * bytes, bytes);
@@ -261,9 +272,10 @@ int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept
     for (int64_t at = 0; at < count; at++) {
         /* In a bucket that rows still come to dead ones make room soon enough: where the middle row of the only chunk lives,
          * or so few are dead that no chunk would be had back, the others are not looked at. */
-        const int64_t last = grid->last[grid->swept];
-        const int64_t asked = last == grid->swept ? grid->counts[last] / 2 : grid->counts[last] - 1;
-        if (grid->counts[last] && grid->positions[grid->swept * SJ_CHUNK_ROWS + asked] < lowest_kept) {
+        const int64_t last = grid->chunks[grid->swept].last;
+        const int count = grid->chunks[last].count;
+        const int64_t asked = last == grid->swept ? count / 2 : count - 1;
+        if (count && grid->positions[grid->swept * SJ_CHUNK_ROWS + asked] < lowest_kept) {
             dropped += drop_dead(grid, grid->swept, lowest_kept);
         }
         grid->swept = grid->swept + 1 < grid->bucket_count ? grid->swept + 1 : 0;
@@ -271,12 +283,14 @@ int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept
     return dropped;
 }
 
-int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept)
+int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step)
 {
     int64_t live = 0;
-    for (int64_t chunk = 0; chunk < grid->unused_chunk; chunk++) {
-        for (int lane = 0; lane < grid->counts[chunk]; lane++) {
-            live += grid->positions[chunk * SJ_CHUNK_ROWS + lane] >= lowest_kept;
+    for (int64_t bucket = 0; bucket < grid->bucket_count; bucket += step) {
+        for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
+            for (int lane = 0; lane < grid->chunks[chunk].count; lane++) {
+                live += grid->positions[chunk * SJ_CHUNK_ROWS + lane] >= lowest_kept;
+            }
         }
     }
     return live;
@@ -285,8 +299,8 @@ int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept)
 void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
 {
     for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
-        for (int64_t chunk = bucket; chunk >= 0; chunk = grid->next[chunk]) {
-            for (int lane = 0; lane < grid->counts[chunk]; lane++) {
+        for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
+            for (int lane = 0; lane < grid->chunks[chunk].count; lane++) {
                 *rows++ = (int32_t)(chunk * SJ_CHUNK_ROWS + lane);
             }
         }

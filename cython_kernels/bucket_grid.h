@@ -18,8 +18,12 @@
 
 /* Buckets that one probe looks up; where its band covers more cells it looks at all of them. */
 #define SJ_BUCKET_VISITS 64
-/* Buckets that are asked for at a time. */
-#define SJ_BUCKET_SPANS 48
+/* Buckets that are asked for before the first of them is looked at; the ring they wait in. */
+#define SJ_BUCKET_AHEAD 32
+#define SJ_BUCKET_RING 64
+
+/* Behind a chunk: none. */
+#define SJ_NO_CHUNK ((1 << 27) - 1)
 
 enum sj_item { SJ_FLOAT64 = 0, SJ_FLOAT32 = 1, SJ_INT64 = 2, SJ_INT32 = 3 };
 
@@ -30,6 +34,13 @@ typedef struct {
     int64_t int_width;
 } sj_cell_key;
 
+/* What there is to know of a chunk, in one place: to look a bucket up is one miss. */
+typedef struct {
+    uint32_t next : 27; /* the chunk behind it; SJ_NO_CHUNK: none */
+    uint32_t count : 5; /* its rows */
+    int32_t last;       /* of the first chunk of a bucket: the bucket's last */
+} sj_chunk;
+
 typedef struct {
     int column_count;
     unsigned char *const *columns; /* chunk_room * SJ_CHUNK_ROWS items each */
@@ -37,10 +48,8 @@ typedef struct {
     const int64_t *positions; /* of these columns the one that the window is measured in */
     int64_t bucket_count;     /* chunk b is the first of bucket b */
     int64_t chunk_room;
-    uint8_t *counts; /* rows of each chunk */
-    int32_t *next;   /* chunk behind each chunk; -1: none */
-    int32_t *last;   /* last chunk of each bucket */
-    int64_t free_chunk;
+    sj_chunk *chunks;
+    int64_t free_chunk; /* first of those that were given back; SJ_NO_CHUNK: none */
     int64_t unused_chunk;
     int64_t rows;
     int64_t swept; /* bucket where the sweep goes on */
@@ -49,18 +58,18 @@ typedef struct {
     sj_cell_key keys[SJ_BUCKET_KEYS];
 } sj_bucket_grid;
 
-/* A chunk that a probe is to look at, and whether those behind it are to follow. */
+/* Where a probe is to look: at this chunk and those behind it. */
 typedef struct {
     int32_t probe;
-    int32_t chunk; /* -1: no more */
-    int is_followed;
+    int32_t chunk; /* SJ_NO_CHUNK: no more */
 } sj_chunk_span;
 
 /* The conditions of a band over a grid's columns, in the order in which they are tested. */
 typedef struct {
     int conditions;
     int is_float[SJ_MAX_CONDITIONS];
-    int item[SJ_MAX_CONDITIONS]; /* enum sj_item */
+    int item[SJ_MAX_CONDITIONS];        /* enum sj_item */
+    int64_t chunk_bytes[SJ_MAX_CONDITIONS]; /* of the column in a chunk */
     const void *right[SJ_MAX_CONDITIONS];
     int slot[SJ_MAX_CONDITIONS];             /* number among the band's float or int conditions */
     int key_condition[SJ_BUCKET_KEYS];       /* the one that serves each key; -1: none does */
@@ -79,11 +88,14 @@ typedef struct {
     int64_t bucket; /* the next, where all are */
     int64_t first;  /* the next cell */
     int64_t second;
+    uint64_t cell; /* the number of the last one, and its bucket */
+    int64_t cell_bucket;
     int64_t visited[SJ_BUCKET_VISITS];
     int visited_count;
-    sj_chunk_span span[2 * SJ_BUCKET_SPANS];
-    int span_count;
-    int span_at;
+    sj_chunk_span ring[SJ_BUCKET_RING]; /* span n is at n % SJ_BUCKET_RING */
+    uint64_t asked;                     /* spans so far: asked for, followed to the second chunk, tested */
+    uint64_t followed;
+    uint64_t tested;
     int64_t candidates;
 } sj_bucket_probe;
 
@@ -95,10 +107,16 @@ int64_t sj_bucket_fill_avx2(sj_bucket_probe *probe, int32_t *out_probe, int32_t 
 int64_t sj_bucket_fill_avx512(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 #endif
 
-/* The bucket of a cell. Neighbours along the last key are neighbours in memory, too. */
-SJ_INLINE int64_t sj_bucket_of(const sj_bucket_grid *grid, uint64_t first, uint64_t second)
+/* The number of a cell. */
+SJ_INLINE uint64_t sj_cell_of(const sj_bucket_grid *grid, uint64_t first, uint64_t second)
 {
-    return (int64_t)((first * grid->stride + second) % (uint64_t)grid->bucket_count);
+    return first * grid->stride + second;
+}
+
+/* The bucket of a cell. Neighbours along the last key are neighbours in memory, too. */
+SJ_INLINE int64_t sj_bucket_of(const sj_bucket_grid *grid, uint64_t cell)
+{
+    return (int64_t)(cell % (uint64_t)grid->bucket_count);
 }
 
 /* An empty grid in memory that its owner has allocated. */
@@ -117,8 +135,8 @@ int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *colum
  * chunks so many rows are dead as the last one holds; returns how many there were. */
 int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept);
 
-/* How many rows are not dead. */
-int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept);
+/* How many rows are not dead in the first bucket and each `step`-th after it. */
+int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step);
 
 /* The rows, bucket by bucket, in order of arrival; `rows` of the grid in all. */
 void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows);

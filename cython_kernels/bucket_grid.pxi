@@ -13,6 +13,9 @@ cdef extern from "bucket_grid.h" nogil:
         double float_width
         int64_t int_width
 
+    ctypedef struct sj_chunk:
+        pass
+
     ctypedef struct sj_bucket_grid:
         int column_count
         unsigned char **columns
@@ -20,9 +23,7 @@ cdef extern from "bucket_grid.h" nogil:
         const int64_t *positions
         int64_t bucket_count
         int64_t chunk_room
-        uint8_t *counts
-        int32_t *next
-        int32_t *last
+        sj_chunk *chunks
         int64_t free_chunk
         int64_t unused_chunk
         int64_t rows
@@ -35,6 +36,7 @@ cdef extern from "bucket_grid.h" nogil:
         int conditions
         int is_float[SJ_MAX_CONDITIONS]
         int item[SJ_MAX_CONDITIONS]
+        int64_t chunk_bytes[SJ_MAX_CONDITIONS]
         const void *right[SJ_MAX_CONDITIONS]
         int slot[SJ_MAX_CONDITIONS]
         int key_condition[SJ_BUCKET_KEYS]
@@ -45,7 +47,7 @@ cdef extern from "bucket_grid.h" nogil:
     int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets,
                              int64_t begin, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)
-    int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept)
+    int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step)
     void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
 
 
@@ -54,7 +56,7 @@ cdef class BucketGrid:
 
     cdef sj_bucket_grid _grid
     cdef readonly list columns
-    cdef object _counts, _next, _last
+    cdef object _chunks
     cdef int _position
     cdef bint _busy
 
@@ -82,10 +84,7 @@ cdef class BucketGrid:
         if not 1 <= buckets <= grid.chunk_room:
             raise _error("buckets is out of range", "buckets", "one chunk of 16 rows a bucket, at least")
         grid.bucket_count = buckets
-        self._counts = np.empty(grid.chunk_room, dtype=np.uint8)
-        self._next = np.empty(grid.chunk_room, dtype=np.int32)
-        self._last = np.empty(grid.bucket_count, dtype=np.int32)
-        self._set_chunks()
+        self._set_chunks(np.empty(grid.chunk_room, dtype=np.int64))
         sj_bucket_begin(grid)
         swept = _integer(swept, "swept")
         if not 0 <= swept < buckets:
@@ -126,11 +125,10 @@ cdef class BucketGrid:
         self.columns, self._position = columns, position
         return 0
 
-    cdef int _set_chunks(self) except -1:
-        cdef unsigned char[::1] counts = self._counts
-        self._grid.counts = &counts[0]
-        self._grid.next = _int32_out(self._next)
-        self._grid.last = _int32_out(self._last)
+    cdef int _set_chunks(self, chunks) except -1:
+        cdef int64_t[::1] words = chunks
+        self._chunks = chunks
+        self._grid.chunks = <sj_chunk *>&words[0]
         return 0
 
     def __dealloc__(self):
@@ -149,12 +147,9 @@ cdef class BucketGrid:
         other._set_columns(columns, self._position)
         for new, old in zip(columns, self.columns):
             new[:len(old)] = old
-        other._counts = np.zeros(other._grid.chunk_room, dtype=np.uint8)
-        other._next = np.empty(other._grid.chunk_room, dtype=np.int32)
-        other._last = self._last.copy()
-        other._counts[:len(self._counts)] = self._counts
-        other._next[:len(self._next)] = self._next
-        other._set_chunks()
+        chunks = np.empty(other._grid.chunk_room, dtype=np.int64)
+        chunks[:len(self._chunks)] = self._chunks
+        other._set_chunks(chunks)
         return other
 
     @property
@@ -247,13 +242,17 @@ cdef class BucketGrid:
         self._busy = False
         return dropped
 
-    def live_rows(self, lowest_kept):
-        """Count the rows that are not dead."""
+    def live_rows(self, lowest_kept, step=1):
+        """Count the rows that are not dead in the first bucket and each `step`-th after it."""
         cdef int64_t lowest = _integer(lowest_kept, "lowest_kept")
-        cdef int64_t live
+        cdef int64_t every, live
+        step = _integer(step, "step")
+        if not 1 <= step <= _MAX_ROWS:
+            raise _error("step is out of range", "step", "1 or more")
+        every = step
         self._enter()
         with nogil:
-            live = sj_bucket_live_rows(&self._grid, lowest)
+            live = sj_bucket_live_rows(&self._grid, lowest, every)
         return live
 
     def row_numbers(self):

@@ -15,7 +15,7 @@ from cpython.buffer cimport (PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, P
                              PyObject_GetBuffer)
 from libc.math cimport isfinite, isnan
 from libc.stdint cimport (INT8_MAX, INT8_MIN, INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int8_t,
-                          int16_t, int32_t, int64_t, uint8_t, uint64_t, uintptr_t)
+                          int16_t, int32_t, int64_t, uint64_t, uintptr_t)
 from libc.string cimport memcpy, memset
 
 

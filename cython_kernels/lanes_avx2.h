@@ -153,4 +153,14 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     return __builtin_popcount(bits);
 }
 
+/* The same for sixteen. */
+SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+{
+    int64_t written = 0;
+    for (int lane = 0; lane < 16; lane += LANES) {
+        written += emit(bits >> lane & 15, row + lane, probe_id, out_probe + written, out_run + written);
+    }
+    return written;
+}
+
 #endif

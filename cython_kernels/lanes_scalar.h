@@ -74,4 +74,15 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     return bits;
 }
 
+/* Sixteen rows, of which few match. */
+SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+{
+    int64_t written = 0;
+    for (; bits; bits &= bits - 1, written++) {
+        out_probe[written] = probe_id;
+        out_run[written] = (int32_t)(row + __builtin_ctz(bits));
+    }
+    return written;
+}
+
 #endif

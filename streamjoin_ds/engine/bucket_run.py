@@ -33,6 +33,8 @@ _MOVED_ROWS = 1 << 14
 _SWEEPS = 4
 # Live rows are counted when so many more have come, as a share of those the grid was made for.
 _COUNTED_SHARE = 16
+# Of a sample in which they are counted.
+_COUNTED_BUCKETS = 8192
 
 
 def fits_buckets(form: RunForm, tuples: pa.RecordBatch | None = None) -> bool:
@@ -194,12 +196,19 @@ class BucketRun(Run):
         run._uncounted_rows += len(numbers)
         return run
 
-    def live_rows(self, lowest_kept: int) -> int | None:
-        """How many rows are not dead; None where that was counted lately."""
-        if self._uncounted_rows * _COUNTED_SHARE < self.built_rows:
-            return None
+    def has_outgrown(self, growth: float, lowest_kept: int) -> bool:
+        """Whether its living rows are `growth` times those it was made for; False where that was asked lately.
+
+        All rows are looked at only where a sample of the buckets says so.
+        """
+        most = growth * self.built_rows
+        if self.rows <= most or self._uncounted_rows * _COUNTED_SHARE < self.built_rows:
+            return False
         self._uncounted_rows = 0
-        return int(self.native.live_rows(lowest_kept))
+        step = max(1, self.shape.buckets // _COUNTED_BUCKETS)
+        if step * self.native.live_rows(lowest_kept, step) <= most:
+            return False
+        return step == 1 or bool(self.native.live_rows(lowest_kept) > most)
 
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS

@@ -121,12 +121,10 @@ class BucketWindow(Window):
             return self
         if run.rows < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows:
             return bucketing.window(self.in_runs())
-        if run.rows > _GROWN * run.built_rows:
-            live_rows = run.live_rows(lowest)
-            if live_rows is not None and live_rows > _GROWN * run.built_rows:
-                run = run.reshaped(partial(chosen_shape, self.form.chooser), lowest)
-                give_back()
-                return BucketWindow(self.form, [run], self.tail, None, self.lowest_kept)
+        if run.has_outgrown(_GROWN, lowest):
+            run = run.reshaped(partial(chosen_shape, self.form.chooser), lowest)
+            give_back()
+            return BucketWindow(self.form, [run], self.tail, None, self.lowest_kept)
         return self
 
     def expired(self, lowest_kept: int) -> Window:

@@ -324,4 +324,5 @@ class Run:
 
 
 def _range(values: npt.NDArray[Any]) -> Range:
-    return (values.min().item(), values.max().item()) if len(values) else (0, 0)
+    """Smallest and largest; a zero has no sign, so that the range of all is that of the ranges of parts."""
+    return (values.min().item() + 0, values.max().item() + 0) if len(values) else (0, 0)

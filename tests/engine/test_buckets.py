@@ -168,6 +168,7 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
 def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
     monkeypatch.setattr(bucket_run, "_MOVED_ROWS", 100)
+    monkeypatch.setattr(bucket_run, "_COUNTED_BUCKETS", 8)
     bound, batch = steady(6000, domain)
     join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)
     place, shapes, rates = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +115,17 @@ def test_extremes_are_kept_and_keys_that_are_there_already_are_measured(module) 
     small = pa.array([-128, 127, 0], pa.int8())
     floats = np.zeros(8)
     assert module.RoomColumns([None], [floats], [0]).append(looked_at(module, batch_of(small)), 5) == ((-128.0, 127.0),)
+
+
+@MODULES
+@pytest.mark.parametrize("values", [[-0.0], [-0.0, 0.0], [0.0, -0.0], [-0.0, 1.0], [-1.0, -0.0]])
+def test_a_range_has_no_zero_with_a_sign(module, values) -> None:
+    """Else that of a tail would tell in which batches its rows came, and a state would not be the same after a restart."""
+    ((low, high),) = module.RoomColumns([None], [np.zeros(4)], [0]).append(
+        looked_at(module, batch_of(pa.array(values))), 0
+    )
+    assert (low, high) == (min(values), max(values))
+    assert all(math.copysign(1, end) > 0 for end in (low, high) if not end)
 
 
 @MODULES

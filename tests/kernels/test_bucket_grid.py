@@ -126,6 +126,7 @@ def test_live_rows_stay_and_dead_ones_go(seed, hot, disorder):
             assert inserted(grid, [positions, values], (1,), lowest) == count
             grid.sweep(1, lowest)
             assert grid.live_rows(lowest) == sum(row[0] >= lowest for row in contents(grid))
+        assert len({(grid.live_rows(lowest, 2), grid.live_rows(lowest, 5)) for grid in grids}) == 1
         found = [contents(grid) for grid in grids]
         assert all(rows == found[0] for rows in found)
         assert all(grid.rows == len(found[0]) for grid in grids)

@@ -121,7 +121,7 @@ class RoomColumns:
         Returns
         -------
         tuple of (smallest, largest)
-            Of each key, the new rows alone; no NaN may be among them.
+            Of each key, the new rows alone, a zero without its sign; no NaN may be among them.
         """
         end = begin + batch.rows
         if batch.batch.num_columns != len(self._values):
@@ -136,7 +136,7 @@ class RoomColumns:
             if source >= 0:
                 keys[begin:end] = _numbers(batch.column(source), keys.dtype)
             part = keys[begin:end]
-            ranges.append((part.min().item(), part.max().item()))
+            ranges.append((part.min().item() + 0, part.max().item() + 0))
         return tuple(ranges)
 
 

@@ -235,10 +235,13 @@ class BucketGrid:
             self.swept = (self.swept + 1) % self.buckets
         return dropped
 
-    def live_rows(self, lowest_kept: int) -> int:
-        """Count the rows that are not dead."""
+    def live_rows(self, lowest_kept: int, step: int = 1) -> int:
+        """Count the rows that are not dead in the first bucket and each `step`-th after it."""
+        if index(step, "step") < 1:
+            refuse("step is out of range", "step", hint="1 or more")
         positions = self.columns[self._position]
-        return int(np.count_nonzero(positions[self.row_numbers()] >= lowest_kept))
+        rows = [row for bucket in range(0, self.buckets, step) for row in self.rows_of(bucket)]
+        return int(np.count_nonzero(positions[np.array(rows, dtype=np.int64)] >= lowest_kept))
 
     def row_numbers(self) -> Int32:
         """All rows, bucket by bucket, in order of arrival there."""
