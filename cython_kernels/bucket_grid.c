@@ -13,7 +13,7 @@
 void sj_bucket_begin(sj_bucket_grid *grid)
 {
     for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
-        const sj_chunk empty = {SJ_NO_CHUNK, 0, (int32_t)bucket};
+        const sj_chunk empty = {SJ_NO_CHUNK, 0, (uint32_t)bucket, 0};
         grid->chunks[bucket] = empty;
     }
     grid->free_chunk = SJ_NO_CHUNK;
@@ -85,51 +85,35 @@ static int64_t add_chunk(sj_bucket_grid *grid, int64_t bucket)
     } else {
         return SJ_NO_CHUNK;
     }
-    grid->chunks[chunk].next = SJ_NO_CHUNK;
-    grid->chunks[chunk].count = 0;
+    const sj_chunk empty = {SJ_NO_CHUNK, 0, 0, 0};
+    grid->chunks[chunk] = empty;
     grid->chunks[grid->chunks[bucket].last].next = (uint32_t)chunk;
-    grid->chunks[bucket].last = (int32_t)chunk;
+    grid->chunks[bucket].last = (uint32_t)chunk;
     return chunk;
 }
 
-/* Of a bucket's only chunk the dead rows at its begin, which is where they are unless positions are out of order: columns are
- * moved up in one piece. -1: others are dead, too. */
-static int drop_first_rows(sj_bucket_grid *grid, int64_t chunk, int64_t lowest_kept)
+/* The dead rows before the first living one of a chunk: it begins behind them. */
+static int64_t drop_first_rows(const sj_bucket_grid *grid, int64_t chunk, int64_t lowest_kept)
 {
-    const int64_t *positions = grid->positions + chunk * SJ_CHUNK_ROWS;
     const int count = grid->chunks[chunk].count;
-    int first = 0, dead = 0;
-    for (int lane = 0; lane < count; lane++) {
-        first += dead == lane && positions[lane] < lowest_kept;
-        dead += positions[lane] < lowest_kept;
+    int dead = 0;
+    while (dead < count && grid->positions[sj_chunk_row(grid, chunk, dead)] < lowest_kept) {
+        dead++;
     }
-    if (dead != first) {
-        return -1;
-    }
-    for (int column = 0; dead && column < grid->column_count; column++) {
-        const int bytes = grid->item_bytes[column];
-        unsigned char *items = grid->columns[column] + chunk * SJ_CHUNK_ROWS * bytes;
-        memmove(items, items + dead * bytes, (size_t)((count - dead) * bytes));
-    }
+    grid->chunks[chunk].head = (grid->chunks[chunk].head + dead) % SJ_CHUNK_ROWS;
     grid->chunks[chunk].count = (uint32_t)(count - dead);
-    grid->rows -= dead;
     return dead;
 }
 
-/* Drops the dead rows of a bucket, the others keep their order. */
+/* Drops the dead rows of a bucket, the others keep their order. Where only the oldest are dead, nothing is moved. */
 static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_kept)
 {
-    if (grid->chunks[bucket].next == SJ_NO_CHUNK) {
-        const int first = drop_first_rows(grid, bucket, lowest_kept);
-        if (first >= 0) {
-            return first;
-        }
-    }
-    int64_t to_chunk = bucket, to = 0, dropped = 0;
+    int64_t dropped = drop_first_rows(grid, bucket, lowest_kept), to_chunk = bucket;
+    int to = 0;
     for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
         const int count = grid->chunks[chunk].count;
-        for (int lane = 0; lane < count; lane++) {
-            const int64_t row = chunk * SJ_CHUNK_ROWS + lane;
+        for (int n = 0; n < count; n++) {
+            const int64_t row = sj_chunk_row(grid, chunk, n);
             if (grid->positions[row] < lowest_kept) {
                 dropped++;
                 continue;
@@ -138,10 +122,10 @@ static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_ke
                 to_chunk = grid->chunks[to_chunk].next;
                 to = 0;
             }
-            if (dropped) {
-                move_row(grid, row, to_chunk * SJ_CHUNK_ROWS + to);
+            const int64_t to_row = sj_chunk_row(grid, to_chunk, to++);
+            if (to_row != row) {
+                move_row(grid, row, to_row);
             }
-            to++;
         }
     }
     if (!dropped) {
@@ -153,7 +137,7 @@ static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_ke
     int64_t behind = grid->chunks[to_chunk].next;
     grid->chunks[to_chunk].next = SJ_NO_CHUNK;
     grid->chunks[to_chunk].count = (uint32_t)to;
-    grid->chunks[bucket].last = (int32_t)to_chunk;
+    grid->chunks[bucket].last = (uint32_t)to_chunk;
     while (behind != SJ_NO_CHUNK) {
         const int64_t chunk = behind;
         behind = grid->chunks[chunk].next;
@@ -173,18 +157,20 @@ SJ_INLINE int is_dead(const sj_bucket_grid *grid, int64_t chunk, int64_t lowest_
     return dead;
 }
 
-/* The first chunk of a chain gives up its rows: the second's take their place, and it is given back. */
+/* The first chunk of a chain gives up its rows: the second's take their place, lane by lane, and it is given back. */
 static void drop_first(sj_bucket_grid *grid, int64_t bucket)
 {
-    const int64_t second = grid->chunks[bucket].next;
-    const sj_chunk from = grid->chunks[second];
-    for (int lane = 0; lane < from.count; lane++) {
-        move_row(grid, second * SJ_CHUNK_ROWS + lane, bucket * SJ_CHUNK_ROWS + lane);
+    sj_chunk *first = grid->chunks + bucket;
+    const int64_t second = first->next;
+    for (int n = 0; n < grid->chunks[second].count; n++) {
+        const int64_t row = sj_chunk_row(grid, second, n);
+        move_row(grid, row, bucket * SJ_CHUNK_ROWS + row % SJ_CHUNK_ROWS);
     }
-    grid->chunks[bucket].next = from.next;
-    grid->chunks[bucket].count = from.count;
-    if (grid->chunks[bucket].last == second) {
-        grid->chunks[bucket].last = (int32_t)bucket;
+    first->next = grid->chunks[second].next;
+    first->count = grid->chunks[second].count;
+    first->head = grid->chunks[second].head;
+    if (first->last == second) {
+        first->last = (uint32_t)bucket;
     }
     give_back(grid, second);
     grid->rows -= SJ_CHUNK_ROWS;
@@ -221,21 +207,20 @@ static int64_t chunk_with_room(sj_bucket_grid *grid, int64_t bucket, int64_t low
     return grid->chunks[chunk].count < SJ_CHUNK_ROWS ? chunk : add_chunk(grid, bucket);
 }
 
-/* Where the row will most likely go; all of a chunk that is full, because its dead rows are to be dropped. */
+/* Where the row will most likely go: behind the last row, or where the first one was, if the chunk is full of which the
+ * first are dead. */
 SJ_INLINE void ask_for(const sj_bucket_grid *grid, int64_t bucket)
 {
     const int64_t chunk = grid->chunks[bucket].last;
-    const int64_t count = grid->chunks[chunk].count;
+    const int count = grid->chunks[chunk].count;
+    const int64_t row = sj_chunk_row(grid, chunk, count);
     for (int column = 0; column < grid->column_count; column++) {
-        const int64_t bytes = grid->item_bytes[column];
-        const unsigned char *items = grid->columns[column] + chunk * SJ_CHUNK_ROWS * bytes;
-        if (count < SJ_CHUNK_ROWS) {
-            __builtin_prefetch(items + count * bytes, 1);
-            continue;
-        }
-        for (int64_t at = 0; at < SJ_CHUNK_ROWS * bytes; at += LINE_BYTES) {
-            __builtin_prefetch(items + at, 1);
-        }
+        __builtin_prefetch(grid->columns[column] + row * grid->item_bytes[column], 1);
+    }
+    if (count == SJ_CHUNK_ROWS) {
+        const int64_t *positions = grid->positions + chunk * SJ_CHUNK_ROWS;
+        __builtin_prefetch(positions);
+        __builtin_prefetch(positions + LINE_BYTES / sizeof *positions);
     }
 }
 
@@ -256,7 +241,8 @@ int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *colum
         if (chunk == SJ_NO_CHUNK) {
             return row;
         }
-        const int64_t to = chunk * SJ_CHUNK_ROWS + grid->chunks[chunk].count++;
+        const int64_t to = sj_chunk_row(grid, chunk, grid->chunks[chunk].count);
+        grid->chunks[chunk].count++;
         for (int column = 0; column < grid->column_count; column++) {
             const int bytes = grid->item_bytes[column];
             copy_item(grid->columns[column] + to * bytes, columns[column] + row * bytes, bytes);
@@ -274,8 +260,8 @@ int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept
          * or so few are dead that no chunk would be had back, the others are not looked at. */
         const int64_t last = grid->chunks[grid->swept].last;
         const int count = grid->chunks[last].count;
-        const int64_t asked = last == grid->swept ? count / 2 : count - 1;
-        if (count && grid->positions[grid->swept * SJ_CHUNK_ROWS + asked] < lowest_kept) {
+        const int asked = last == grid->swept ? count / 2 : count - 1;
+        if (count && grid->positions[sj_chunk_row(grid, grid->swept, asked)] < lowest_kept) {
             dropped += drop_dead(grid, grid->swept, lowest_kept);
         }
         grid->swept = grid->swept + 1 < grid->bucket_count ? grid->swept + 1 : 0;
@@ -288,8 +274,8 @@ int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int
     int64_t live = 0;
     for (int64_t bucket = 0; bucket < grid->bucket_count; bucket += step) {
         for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
-            for (int lane = 0; lane < grid->chunks[chunk].count; lane++) {
-                live += grid->positions[chunk * SJ_CHUNK_ROWS + lane] >= lowest_kept;
+            for (int n = 0; n < grid->chunks[chunk].count; n++) {
+                live += grid->positions[sj_chunk_row(grid, chunk, n)] >= lowest_kept;
             }
         }
     }
@@ -300,8 +286,8 @@ void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
 {
     for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
         for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
-            for (int lane = 0; lane < grid->chunks[chunk].count; lane++) {
-                *rows++ = (int32_t)(chunk * SJ_CHUNK_ROWS + lane);
+            for (int n = 0; n < grid->chunks[chunk].count; n++) {
+                *rows++ = (int32_t)sj_chunk_row(grid, chunk, n);
             }
         }
     }

@@ -4,9 +4,10 @@
  *                                           │ full
  *                                           └──► chunk 1041 [ r r . . . . . . . . . . . . . . ]     chained
  *
- * Row `chunk * 16 + lane` is at that place of every column. Rows of a bucket are in the order of their arrival, all its
- * chunks but the last are full. Cells share buckets: the exact test decides. Rows below `lowest_kept` are dead: they are
- * dropped where their bucket is full and by the sweep, and never match because the window's rule is among the conditions.
+ * Row `chunk * 16 + lane` is at that place of every column. A chunk is a ring: its first row is in lane `head`, the others
+ * in the lanes behind it, 0 after 15. Rows of a bucket are in the order of their arrival, all its chunks but the last are
+ * full. Cells share buckets: the exact test decides. Rows below `lowest_kept` are dead: they are dropped where their bucket
+ * is full and by the sweep, and never match because the window's rule is among the conditions.
  */
 #ifndef SJ_BUCKET_GRID_H
 #define SJ_BUCKET_GRID_H
@@ -38,7 +39,8 @@ typedef struct {
 typedef struct {
     uint32_t next : 27; /* the chunk behind it; SJ_NO_CHUNK: none */
     uint32_t count : 5; /* its rows */
-    int32_t last;       /* of the first chunk of a bucket: the bucket's last */
+    uint32_t last : 27; /* of the first chunk of a bucket: the bucket's last */
+    uint32_t head : 5;  /* lane of its first row */
 } sj_chunk;
 
 typedef struct {
@@ -106,6 +108,12 @@ int64_t sj_bucket_fill_scalar(sj_bucket_probe *probe, int32_t *out_probe, int32_
 int64_t sj_bucket_fill_avx2(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 int64_t sj_bucket_fill_avx512(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 #endif
+
+/* Where the n-th row of a chunk is. */
+SJ_INLINE int64_t sj_chunk_row(const sj_bucket_grid *grid, int64_t chunk, int n)
+{
+    return chunk * SJ_CHUNK_ROWS + (grid->chunks[chunk].head + n) % SJ_CHUNK_ROWS;
+}
 
 /* The number of a cell. */
 SJ_INLINE uint64_t sj_cell_of(const sj_bucket_grid *grid, uint64_t first, uint64_t second)

@@ -10,6 +10,7 @@
 
 #define LINE_BYTES 64
 #define SURE_CONDITIONS 3
+#define CHUNK_BITS ((1u << SJ_CHUNK_ROWS) - 1)
 
 SJ_INLINE const char *chunk_column(const sj_bucket_columns *columns, int condition, int64_t chunk)
 {
@@ -70,15 +71,17 @@ SJ_INLINE unsigned chunk_test(const sj_bucket_columns *columns, const lane_bound
 }
 
 /* Writes the chunk's matches; room for all its rows is there, and is written to. Lanes behind its rows are read, too. */
-SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, int count,
+SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts,
                                 int32_t probe_id, int32_t *out_probe, int32_t *out_run)
 {
-    unsigned bits = (1u << count) - 1;
+    unsigned bits = ~0u;
     /* Whether the cell's conditions leave a row is up to chance: a branch on it would cost more than the next test. */
     for (int c = 0; c < probe->columns.conditions && (bits || c < SURE_CONDITIONS); c++) {
         bits &= chunk_test(&probe->columns, bounds, c, chunk);
     }
-    return emit_chunk(bits, chunk * SJ_CHUNK_ROWS, probe_id, out_probe, out_run);
+    /* Bit n: the n-th row of the ring. */
+    const unsigned ring = (bits & CHUNK_BITS) * (1u + (1u << SJ_CHUNK_ROWS)) >> facts.head & ((1u << facts.count) - 1);
+    return emit_chunk(ring, chunk * SJ_CHUNK_ROWS, facts.head, probe_id, out_probe, out_run);
 }
 
 /* How many cells the probe's band covers; more than SJ_BUCKET_VISITS are not counted. */
@@ -211,7 +214,7 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
             }
             const sj_chunk chunk = grid->chunks[span->chunk];
             probe->candidates += chunk.count;
-            written += chunk_matches(probe, &bounds, span->chunk, chunk.count, span->probe, out_probe + written,
+            written += chunk_matches(probe, &bounds, span->chunk, chunk, span->probe, out_probe + written,
                                      out_run + written);
             if (chunk.next != SJ_NO_CHUNK) {
                 ask_for_chunk(probe, chunk.next);

@@ -74,13 +74,14 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     return bits;
 }
 
-/* Sixteen rows, of which few match. */
-SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+/* Sixteen rows in a ring, of which few match: bit n is that of row `row + (first + n) % 16`. */
+SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
+                             int32_t *out_run)
 {
     int64_t written = 0;
     for (; bits; bits &= bits - 1, written++) {
         out_probe[written] = probe_id;
-        out_run[written] = (int32_t)(row + __builtin_ctz(bits));
+        out_run[written] = (int32_t)(row + (first + __builtin_ctz(bits)) % 16);
     }
     return written;
 }

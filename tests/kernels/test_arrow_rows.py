@@ -120,10 +120,9 @@ def test_extremes_are_kept_and_keys_that_are_there_already_are_measured(module) 
 @MODULES
 @pytest.mark.parametrize("values", [[-0.0], [-0.0, 0.0], [0.0, -0.0], [-0.0, 1.0], [-1.0, -0.0]])
 def test_a_range_has_no_zero_with_a_sign(module, values) -> None:
-    """Else that of a tail would tell in which batches its rows came, and a state would not be the same after a restart."""
-    ((low, high),) = module.RoomColumns([None], [np.zeros(4)], [0]).append(
-        looked_at(module, batch_of(pa.array(values))), 0
-    )
+    """Else that of a tail would tell in which batches its rows came: a state would not be the same after a restart."""
+    room, batch = module.RoomColumns([None], [np.zeros(4)], [0]), looked_at(module, batch_of(pa.array(values)))
+    ((low, high),) = room.append(batch, 0)
     assert (low, high) == (min(values), max(values))
     assert all(math.copysign(1, end) > 0 for end in (low, high) if not end)
 

@@ -82,7 +82,7 @@ class BucketGrid:
             refuse("buckets is out of range", "buckets", hint="one chunk of 16 rows a bucket, at least")
         self.buckets, self.keys, self.stride, self._position = buckets, list(keys), stride, position
         self.chains: list[list[int]] = [[bucket] for bucket in range(buckets)]
-        self.counts = [0] * self._chunks
+        self.counts, self.heads = [0] * self._chunks, [0] * self._chunks
         self._free: list[int] = []
         if not 0 <= index(swept, "swept") < buckets:
             refuse("swept is no bucket", "swept")
@@ -122,7 +122,7 @@ class BucketGrid:
         for new, old in zip(columns, self.columns, strict=True):
             new[: len(old)] = old
         other.chains = [list(chain) for chain in self.chains]
-        other.counts[: len(self.counts)] = self.counts
+        other.counts[: len(self.counts)], other.heads[: len(self.heads)] = self.counts, self.heads
         other._free, other._unused, other.swept = list(self._free), self._unused, self.swept
         return other
 
@@ -145,7 +145,11 @@ class BucketGrid:
 
     def rows_of(self, bucket: int) -> list[int]:
         """The rows of a bucket, in order of arrival."""
-        return [chunk * CHUNK_ROWS + lane for chunk in self.chains[bucket] for lane in range(self.counts[chunk])]
+        return [self._row(chunk, n) for chunk in self.chains[bucket] for n in range(self.counts[chunk])]
+
+    def _row(self, chunk: int, n: int) -> int:
+        """Where the n-th row of a chunk is: it is a ring."""
+        return chunk * CHUNK_ROWS + (self.heads[chunk] + n) % CHUNK_ROWS
 
     def insert(self, columns: Sequence[Column], buckets: Int32, begin: int, lowest_kept: int) -> int:
         """Append the rows of a batch from `begin` on to their buckets.
@@ -173,7 +177,7 @@ class BucketGrid:
             chunk = self._chunk_with_room(int(buckets[row]), lowest_kept)
             if chunk < 0:
                 return row
-            to = chunk * CHUNK_ROWS + self.counts[chunk]
+            to = self._row(chunk, self.counts[chunk])
             for mine, column in zip(self.columns, columns, strict=True):
                 mine[to] = column[row]
             self.counts[chunk] += 1
@@ -187,10 +191,13 @@ class BucketGrid:
             self._drop_dead(bucket, lowest_kept)
         positions = self.columns[self._position]
         while len(chain) > 1 and all(positions[row] < lowest_kept for row in self.rows_of(bucket)[:CHUNK_ROWS]):
-            # The first chunk is the bucket's own: the second's rows move into it.
-            self._move(self.rows_of(bucket)[CHUNK_ROWS : CHUNK_ROWS + self.counts[chain[1]]], bucket * CHUNK_ROWS)
-            self.counts[bucket] = self.counts[chain[1]]
-            self._give_back(chain.pop(1))
+            # The first chunk is the bucket's own: the second's rows move into it, lane by lane.
+            second = chain.pop(1)
+            for n in range(self.counts[second]):
+                row = self._row(second, n)
+                self._move(row, bucket * CHUNK_ROWS + row % CHUNK_ROWS)
+            self.counts[bucket], self.heads[bucket] = self.counts[second], self.heads[second]
+            self._give_back(second)
         if self.counts[chain[-1]] == CHUNK_ROWS:
             if not self._free and self._unused == self._chunks:
                 return -1
@@ -198,12 +205,12 @@ class BucketGrid:
             self._unused += chain[-1] == self._unused
         return chain[-1]
 
-    def _move(self, rows: Sequence[int], to: int) -> None:
+    def _move(self, row: int, to: int) -> None:
         for column in self.columns:
-            column[to : to + len(rows)] = column[rows]
+            column[to] = column[row]
 
     def _give_back(self, chunk: int) -> None:
-        self.counts[chunk] = 0
+        self.counts[chunk] = self.heads[chunk] = 0
         self._free.append(chunk)
 
     def _drop_dead(self, bucket: int, lowest_kept: int) -> int:
@@ -211,10 +218,15 @@ class BucketGrid:
         kept = [row for row in rows if positions[row] >= lowest_kept]
         if len(kept) == len(rows):
             return 0
+        # The first chunk begins behind its first dead rows; what is left moves up in the rings.
+        in_first = rows[: self.counts[bucket]]
+        first = next((n for n, row in enumerate(in_first) if positions[row] >= lowest_kept), len(in_first))
+        self.heads[bucket] = (self.heads[bucket] + first) % CHUNK_ROWS
+        for place, row in enumerate(kept):
+            self._move(row, self._row(chain[place // CHUNK_ROWS], place % CHUNK_ROWS))
         used = max(1, -(-len(kept) // CHUNK_ROWS))
-        for place in range(used):
-            self._move(kept[place * CHUNK_ROWS : (place + 1) * CHUNK_ROWS], chain[place] * CHUNK_ROWS)
-            self.counts[chain[place]] = min(CHUNK_ROWS, len(kept) - place * CHUNK_ROWS)
+        for place, chunk in enumerate(chain[:used]):
+            self.counts[chunk] = min(CHUNK_ROWS, len(kept) - place * CHUNK_ROWS)
         for chunk in chain[used:]:
             self._give_back(chunk)
         del chain[used:]
@@ -230,7 +242,7 @@ class BucketGrid:
         for _ in range(index(buckets, "buckets")):
             last = self.chains[self.swept][-1]
             asked = self.counts[last] // 2 if last == self.swept else self.counts[last] - 1
-            if self.counts[last] and positions[self.swept * CHUNK_ROWS + asked] < lowest_kept:
+            if self.counts[last] and positions[self._row(self.swept, asked)] < lowest_kept:
                 dropped += self._drop_dead(self.swept, lowest_kept)
             self.swept = (self.swept + 1) % self.buckets
         return dropped
