@@ -351,6 +351,7 @@ cdef class Rows:
     def gather(self, int64_t part, RunColumns columns, places, rows, int64_t begin=0):
         """Fill a part's columns from row `begin` on with ``columns[places[i]][rows[i]]``; as in `RunColumns.gather`."""
         cdef int64_t first, column
+        cdef unsigned char **outs
         cdef sj_picks picks
         cdef RowsForm form = self._form
         if not 0 <= part < form._part_count:
@@ -364,10 +365,16 @@ cdef class Rows:
         columns._pick(places, rows, &picks)
         if begin < 0 or picks.count > self._count - begin:
             raise _error("there are other numbers of rows", "rows")
-        columns._check(&picks)
+        outs = <unsigned char **>calloc(columns._column_count + 1, sizeof(void *))
+        if outs == NULL:
+            raise MemoryError
         for column in range(columns._column_count):
-            columns._copy(column, &picks, sj_rows_column(self._rows, first + column)
-                          + begin * form._item_bytes[first + column])
+            outs[column] = sj_rows_column(self._rows, first + column) + begin * form._item_bytes[first + column]
+        try:
+            columns._copy(&picks, outs)
+        finally:
+            free(outs)
+        for column in range(columns._column_count):
             self._filled[first + column] += picks.count
 
     def put(self, int64_t column, list values, *, bint floating):
@@ -406,8 +413,9 @@ cdef class Rows:
                 raise MemoryError
             for part in range(form._part_count):
                 columns[part] = <const int64_t *>sj_rows_column(self._rows, form._firsts[part])
-            sj_greatest(columns, form._part_count, self._count,
-                        <int64_t *>sj_rows_column(self._rows, form._column_count - 1))
+            with nogil:
+                sj_greatest(columns, form._part_count, self._count,
+                            <int64_t *>sj_rows_column(self._rows, form._column_count - 1))
             free(<void *>columns)
         if sj_rows_export(self._rows, form._exported, form._exported_count, &self._array):
             raise MemoryError

@@ -21,30 +21,26 @@ void sj_bucket_begin(sj_bucket_grid *grid)
     grid->rows = grid->swept = 0;
 }
 
-int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,
-                    int32_t *buckets)
+/* The bucket of each of the rows; room for the cells of NUMBERED_ROWS rows is in `cells`. */
+static void number_rows(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t from,
+                        int64_t count, int64_t *cells, int32_t *buckets)
 {
-    int64_t *cells = malloc(SJ_BUCKET_KEYS * NUMBERED_ROWS * sizeof(int64_t));
-    if (!cells) {
-        return -1;
-    }
-    memset(cells, 0, SJ_BUCKET_KEYS * NUMBERED_ROWS * sizeof(int64_t));
+    memset(cells, 0, SJ_BUCKET_KEYS * NUMBERED_ROWS * sizeof *cells);
     for (int64_t begin = 0; begin < count; begin += NUMBERED_ROWS) {
         const int64_t part = count - begin < NUMBERED_ROWS ? count - begin : NUMBERED_ROWS;
         for (int key = 0; key < grid->key_count; key++) {
             int64_t *to = cells + key * NUMBERED_ROWS;
             if (grid->keys[key].is_float) {
-                sj_float_buckets(floats[key] + begin, part, grid->keys[key].float_width, 0.0, to);
+                sj_float_buckets(floats[key] + from + begin, part, grid->keys[key].float_width, 0.0, to);
             } else {
-                sj_int_buckets(ints[key] + begin, part, grid->keys[key].int_width, 0, to);
+                sj_int_buckets(ints[key] + from + begin, part, grid->keys[key].int_width, 0, to);
             }
         }
         for (int64_t at = 0; at < part; at++) {
-            buckets[begin + at] = (int32_t)sj_bucket_of(grid, sj_cell_of(grid, (uint64_t)cells[at], (uint64_t)cells[NUMBERED_ROWS + at]));
+            const uint64_t cell = sj_cell_of(grid, (uint64_t)cells[at], (uint64_t)cells[NUMBERED_ROWS + at]);
+            buckets[begin + at] = (int32_t)sj_bucket_of(grid, cell);
         }
     }
-    free(cells);
-    return 0;
 }
 
 SJ_INLINE void copy_item(unsigned char *to, const unsigned char *from, int item_bytes)
@@ -224,32 +220,48 @@ SJ_INLINE void ask_for(const sj_bucket_grid *grid, int64_t bucket)
     }
 }
 
-int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets, int64_t begin,
-                       int64_t count, int64_t lowest_kept)
+/* Rows begin:begin+count, given their buckets; how many of them are in. */
+static int64_t insert_rows(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets,
+                           int64_t begin, int64_t count, int64_t lowest_kept)
 {
-    for (int64_t row = begin; row < count; row++) {
-        if (row + 3 * AHEAD_ROWS < count) {
-            __builtin_prefetch(grid->chunks + buckets[row + 3 * AHEAD_ROWS], 1);
+    for (int64_t at = 0; at < count; at++) {
+        if (at + 3 * AHEAD_ROWS < count) {
+            __builtin_prefetch(grid->chunks + buckets[at + 3 * AHEAD_ROWS], 1);
         }
-        if (row + 2 * AHEAD_ROWS < count) {
-            __builtin_prefetch(grid->chunks + grid->chunks[buckets[row + 2 * AHEAD_ROWS]].last, 1);
+        if (at + 2 * AHEAD_ROWS < count) {
+            __builtin_prefetch(grid->chunks + grid->chunks[buckets[at + 2 * AHEAD_ROWS]].last, 1);
         }
-        if (row + AHEAD_ROWS < count) {
-            ask_for(grid, buckets[row + AHEAD_ROWS]);
+        if (at + AHEAD_ROWS < count) {
+            ask_for(grid, buckets[at + AHEAD_ROWS]);
         }
-        const int64_t chunk = chunk_with_room(grid, buckets[row], lowest_kept);
+        const int64_t chunk = chunk_with_room(grid, buckets[at], lowest_kept);
         if (chunk == SJ_NO_CHUNK) {
-            return row;
+            return at;
         }
         const int64_t to = sj_chunk_row(grid, chunk, grid->chunks[chunk].count);
         grid->chunks[chunk].count++;
         for (int column = 0; column < grid->column_count; column++) {
             const int bytes = grid->item_bytes[column];
-            copy_item(grid->columns[column] + to * bytes, columns[column] + row * bytes, bytes);
+            copy_item(grid->columns[column] + to * bytes, columns[column] + (begin + at) * bytes, bytes);
         }
         grid->rows++;
     }
     return count;
+}
+
+int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const double *const *floats,
+                         const int64_t *const *ints, int64_t begin, int64_t count, int64_t lowest_kept)
+{
+    const size_t cells_bytes = SJ_BUCKET_KEYS * NUMBERED_ROWS * sizeof(int64_t);
+    int64_t *cells = malloc(cells_bytes + (size_t)(count - begin) * sizeof(int32_t));
+    if (!cells) {
+        return -1;
+    }
+    int32_t *buckets = (int32_t *)(cells + SJ_BUCKET_KEYS * NUMBERED_ROWS);
+    number_rows(grid, floats, ints, begin, count - begin, cells, buckets);
+    const int64_t inserted = insert_rows(grid, columns, buckets, begin, count - begin, lowest_kept);
+    free(cells);
+    return begin + inserted;
 }
 
 int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)

@@ -130,14 +130,10 @@ SJ_INLINE int64_t sj_bucket_of(const sj_bucket_grid *grid, uint64_t cell)
 /* An empty grid in memory that its owner has allocated. */
 void sj_bucket_begin(sj_bucket_grid *grid);
 
-/* The grid's number of each row's bucket; the keys are of the kinds that the grid's are. -1: no memory. */
-int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,
-                    int32_t *buckets);
-
-/* Appends rows begin:count of a batch, given their buckets; dead rows make room. Returns the row it stopped at: `count`,
- * or an earlier one because every chunk is taken. */
-int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets, int64_t begin,
-                       int64_t count, int64_t lowest_kept);
+/* Appends rows begin:count of a batch to the buckets of their keys, which are of the kinds that the grid's are; dead rows
+ * make room. Returns the row it stopped at: `count`, or an earlier one because every chunk is taken. -1: no memory. */
+int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const double *const *floats,
+                         const int64_t *const *ints, int64_t begin, int64_t count, int64_t lowest_kept);
 
 /* Drops the dead rows of the next `count` buckets, of each whose only chunk has a dead row in the middle, or of whose several
  * chunks so many rows are dead as the last one holds; returns how many there were. */

@@ -42,10 +42,8 @@ cdef extern from "bucket_grid.h" nogil:
         int key_condition[SJ_BUCKET_KEYS]
 
     void sj_bucket_begin(sj_bucket_grid *grid)
-    int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints,
-                          int64_t count, int32_t *buckets)
-    int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets,
-                             int64_t begin, int64_t count, int64_t lowest_kept)
+    int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const double *const *floats,
+                             const int64_t *const *ints, int64_t begin, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step)
     void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
@@ -172,17 +170,29 @@ cdef class BucketGrid:
             raise _error("another thread is at work on this grid", "grid", "one thread at a time")
         return 0
 
-    def bucket_numbers(self, keys):
-        """Number each row's bucket, from its keys: int32."""
+    def insert(self, columns, keys, begin, lowest_kept):
+        """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
         cdef const double *floats[SJ_BUCKET_KEYS]
         cdef const int64_t *ints[SJ_BUCKET_KEYS]
-        cdef int place, status
-        cdef int64_t count
-        keys = list(keys)
+        cdef int place
+        cdef int64_t count, first, lowest, stopped
+        cdef const unsigned char **addresses
+        columns, keys = list(columns), list(keys)
+        if len(columns) != len(self.columns):
+            raise _error("there must be as many columns as the grid has", "columns")
         if len(keys) != self._grid.key_count:
             raise _error("there must be an array for each key", "keys")
-        count = _common_length(keys, "keys", None)
+        count, first, lowest = len(columns[0]), _integer(begin, "begin"), _integer(lowest_kept, "lowest_kept")
+        if not 0 <= first <= count:
+            raise _error("begin is out of range", "begin")
+        self._enter()
+        for array, mine in zip(columns, self.columns):
+            if not isinstance(array, np.ndarray) or len(array) != count:
+                raise _error("the columns differ in length", "columns")
+            _check_array(array, "columns", mine.dtype)
         for place, array in enumerate(keys):
+            if not isinstance(array, np.ndarray) or len(array) != count:
+                raise _error("columns and keys differ in length", "keys")
             if (array.dtype == _FLOAT) != bool(self._grid.keys[place].is_float):
                 raise _error("a key is of another type than the grid's", "keys")
             floats[place], ints[place] = NULL, NULL
@@ -190,44 +200,18 @@ cdef class BucketGrid:
                 floats[place] = _float_address(array)
             else:
                 ints[place] = _int_address(array)
-        buckets = np.empty(count, dtype=np.int32)
-        cdef int32_t *out = _int32_out(buckets)
-        with nogil:
-            status = sj_bucket_numbers(&self._grid, floats, ints, count, out)
-        if status:
-            raise MemoryError
-        return buckets
-
-    def insert(self, columns, buckets, begin, lowest_kept):
-        """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
-        cdef int place
-        cdef int64_t count, first, lowest, stopped
-        cdef const unsigned char **addresses
-        columns = list(columns)
-        if len(columns) != len(self.columns):
-            raise _error("there must be as many columns as the grid has", "columns")
-        _check_array(buckets, "buckets", _INT32)
-        count, first, lowest = len(buckets), _integer(begin, "begin"), _integer(lowest_kept, "lowest_kept")
-        if not 0 <= first <= count:
-            raise _error("begin is out of range", "begin")
-        if count and not 0 <= buckets.min() <= buckets.max() < self._grid.bucket_count:
-            raise _error("buckets are not those of this grid", "buckets", "bucket_numbers(keys)")
-        self._enter()
-        for array, mine in zip(columns, self.columns):
-            if not isinstance(array, np.ndarray) or len(array) != count:
-                raise _error("columns and buckets differ in length", "columns")
-            _check_array(array, "columns", mine.dtype)
         addresses = <const unsigned char **>calloc(len(columns), sizeof(void *))
         if addresses == NULL:
             raise MemoryError
         for place, array in enumerate(columns):
             addresses[place] = _bytes_address(array)
-        cdef const int32_t *numbers = _order_address(buckets)
         self._busy = True
         with nogil:
-            stopped = sj_bucket_insert(&self._grid, addresses, numbers, first, count, lowest)
+            stopped = sj_bucket_insert(&self._grid, addresses, floats, ints, first, count, lowest)
         self._busy = False
         free(<void *>addresses)
+        if stopped < 0:
+            raise MemoryError
         return stopped
 
     def sweep(self, buckets, lowest_kept):

@@ -308,53 +308,63 @@ cdef class RunColumns:
             picks.places = <const int32_t *>view.items
         return 0
 
-    cdef int _check(self, sj_picks *picks) except -1:
-        """Refuse rows outside the runs, before any column is copied; picks that are all of one run say so."""
-        cdef int status
-        if picks.count < _FEW_ROWS:
-            status = sj_gather_check(self._rows + picks.place, self._run_count, picks.places, picks.rows, picks.count)
-        else:
-            with nogil:
-                status = sj_gather_check(self._rows + picks.place, self._run_count, picks.places, picks.rows,
-                                         picks.count)
+    cdef int _copied(self, sj_picks *picks, unsigned char **outs) noexcept nogil:
+        """Copy all columns, NULL: not that one; -1 and nothing where a row is outside the runs."""
+        cdef int64_t column
+        cdef const unsigned char **addresses
+        cdef int status = sj_gather_check(self._rows + picks.place, self._run_count, picks.places, picks.rows,
+                                          picks.count)
         if status < 0:
-            raise _error("rows or places point outside the runs", "rows")
-        if status == 0 and picks.places != NULL and picks.count:
+            return status
+        if status == 0 and picks.places != NULL and picks.count:  # all are of one run
             picks.place, picks.places = picks.places[0], NULL
+        for column in range(self._column_count):
+            addresses = self._addresses + column * self._run_count
+            if outs[column] == NULL:
+                continue
+            if picks.places != NULL:
+                sj_gather_runs(addresses, self._rows, self._item_bytes[column], picks.places, picks.rows, picks.count,
+                               outs[column])
+            else:
+                sj_gather_run(addresses[picks.place], self._rows[picks.place], self._item_bytes[column], picks.rows,
+                              picks.count, outs[column])
         return 0
 
-    cdef void _copied(self, int64_t column, const sj_picks *picks, unsigned char *to) noexcept nogil:
-        cdef const unsigned char **addresses = self._addresses + column * self._run_count
-        cdef int item_bytes = self._item_bytes[column]
-        if picks.places != NULL:
-            sj_gather_runs(addresses, self._rows, item_bytes, picks.places, picks.rows, picks.count, to)
-        else:
-            sj_gather_run(addresses[picks.place], self._rows[picks.place], item_bytes, picks.rows, picks.count, to)
-
-    cdef void _copy(self, int64_t column, const sj_picks *picks, unsigned char *to) noexcept:
-        """Copy a column of checked picks."""
+    cdef int _copy(self, sj_picks *picks, unsigned char **outs) except -1:
+        """Copy all columns in one go, checked rows only: to get the GIL back may take longer than a column does."""
+        cdef int status
         if picks.count < _FEW_ROWS:
-            self._copied(column, picks, to)
+            status = self._copied(picks, outs)
         else:
             with nogil:
-                self._copied(column, picks, to)
+                status = self._copied(picks, outs)
+        if status < 0:
+            raise _error("rows or places point outside the runs", "rows")
+        return 0
 
     def gather(self, places, rows, outs):
         """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
         cdef int64_t column
         cdef sj_picks picks
+        cdef unsigned char **addresses
         self._pick(places, rows, &picks)
         if len(outs) != self._column_count:
             raise _error("there must be an out for each column", "outs")
         if not picks.count:
             return
-        self._check(&picks)
-        for column in range(self._column_count):
-            out = outs[column]
-            if out is None:
-                continue
-            if (len(out) != picks.count or not isinstance(out, np.ndarray)
-                    or out.dtype.itemsize != self._item_bytes[column]):
-                raise _error("out and rows differ in length", "outs")
-            _check_array(out, "outs", out.dtype, True)
-            self._copy(column, &picks, _bytes_out(out))
+        addresses = <unsigned char **>calloc(self._column_count + 1, sizeof(void *))
+        if addresses == NULL:
+            raise MemoryError
+        try:
+            for column in range(self._column_count):
+                out = outs[column]
+                if out is None:
+                    continue
+                if (len(out) != picks.count or not isinstance(out, np.ndarray)
+                        or out.dtype.itemsize != self._item_bytes[column]):
+                    raise _error("out and rows differ in length", "outs")
+                _check_array(out, "outs", out.dtype, True)
+                addresses[column] = _bytes_out(out)
+            self._copy(&picks, addresses)
+        finally:
+            free(addresses)

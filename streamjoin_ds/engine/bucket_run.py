@@ -189,11 +189,10 @@ class BucketRun(Run):
         """Take rows in, an array for each of `columns`."""
         names = list(self.columns)
         keys = [_widened(given[names.index(_key_name(self.form, number))]) for number in self.shape.keys]
-        numbers = self.native.bucket_numbers(keys)
-        run, place = self, 0
-        while (place := run.native.insert(given, numbers, place, lowest_kept)) < len(numbers):
+        run, place, rows = self, 0, len(given[0])
+        while (place := run.native.insert(given, keys, place, lowest_kept)) < rows:
             run = run._enlarged()
-        run._uncounted_rows += len(numbers)
+        run._uncounted_rows += rows
         return run
 
     def has_outgrown(self, growth: float, lowest_kept: int) -> bool:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.ahead import in_order, one_by_one, side_by_side
+from streamjoin_ds.engine.ahead import in_order, side_by_side
 from streamjoin_ds.engine.bucket_window import BucketWindow
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
@@ -107,6 +107,7 @@ class Joining:
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
         self._results = Results(bound)
         self.result_schema = self._results.schema
+        self._gathering = None if executor is None else self.side_by_side
         self.partials = 0
 
     @property
@@ -123,16 +124,16 @@ class Joining:
         pieces = self._pieces(arrivals)
         done = [PieceProgress(piece.count_pairs) for piece in pieces]
         if len(pieces) == 1:
-            return Progress(done), self._piece(pieces[0], done[0], self.side_by_side)
+            return Progress(done), self._piece(pieces[0], done[0], self._gathering)
         return Progress(done), self._found(pieces, done, pieces is not arrivals)
 
     def _found(self, pieces: Sequence[Arrivals], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
         if not ahead or self._executor is None:
             for piece, mark in zip(pieces, done, strict=True):
-                yield from self._piece(piece, mark, self.side_by_side)
+                yield from self._piece(piece, mark, self._gathering)
             return
         # A thread that waited for others of its pool might wait for itself.
-        found = [self._piece(piece, mark, one_by_one) for piece, mark in zip(pieces, done, strict=True)]
+        found = [self._piece(piece, mark, None) for piece, mark in zip(pieces, done, strict=True)]
         with closing(in_order(found, self._executor, self._threads)) as chunks:
             while True:
                 with staying_on(self._core):
@@ -163,7 +164,7 @@ class Joining:
             pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
         return pieces
 
-    def _piece(self, arrived: Arrivals, mark: PieceProgress, side_by_side: SideBySide) -> Generator[pa.Table]:
+    def _piece(self, arrived: Arrivals, mark: PieceProgress, side_by_side: SideBySide | None) -> Generator[pa.Table]:
         block = {arrived.stream: arrived.picks}
         yield from self._extended(block, arrived.order, arrived.windows, mark, side_by_side)
         mark.finish()
@@ -174,7 +175,7 @@ class Joining:
         order: Sequence[int],
         windows: Sequence[Window],
         mark: PieceProgress | None,
-        side_by_side: SideBySide,
+        side_by_side: SideBySide | None,
     ) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
@@ -205,7 +206,7 @@ class Joining:
             step = self._steps[joined, stream] = _Step(self._bound, frozenset(joined), stream)
         return step
 
-    def _tables(self, block: Mapping[int, Picks], side_by_side: SideBySide) -> Iterable[pa.Table]:
+    def _tables(self, block: Mapping[int, Picks], side_by_side: SideBySide | None) -> Iterable[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
             return (self._results.table(block, side_by_side),)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.ahead import one_by_one
 from streamjoin_ds.engine.columns import array_of, item_dtype
 from streamjoin_ds.engine.keys import key_column
 from streamjoin_ds.engine.picks import Picks
@@ -46,14 +47,18 @@ class Results:
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
     def table(
-        self, block: Mapping[int, Picks], side_by_side: SideBySide, window_ids: npt.NDArray[np.int64] | None = None
+        self,
+        block: Mapping[int, Picks],
+        side_by_side: SideBySide | None,
+        window_ids: npt.NDArray[np.int64] | None = None,
     ) -> pa.Table:
         """The results that a block of partial results over all streams is.
 
         Parameters
         ----------
-        side_by_side : callable
-            Maps a function over pieces of the work, on several threads where there are.
+        side_by_side : callable or None
+            Maps a function over pieces of the work, on several threads. None: this one does it all, and lets go of the
+            GIL as seldom as it can.
         window_ids : ndarray, shape (n,), int64, optional
             The window each result was found in, where windows are periodic.
         """
@@ -66,14 +71,14 @@ class Results:
 
         def gather(piece: tuple[int, int]) -> None:
             stream, begin = piece
-            block[stream].gather_into(rows, stream, plain[stream], begin, min(begin + _PIECE_ROWS, count))
+            block[stream].gather_into(rows, stream, plain[stream], begin, min(begin + piece_rows, count))
 
-        pieces = [(stream, begin) for begin in range(0, count, _PIECE_ROWS) for stream in range(len(plain))]
-        if count > _PIECE_ROWS:
-            side_by_side(gather, pieces)
+        piece_rows = count if side_by_side is None else _PIECE_ROWS
+        pieces = [(stream, begin) for begin in range(0, count, piece_rows) for stream in range(len(plain))]
+        if side_by_side is None or count <= _PIECE_ROWS:
+            one_by_one(gather, pieces)
         else:
-            for piece in pieces:
-                gather(piece)
+            side_by_side(gather, pieces)
         batch = part.batch(rows)
         if part.is_whole and window_ids is None:
             return pa.Table.from_batches([batch])

@@ -27,8 +27,7 @@ def wide(column):
 
 def inserted(grid, columns, numbers, lowest=-(2**62), begin=0):
     """Insert rows; `numbers` of the columns are the keys."""
-    buckets = grid.bucket_numbers([wide(columns[number]) for number in numbers])
-    return grid.insert(columns, buckets, begin, lowest)
+    return grid.insert(columns, [wide(columns[number]) for number in numbers], begin, lowest)
 
 
 def contents(grid):
@@ -162,7 +161,7 @@ def test_boundary(kernel):
     grid = grid_of(module, ("i8", "f8"), [(True, 1.0)])
     pair = grid_of(module, ("i8", "f8"), [(True, 1.0), (True, 1.0)])
     good = [np.arange(3), np.arange(3.0)]
-    buckets = grid.bucket_numbers([good[1]])
+    keys = [good[1]]
     for name, call in [
         ("columns", lambda: module.BucketGrid([], position=0, buckets=1, keys=[])),
         ("columns", lambda: module.BucketGrid([np.zeros(17, np.int64)], position=0, buckets=1, keys=[])),
@@ -171,14 +170,14 @@ def test_boundary(kernel):
         ("width", lambda: module.BucketGrid([np.zeros(16, np.int64)], position=0, buckets=1, keys=[(False, 0)])),
         ("stride", lambda: module.BucketGrid([np.zeros(16, np.int64)], position=0, buckets=1, keys=[], stride=0)),
         ("keys", lambda: module.BucketGrid([np.zeros(16, np.int64)], position=0, buckets=1, keys=[(0, 1)] * 3)),
-        ("keys", lambda: grid.bucket_numbers([good[0]])),
-        ("keys", lambda: grid.bucket_numbers([])),
-        ("buckets", lambda: grid.insert(good, np.array([0, 7, 0], np.int32), 0, 0)),
-        ("buckets", lambda: grid.insert(good, np.array([0, 1, 0]), 0, 0)),
-        ("begin", lambda: grid.insert(good, buckets, 4, 0)),
-        ("columns", lambda: grid.insert(good[:1], buckets, 0, 0)),
-        ("columns", lambda: grid.insert([good[0][:2], good[1]], buckets, 0, 0)),
-        ("columns", lambda: grid.insert([good[0], good[0]], buckets, 0, 0)),
+        ("keys", lambda: grid.insert(good, [good[0]], 0, 0)),
+        ("keys", lambda: grid.insert(good, [], 0, 0)),
+        ("keys", lambda: grid.insert(good, [good[1][:2]], 0, 0)),
+        ("begin", lambda: grid.insert(good, keys, 4, 0)),
+        ("columns", lambda: grid.insert(good[:1], keys, 0, 0)),
+        ("columns", lambda: grid.insert([good[0], good[1][:2]], keys, 0, 0)),
+        ("columns", lambda: grid.insert([good[0], good[0]], keys, 0, 0)),
+        ("step", lambda: grid.live_rows(0, 0)),
         ("columns", lambda: grid.enlarged(grid.columns[:1])),
         ("right", lambda: module.BucketIndex(grid, good, [0, 0], [0, 0], keys=[1])),
         ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[2])),

@@ -131,17 +131,15 @@ class BucketGrid:
         first, second = (*cells, 0, 0)[:2]
         return (first * self.stride + second) % _UNSIGNED % self.buckets
 
-    def bucket_numbers(self, keys: Sequence[Column]) -> Int32:
-        """Number each row's bucket, from its keys."""
-        if len(keys) != len(self.keys):
-            refuse("there must be an array for each key", "keys")
+    def _bucket_numbers(self, keys: Sequence[Column]) -> list[int]:
+        """Each row's bucket, from its keys."""
         cells = []
         for values, (is_float, width) in zip(keys, self.keys, strict=True):
             check_column(values, "keys")
             if (values.dtype == np.float64) != is_float:
                 refuse("a key is of another type than the grid's", "keys")
             cells.append(grid_buckets(values, width, 0.0 if is_float else 0).tolist())
-        return np.array([self.bucket_of(cell) for cell in zip(*cells, strict=True)], dtype=np.int32)
+        return [self.bucket_of(cell) for cell in zip(*cells, strict=True)]
 
     def rows_of(self, bucket: int) -> list[int]:
         """The rows of a bucket, in order of arrival."""
@@ -151,37 +149,47 @@ class BucketGrid:
         """Where the n-th row of a chunk is: it is a ring."""
         return chunk * CHUNK_ROWS + (self.heads[chunk] + n) % CHUNK_ROWS
 
-    def insert(self, columns: Sequence[Column], buckets: Int32, begin: int, lowest_kept: int) -> int:
-        """Append the rows of a batch from `begin` on to their buckets.
+    def insert(self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int) -> int:
+        """Append the rows of a batch from `begin` on to the buckets of their keys.
 
         Rows whose position is below `lowest_kept` are dead: where a bucket is full they are dropped from it, but of a
         chain of more than four chunks only its first ones, as long as all their rows are dead.
+
+        Parameters
+        ----------
+        columns : sequence of ndarray, shape (n,)
+            As the grid's.
+        keys : sequence of ndarray, shape (n,), float64 or int64
+            What the cells are made of.
 
         Returns
         -------
         int
             The row it stopped at: the batch's length, or an earlier one because every chunk is taken.
         """
-        check_array(buckets, "buckets", np.dtype(np.int32))
         if len(columns) != len(self.columns):
             refuse("there must be as many columns as the grid has", "columns")
-        if not 0 <= begin <= len(buckets):
+        if len(keys) != len(self.keys):
+            refuse("there must be an array for each key", "keys")
+        count = len(columns[0])
+        if not 0 <= begin <= count:
             refuse("begin is out of range", "begin")
-        if len(buckets) and not 0 <= buckets.min() <= buckets.max() < self.buckets:
-            refuse("buckets are not those of this grid", "buckets", hint="bucket_numbers(keys)")
         for column, mine in zip(columns, self.columns, strict=True):
             check_array(column, "columns", mine.dtype)
-            if len(column) != len(buckets):
-                refuse("columns and buckets differ in length", "columns")
-        for row in range(begin, len(buckets)):
-            chunk = self._chunk_with_room(int(buckets[row]), lowest_kept)
+            if len(column) != count:
+                refuse("the columns differ in length", "columns")
+        if any(len(key) != count for key in keys):
+            refuse("columns and keys differ in length", "keys")
+        buckets = self._bucket_numbers(keys) if keys else [0] * count
+        for row in range(begin, count):
+            chunk = self._chunk_with_room(buckets[row], lowest_kept)
             if chunk < 0:
                 return row
             to = self._row(chunk, self.counts[chunk])
             for mine, column in zip(self.columns, columns, strict=True):
                 mine[to] = column[row]
             self.counts[chunk] += 1
-        return len(buckets)
+        return count
 
     def _chunk_with_room(self, bucket: int, lowest_kept: int) -> int:
         chain = self.chains[bucket]
