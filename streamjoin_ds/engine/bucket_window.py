@@ -47,7 +47,7 @@ class BucketWindow(Window):
     tail, stack
         As for `Window`.
     lowest_kept : int or None
-        Lower positions are dead.
+        Lower positions are dead; within int64.
     layout : (Grid, int) or None
         That of the batch that was last sorted, and its rows: those of like size are sorted so too.
     """
@@ -65,7 +65,7 @@ class BucketWindow(Window):
     ) -> None:
         super().__init__(form, sealed, tail, stack)
         self.layout = layout
-        self.lowest_kept = None if lowest_kept is None else _within_int64(lowest_kept)
+        self.lowest_kept = lowest_kept
         self.is_merged = len(self.sealed) == 1
 
     @property
@@ -129,14 +129,17 @@ class BucketWindow(Window):
 
     def expired(self, lowest_kept: int) -> Window:
         """As `Window.expired`, in place; dead rows stay in the grid until it has use for their room, or are swept."""
+        if not INT64_MIN <= lowest_kept <= INT64_MAX:
+            # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
+            lowest_kept = max(INT64_MIN, min(lowest_kept, INT64_MAX))
         if self.tail.rows and lowest_kept > self.tail.position[0]:
             window = self.remade(self.sealed, thinned_tail(self.tail, lowest_kept))
         else:
             window = self
-        window.lowest_kept = _within_int64(lowest_kept)
+        window.lowest_kept = lowest_kept
         run = self.bucket_run
-        if run.rows and run.position[1] < lowest_kept:
-            run.native.sweep(run.shape.buckets, window.lowest_kept)
+        if run.position[1] < lowest_kept and run.rows:
+            run.native.sweep(run.shape.buckets, lowest_kept)
         return window
 
     def to_facts(self) -> dict[str, Any] | None:
@@ -187,6 +190,9 @@ class Bucketing:
             if max(shape.keys) >= len(window.form.keys):
                 msg = "a cell is made of a key that there is not"
                 raise ValueError(msg)
+            if lowest_kept is not None and not (type(lowest_kept) is int and INT64_MIN <= lowest_kept <= INT64_MAX):
+                msg = "the lowest position is none"
+                raise ValueError(msg)
             made = self._made(window, shape, facts, lowest_kept)
             made.layout = _layout(facts.get("layout"), len(window.form.keys))
             return made
@@ -203,11 +209,6 @@ class Bucketing:
         zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
         run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
         return BucketWindow(form, [run], window.tail, None, lowest_kept)
-
-
-def _within_int64(position: int) -> int:
-    """Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule."""
-    return max(INT64_MIN, min(position, INT64_MAX))
 
 
 def _layout(facts: Any, keys: int) -> tuple[Grid, int] | None:

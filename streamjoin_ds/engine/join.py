@@ -129,7 +129,7 @@ class WindowJoin:
         self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
         self._windows = [Window(form) for form in self.forms]
-        self._totals = {"matches": 0, "expired_rows": 0}
+        self._matches = 0
         self._stored = [0] * count
         self._null_keys = [0] * count
         self._pushes = 0
@@ -224,7 +224,7 @@ class WindowJoin:
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
-        before, is_due = sum([window.rows for window in windows]), False
+        is_due = False
         for stream, lowest in enumerate(lowest_kept):
             if lowest is not None:
                 windows[stream] = windows[stream].expired(lowest)
@@ -238,8 +238,7 @@ class WindowJoin:
         for stream, count in enumerate(arrived):
             self._stored[stream] += count
             self._null_keys[stream] += null_keys[stream]
-        self._totals["matches"] += matches
-        self._totals["expired_rows"] += before - self.state_rows
+        self._matches += matches
         self._pushes += 1
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
@@ -271,6 +270,11 @@ class WindowJoin:
         return sum(window.rows for window in self._windows)
 
     @property
+    def _expired_rows(self) -> int:
+        """Tuples that were kept and no longer are."""
+        return sum(self._stored) - sum(self._null_keys) - self.state_rows
+
+    @property
     def counters(self) -> dict[str, Any]:
         """Totals since the join began: matches, stored_rows and null_keys a stream, expired_rows; and what is kept now.
 
@@ -279,7 +283,8 @@ class WindowJoin:
         """
         names = self.bound.names
         return {
-            **self._totals,
+            "matches": self._matches,
+            "expired_rows": self._expired_rows,
             "candidates": self._joining.candidates,
             "partials": self._joining.partials,
             "stored_rows": dict(zip(names, self._stored, strict=True)),
@@ -316,7 +321,7 @@ class WindowJoin:
             As `push`.
         """
         self._check_whole()
-        totals = [self._totals["matches"], self._totals["expired_rows"], self._pushes]
+        totals = [self._matches, self._expired_rows, self._pushes]
         tails = [window.tail.rows for window in self._windows]
         facts: dict[str, Any] = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys, "tails": tails}
         if any(form.bucketing is not None for form in self.forms):
@@ -347,12 +352,11 @@ class WindowJoin:
         facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms, store)
         count = len(self.forms)
         stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
-        matches, expired_rows, pushes = snapshot.numbers(facts, "totals", 3)
+        matches, _, pushes = snapshot.numbers(facts, "totals", 3)
         windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
         self._windows = bucketed(self.forms, windows, facts.get("buckets"))
-        self._totals = {"matches": matches, "expired_rows": expired_rows}
         self._stored, self._null_keys = stored, null_keys
-        self._pushes, self._is_torn = pushes, False
+        self._matches, self._pushes, self._is_torn = matches, pushes, False
         self._joining.begin()
 
     def explain(self) -> list[str]:

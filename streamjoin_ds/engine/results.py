@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.ahead import one_by_one
 from streamjoin_ds.engine.columns import array_of, item_dtype
 from streamjoin_ds.engine.keys import key_column
 from streamjoin_ds.engine.picks import Picks
@@ -69,16 +68,16 @@ class Results:
             part = self._kernel_parts[plain] = _KernelPart(self, plain, block)
         rows = part.rows(count)
 
-        def gather(piece: tuple[int, int]) -> None:
-            stream, begin = piece
-            block[stream].gather_into(rows, stream, plain[stream], begin, min(begin + piece_rows, count))
-
-        piece_rows = count if side_by_side is None else _PIECE_ROWS
-        pieces = [(stream, begin) for begin in range(0, count, piece_rows) for stream in range(len(plain))]
         if side_by_side is None or count <= _PIECE_ROWS:
-            one_by_one(gather, pieces)
+            for stream, names in enumerate(plain):
+                block[stream].gather_into(rows, stream, names, 0, count)
         else:
-            side_by_side(gather, pieces)
+
+            def gather(piece: tuple[int, int]) -> None:
+                stream, begin = piece
+                block[stream].gather_into(rows, stream, plain[stream], begin, min(begin + _PIECE_ROWS, count))
+
+            side_by_side(gather, [(n, begin) for begin in range(0, count, _PIECE_ROWS) for n in range(len(plain))])
         batch = part.batch(rows)
         if part.is_whole and window_ids is None:
             return pa.Table.from_batches([batch])
