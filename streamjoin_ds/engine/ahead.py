@@ -3,7 +3,7 @@
 ::
 
     piece 0  ─ chunk ─ chunk ─ end         in work by the reader itself
-    piece 1  ─ chunk                       first chunk in work by another thread, kept until the reader comes to it
+    piece 1  ─ chunk ─ chunk               first chunks in work by another thread, kept until the reader comes to them
     piece 2  (waits for a thread)
 """
 
@@ -12,9 +12,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
+from itertools import islice
 from typing import TypeVar
 
-__all__ = ["in_order", "one_by_one", "side_by_side"]
+__all__ = ["HELD_CHUNKS", "in_order", "one_by_one", "side_by_side"]
+
+# Most chunks of a piece that are kept for the reader.
+HELD_CHUNKS = 4
 
 _Chunk = TypeVar("_Chunk")
 _Given = TypeVar("_Given")
@@ -29,22 +33,23 @@ def in_order(pieces: Iterable[Iterator[_Chunk]], executor: Executor, threads: in
     Parameters
     ----------
     pieces : iterable of iterators
-        Each is asked for one chunk at a time, now by this thread, now by that; none is None.
+        Each is read by one thread at a time, now by this one, now by that.
     executor : concurrent.futures.Executor
     threads : int
-        That are to work, the caller among them. So many chunks are held besides the one given.
+        That are to work, the caller among them. Fewer than ``(threads + 1) * HELD_CHUNKS`` chunks are held besides the
+        one given.
 
     Yields
     ------
     The chunks. When the last is given, or the reader gives up, no piece is at work any more.
     """
     waiting = iter(pieces)
-    begun: deque[tuple[Iterator[_Chunk], Future[_Chunk | None]]] = deque()
+    begun: deque[tuple[Iterator[_Chunk], Future[list[_Chunk]]]] = deque()
 
     def begin() -> None:
         piece = next(waiting, None)
         if piece is not None:
-            begun.append((piece, executor.submit(next, piece, None)))
+            begun.append((piece, executor.submit(_first, piece)))
 
     try:
         piece = next(waiting, None)
@@ -56,13 +61,16 @@ def in_order(pieces: Iterable[Iterator[_Chunk]], executor: Executor, threads: in
             if begun:
                 piece, first = begun.popleft()
                 begin()
-                chunk = None if first.cancel() else first.result()
-                if chunk is not None:
-                    yield chunk
+                if not first.cancel():
+                    yield from first.result()
     finally:
         for _, future in begun:
             future.cancel()
         wait([future for _, future in begun])
+
+
+def _first(piece: Iterator[_Chunk]) -> list[_Chunk]:
+    return list(islice(piece, HELD_CHUNKS))
 
 
 def one_by_one(work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.ahead import in_order, side_by_side
+from streamjoin_ds.engine.ahead import HELD_CHUNKS, in_order, side_by_side
 from streamjoin_ds.engine.bucket_window import BucketWindow
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
@@ -108,6 +108,7 @@ class Joining:
         self._results = Results(bound)
         self.result_schema = self._results.schema
         self._gathering = None if executor is None else self.side_by_side
+        self._rows_per_probe = 0.0  # of the last push that was cut into pieces
         self.partials = 0
 
     @property
@@ -134,13 +135,16 @@ class Joining:
             return
         # A thread that waited for others of its pool might wait for itself.
         found = [self._piece(piece, mark, None) for piece, mark in zip(pieces, done, strict=True)]
+        rows = 0
         with closing(in_order(found, self._executor, self._threads)) as chunks:
             while True:
                 with staying_on(self._core):
                     chunk = next(chunks, None)
                 if chunk is None:
-                    return
+                    break
+                rows += chunk.num_rows
                 yield chunk
+        self._rows_per_probe = rows / sum([len(piece.picks) for piece in pieces])
 
     def side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
         """One piece of work after the other, or on as many threads as there are; kernels let the others run."""
@@ -157,7 +161,9 @@ class Joining:
             return arrivals
         if not all(isinstance(arrived.windows[arrived.order[0]], BucketWindow) for arrived in arrivals):
             return arrivals
-        slices = -(-count // (self._threads * SLICE_PROBES))
+        # Whoever works for the reader keeps a few chunks and then waits: pieces are to have no more than that.
+        wanted = max(self._threads, int(count * self._rows_per_probe / (HELD_CHUNKS * self._chunk_rows)))
+        slices = -(-count // (wanted * SLICE_PROBES))
         pieces = []
         for arrived in arrivals:
             edges = [*range(0, len(arrived.picks), slices * SLICE_PROBES), len(arrived.picks)]
