@@ -246,8 +246,10 @@ def _duckdb(seconds_a_batch: float) -> Callable[[int, int], Case]:
 # By name: window rows and threads to a contestant.
 CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
+    "band2d-10s": lambda rows, threads: _Batches(band2d(rows), 51_170, threads),
     "band2d-10ms": lambda rows, threads: _Batches(band2d(rows), 51, threads),
     "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
+    "band1d-large": lambda rows, threads: _Batches(band1d(rows), 1 << 16, threads),
     "band1d-count": lambda rows, threads: _Batches(band1d(rows, counted=True), 1 << 13, threads),
     "equal-int": lambda rows, threads: _Batches(equal_keys(rows), 1 << 13, threads),
     "equal-pair": lambda rows, threads: _Batches(equal_keys(rows, (pa.int32(), pa.int64())), 1 << 13, threads),

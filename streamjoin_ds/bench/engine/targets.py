@@ -107,6 +107,11 @@ MEASURES = (
             "1 thread", Contestant("band1d", 1 << 23, 1, 60), "rows_per_second", True, at_least=1.8),
     Measure(_LLHJ, "threads_2_over_1", "rows/s", Contestant("band2d-1s", _LLHJ_ROWS, 2, 30), "rows_per_second",
             "1 thread", _SECOND, "rows_per_second", True),
+    # Batches ten times as large: what Python does for a push is then little beside the kernels.
+    Measure("band1d-2^23", "threads_2_over_1_large", "rows/s", Contestant("band1d-large", 1 << 23, 2, 6),
+            "rows_per_second", "1 thread", Contestant("band1d-large", 1 << 23, 1, 6), "rows_per_second", True),
+    Measure(_LLHJ, "threads_2_over_1_large", "rows/s", Contestant("band2d-10s", _LLHJ_ROWS, 2, 3), "rows_per_second",
+            "1 thread", Contestant("band2d-10s", _LLHJ_ROWS, 1, 3), "rows_per_second", True),
     Measure("memory", "bytes_per_row", "B", Contestant("memory", 1_000_000, 1, 1), "bytes_per_row", "columns", None,
             "column_bytes_per_row", True),
     Measure("memory-llhj", "bytes_per_row", "B", Contestant("memory", _LLHJ_ROWS, 1, 1), "bytes_per_row", "columns",
