@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from streamjoin_ds.blocks.copies import Copies, default_home
 from streamjoin_ds.blocks.folder import FoundFile
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, BlockMissingError
 
 __all__ = ["RemoteFolder"]
 
@@ -51,6 +51,8 @@ class RemoteFolder:
     ------
     ArgumentError
         The URI is none, or not of a file system that Arrow knows. It may hold a secret, so it is not shown.
+    BlockMissingError
+        The file system cannot be reached.
     """
 
     def __init__(
@@ -166,6 +168,9 @@ def _opened(root: str, process_id: int) -> tuple[fs.FileSystem, str]:
         msg = f"the folder of blocks is not one that Arrow can open ({type(error).__name__})"
         hint = "a path, or a URI such as s3://bucket/folder?region=eu-central-1 (pyarrow.fs.FileSystem.from_uri)"
         raise ArgumentError(msg, name="blocks", hint=hint) from None
+    except OSError:
+        msg = "the folder of blocks cannot be opened: its file system does not answer"
+        raise BlockMissingError(msg, name="blocks", hint="check connection and credentials of this machine") from None
 
 
 def _at_root(uri: str) -> tuple[fs.FileSystem, str]:

@@ -230,8 +230,7 @@ def test_a_uri_that_is_none_is_refused_without_being_shown(uri: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         BlockStore(uri)
     assert caught.value.name == "blocks"
-    assert "sEcReT" not in "".join(traceback.format_exception(caught.value)).replace(uri, "")
-    assert "sEcReT" not in str(caught.value)
+    assert "sEcReT" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_slash_at_the_end_is_the_same_folder(place: Place) -> None:

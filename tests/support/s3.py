@@ -75,6 +75,8 @@ class Line:
                         data = data[: self.left_bytes]
                         self.left_bytes -= len(data)
                     key.data.sendall(data)
+                    if self.left_bytes == 0:
+                        return
 
 
 @dataclass
