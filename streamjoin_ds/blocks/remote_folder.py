@@ -81,14 +81,17 @@ class RemoteFolder:
         self._copies.put(self._copy(name), data)
 
     def read(self, name: str) -> pa.Buffer:
-        """From this machine where it is kept, mapped; else fetched and kept."""
+        """From this machine where it is kept, mapped; else fetched and kept, and mapped too.
+
+        Mapped memory is one for all processes, and the system may take it back; what cannot be kept is not mapped.
+        """
         kept = self._copies.get(self._copy(name))
-        if kept is not None:
-            return kept
-        with self._files.open_input_file(f"{self._root}/{name}") as file:
-            data = file.read_buffer()
-        self._copies.put(self._copy(name), data)
-        return data
+        if kept is None:
+            with self._files.open_input_file(f"{self._root}/{name}") as file:
+                data = file.read_buffer()
+            self._copies.put(self._copy(name), data)
+            kept = self._copies.get(self._copy(name))
+        return data if kept is None else kept
 
     def touch(self, name: str, data: pa.Buffer) -> None:
         """Written again, for want of another way; not if it is young anyhow (cells that share a block write it too)."""
