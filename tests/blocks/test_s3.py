@@ -185,6 +185,16 @@ def test_tasks_that_write_and_remove_the_same_block(place: Place) -> None:
     assert store.names() == []
 
 
+def test_many_are_removed_at_once(place: Place) -> None:
+    store = place.store()
+    names = [store.write("e", rows(10, number)).name for number in range(12)]
+    assert store.remove([*names[1:], f"e-{'0' * 32}.arrow"]) == 11
+    assert place.store().names() == names[:1]
+    place.s3.line.left_bytes = 0
+    with pytest.raises(BlockWriteError, match="cannot be removed: network connection"):
+        place.impatient().remove([names[0]] * 5)
+
+
 def test_an_old_block_that_is_written_again_is_new(place: Place, tmp_path: Path) -> None:
     """`vacuum` goes by age: a block of a task that died may be that of one which runs now."""
     store = place.store()
