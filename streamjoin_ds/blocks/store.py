@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +18,9 @@ from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError
 
 __all__ = ["BlockRef", "BlockStore", "is_block"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _SUFFIX = ".arrow"
 _FEW, _AT_ONCE = 3, 8
@@ -123,12 +127,17 @@ class BlockStore:
         BlockWriteError
             The file system does not let it go.
         """
-        checked = [self._checked(name) for name in names]
-        if self._local is not None or len(checked) < _FEW:
-            return sum(map(self._removed, checked))
-        # A merge retires some 30 at once, and each is three requests to S3, one after the other.
+        return sum(self.together(self._removed, [self._checked(name) for name in names]))
+
+    def together(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """What `work` gives for each item, in their order; several at a time where blocks are far away.
+
+        A request to S3 takes as long for a small block as for none, and a merge retires some 30 at once.
+        """
+        if self._local is not None or len(items) < _FEW:
+            return [work(item) for item in items]
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            return sum(threads.map(self._removed, checked))
+            return list(threads.map(work, items))
 
     def files(self) -> list[FoundFile]:
         """All files of the folder, sorted by name: what was left aside unfinished (a name begins with a dot) too.
