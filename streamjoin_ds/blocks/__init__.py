@@ -13,19 +13,23 @@ parses it (reliability notes, M22).
 
 from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack
 from streamjoin_ds.blocks.cache import Cache
-from streamjoin_ds.blocks.folder import RemoteFolder
+from streamjoin_ds.blocks.folder import FoundFile, LocalFolder
 from streamjoin_ds.blocks.memory import freeze_imports, reuse_freed_memory
-from streamjoin_ds.blocks.store import BlockRef, BlockStore
+from streamjoin_ds.blocks.remote_folder import RemoteFolder
+from streamjoin_ds.blocks.store import BlockRef, BlockStore, is_block
 
 __all__ = [
     "BlockRef",
     "BlockStore",
     "Cache",
+    "FoundFile",
+    "LocalFolder",
     "RemoteFolder",
     "checksum",
     "decode",
     "encode",
     "freeze_imports",
+    "is_block",
     "pack",
     "reuse_freed_memory",
     "unpack",

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks.block import checksum, decode, encode
-from streamjoin_ds.blocks.folder import Folder, LocalFolder, RemoteFolder, is_local
+from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder, is_local
+from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError
 
-__all__ = ["BlockRef", "BlockStore"]
+__all__ = ["BlockRef", "BlockStore", "is_block"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _SUFFIX = ".arrow"
+_FEW, _AT_ONCE = 3, 8
+# What Arrow raises besides: a file system that does not know an operation, or a path that is none.
+_FAILURES = (OSError, pa.ArrowException)
+_REMOTE_HINT = "check connection, credentials and rights of this machine there, then start again: nothing is lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +78,19 @@ class BlockStore:
         ArgumentError
             The stem leads out of the folder.
         BlockWriteError
-            The file cannot be written (no room, no right to); nothing is left of it.
+            The file cannot be written (no room, no right to, no connection); nothing is left of it.
         """
         data = encode(table, facts)
         digest = checksum(data)
         name = self._checked(f"{stem}-{digest}{_SUFFIX}")
-        if self._holds(name, data.size, digest):
-            self._folder.touch(name)
-        else:
-            try:
+        try:
+            if self._holds(name, data.size, digest):
+                self._folder.touch(name, data)
+            else:
                 self._folder.write(name, data)
-            except OSError as error:
-                msg = f"block {name} cannot be written: {error.strerror or 'the file system refuses'}"
-                raise BlockWriteError(msg, name=name, hint="make room, or rights, where the checkpoint lies") from error
+        except _FAILURES as error:
+            msg = f"block {name} cannot be written: {_reason(error)}"
+            raise BlockWriteError(msg, name=name, hint=self._hint("make room, or rights, where it lies")) from error
         return BlockRef(name, table.num_rows, data.size)
 
     def read(self, name: str) -> pa.Table:
@@ -102,17 +113,61 @@ class BlockStore:
         return decode(self._bytes(name), expected, name)  # it was the copy that was damaged
 
     def size_bytes(self, name: str) -> int | None:
-        """Size of a block, None where there is none."""
-        return self._folder.size_bytes(self._checked(name))
+        """Size of a block, None where there is none; BlockMissingError where that cannot be found out."""
+        try:
+            return self._folder.size_bytes(self._checked(name))
+        except _FAILURES as error:
+            raise self._unseen(error, name) from error
 
     def remove(self, names: Iterable[str]) -> int:
-        """Remove blocks that nothing refers to any more; gives how many went. One that is gone already is no error."""
-        return sum(self._folder.remove(self._checked(name)) for name in names)
+        """Remove blocks that nothing refers to any more; gives how many went. One that is gone already is no error.
+
+        Raises
+        ------
+        BlockWriteError
+            The file system does not let it go.
+        """
+        return sum(self.together(self._removed, [self._checked(name) for name in names]))
+
+    def together(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """What `work` gives for each item, in their order; several at a time where blocks are far away.
+
+        A request to S3 takes as long for a small block as for none, and a merge retires some 30 at once.
+        """
+        if self._local is not None or len(items) < _FEW:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            return list(threads.map(work, items))
+
+    def files(self) -> list[FoundFile]:
+        """All files of the folder, sorted by name: what was left aside unfinished (a name begins with a dot) too.
+
+        Raises
+        ------
+        BlockMissingError
+            The folder cannot be listed. One that is not there is empty.
+        """
+        try:
+            return sorted(self._folder.files())
+        except _FAILURES as error:
+            raise self._unseen(error) from error
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of the blocks whose name begins with `prefix`, sorted; what was left aside unfinished is none."""
-        found = (name for name in self._folder.names() if name.endswith(_SUFFIX) and name.startswith(prefix))
-        return sorted(name for name in found if "/." not in f"/{name}")
+        found = (file.name for file in self.files())
+        return [name for name in found if is_block(name) and name.startswith(prefix)]
+
+    def discard(self, files: Iterable[FoundFile]) -> None:
+        """Remove files as `files` gave them, unfinished ones too; errors as `remove`."""
+        for file in files:
+            self._removed(file.name)
+
+    def _removed(self, name: str) -> bool:
+        try:
+            return self._folder.remove(name)
+        except _FAILURES as error:
+            msg = f"block {name} cannot be removed: {_reason(error)}"
+            raise BlockWriteError(msg, name=name, hint=self._hint("give rights to remove, where it lies")) from error
 
     def _bytes(self, name: str) -> pa.Buffer:
         try:
@@ -121,15 +176,23 @@ class BlockStore:
             msg = f"block {name} is not there"
             hint = "restore the checkpoint's files; blocks lie under its folder"
             raise BlockMissingError(msg, name=name, hint=hint) from None
-        except OSError as error:
-            msg = f"block {name} cannot be opened"
-            raise BlockMissingError(msg, name=name, hint="every worker must see the checkpoint's folder") from error
+        except _FAILURES as error:
+            raise self._unseen(error, name) from error
+
+    def _unseen(self, error: Exception, name: str = "") -> BlockMissingError:
+        msg = f"{f'block {name}' if name else 'the folder of blocks'} cannot be opened: {_reason(error)}"
+        return BlockMissingError(
+            msg, name=name or "blocks", hint=self._hint("every worker must see the folder of blocks")
+        )
+
+    def _hint(self, local: str) -> str:
+        return _REMOTE_HINT if self._local is None else local
 
     def _holds(self, name: str, size_bytes: int, digest: str) -> bool:
-        """Whether the file is there and whole: one that was damaged is written again."""
+        """Whether the file is there and whole: one that was damaged, or cannot be read, is written again."""
         try:
             return self._folder.size_bytes(name) == size_bytes and checksum(self._folder.read(name)) == digest
-        except OSError:
+        except _FAILURES:
             return False
 
     def _checked(self, name: str) -> str:
@@ -147,3 +210,16 @@ class BlockStore:
                 msg, name=name[:200], hint="letters, digits and dashes, with single slashes between them"
             )
         return name
+
+
+def is_block(name: str) -> bool:
+    """Whether a file's name is that of a whole block."""
+    return name.endswith(_SUFFIX) and "/." not in f"/{name}"
+
+
+def _reason(error: Exception) -> str:
+    """In a few words, and no more: what a file system says at length may hold what is nobody's business."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    found = re.search(r"AWS Error ([A-Z_]+)", str(error))
+    return found[1].lower().replace("_", " ") if found else "the file system refuses"

@@ -17,16 +17,20 @@ __all__ = ["command"]
 @click.command("inspect")
 @click.argument("checkpoint", metavar="CHECKPOINT")
 @click.option("--blocks", "with_blocks", is_flag=True, help="List every run and its block.")
+@click.option(
+    "--blocks-in", metavar="FOLDER", help="Where its blocks lie, if dataframe(blocks=...) was given a folder."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(checkpoint: str, with_blocks: bool, as_json: bool) -> None:
+def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: bool) -> None:
     """Show the cells of a CHECKPOINT as of its last committed batch: windows, blocks, sizes, watermarks."""
     from streamjoin_ds.stream.session import spark_session
 
-    found = inspected(spark_session("streamjoin inspect", delta=False), checkpoint)
+    found = inspected(spark_session("streamjoin inspect", delta=False), checkpoint, blocks_in)
     if as_json:
         click.echo(json.dumps(found.to_facts()))
         return
-    click.echo(f"join {found.join_id} of {', '.join(found.streams)}; layout {found.layout}")
+    layout = f"; layout {found.layout}" if found.layout else ""
+    click.echo(f"join {found.join_id} of {', '.join(found.streams)}{layout}")
     if found.batch_id is None:
         click.echo("no batch is committed yet")
         return
@@ -39,7 +43,7 @@ def command(checkpoint: str, with_blocks: bool, as_json: bool) -> None:
 
 
 def _lines(found: Checkpoint, *, with_blocks: bool) -> Iterator[str]:
-    width = max(map(len, found.streams))
+    width = max(map(len, found.streams), default=0)
     for cell in found.cells:
         retired = f", {len(cell.retired)} blocks retired" if cell.retired else ""
         yield f"cell {cell.cell}  partition {cell.partition}  watermark {moment(cell.watermark_us) or '-'}"

@@ -22,8 +22,11 @@ __all__ = ["command"]
     metavar="DURATION",
     help="Only files that have not changed for so long: longer than any batch takes.",
 )
+@click.option(
+    "--blocks-in", metavar="FOLDER", help="Where its blocks lie, if dataframe(blocks=...) was given a folder."
+)
 @click.option("--dry-run", is_flag=True, help="List them, remove nothing.")
-def command(checkpoint: str, older_than: str, dry_run: bool) -> None:
+def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bool) -> None:
     """Remove blocks of a CHECKPOINT that no state names and exchange files of batches that are done.
 
     A join removes its own as it goes; this is for what crashes leave behind. It may run beside the join. The tables
@@ -32,12 +35,12 @@ def command(checkpoint: str, older_than: str, dry_run: bool) -> None:
     older_than_s = duration_us(older_than, "older_than") / 1e6
     from streamjoin_ds.stream.session import spark_session
 
-    found = inspected(spark_session("streamjoin vacuum", delta=False), checkpoint)
-    gone = leftovers(found, now_s=time.time(), older_than_s=older_than_s)
-    size_bytes = sum(path.stat().st_size for path in gone)
-    for path in gone:
+    found = inspected(spark_session("streamjoin vacuum", delta=False), checkpoint, blocks_in)
+    gone = leftovers(found, blocks_in, now_s=time.time(), older_than_s=older_than_s)
+    size_bytes = sum(leftover.file.size_bytes for leftover in gone)
+    for leftover in gone:
         if dry_run:
-            click.echo(path)
+            click.echo(str(leftover))
         else:
-            path.unlink(missing_ok=True)
+            leftover.remove()
     click.echo(f"{len(gone)} files, {decimal(size_bytes)}{' would go' if dry_run else ' removed'}")

@@ -94,11 +94,19 @@ def decoded(
     windows, position = [], 0
     try:
         sizes = iter(facts["sizes"])
-        for stream, (form, stream_runs) in enumerate(zip(forms, facts["runs"], strict=True)):
+        of_streams = list(zip(forms, facts["runs"], strict=True))
+        wanted = [
+            (stream, form, entry["block"], entry)
+            for stream, (form, stream_runs) in enumerate(of_streams)
+            for entry in stream_runs
+            if "block" in entry
+        ]
+        stored = iter(_stored(store).runs(wanted) if wanted else ())
+        for form, stream_runs in of_streams:
             runs = []
             for entry in stream_runs:
                 if "block" in entry:
-                    runs.append(_stored(store).run(stream, form, entry["block"], entry))
+                    runs.append(next(stored))
                     continue
                 size = next(sizes)
                 runs.append(_run(form, body.slice(position, size), entry))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
 from streamjoin_ds.plan import Execution, Layout, Plan, choose_layout
@@ -17,8 +17,14 @@ from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, bind
 from streamjoin_ds.spec.bound import TS
 from streamjoin_ds.stream.cell import STATE_DDL, TaskFacts
-from streamjoin_ds.stream.identity import local_path
-from streamjoin_ds.stream.windows import RETAIN_KEY, CellWindows, check_execution, task_cores
+from streamjoin_ds.stream.windows import (
+    RETAIN_KEY,
+    CellWindows,
+    absolute_root,
+    blocks_prefix,
+    check_execution,
+    task_cores,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +72,7 @@ def joined(
         "packed",
         foreign=True,
         execution=execution,
-        state_root="" if blocks is None else _blocks_root(blocks),
+        state_root="" if blocks is None else _checked_root(blocks),
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
     packed = reduce(
@@ -88,10 +94,10 @@ def joined(
     return packed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
 
 
-def _blocks_root(blocks: str) -> str:
-    """A folder as all processes see it: absolute where it is this machine's, however it is written; else the URI."""
-    local = local_path(blocks)
-    return blocks if local is None else os.path.abspath(local)
+def _checked_root(blocks: str) -> str:
+    root = absolute_root(blocks)
+    BlockStore(root)  # a URI that is none is refused here, not by the first batch
+    return root
 
 
 def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
@@ -188,8 +194,10 @@ class _ForeignCell:
                 if count:
                     _log.warning("%d late tuples of stream %s were dropped", count, bound.names[stream])
                     tables[0] = tables[0].filter(pa.compute.invert(late))
+        task = TaskFacts.current()
         with task_cores(plan.execution) as cores:
-            windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, cores)
+            prefix = blocks_prefix(task.query_id)
+            windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, cores, prefix=prefix)
             for chunk in windows.engine.push(tuples, watermark_us):
                 yield chunk.to_pandas(types_mapper=_masked().get)
-        state.update((1, windows.saved(TaskFacts.current().batch_id, [None] * len(bound.names), watermark_us)))
+        state.update((1, windows.saved(task.batch_id, [None] * len(bound.names), watermark_us)))

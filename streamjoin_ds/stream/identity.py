@@ -56,6 +56,11 @@ class Identity:
     layout: Layout
     partitions: int
 
+    @staticmethod
+    def is_in(checkpoint: Path) -> bool:
+        """Whether a folder has an identity, be it readable or not."""
+        return (checkpoint / _FILE).exists()
+
     @classmethod
     def load(cls, checkpoint: Path) -> Identity | None:
         """The identity of an existing checkpoint, or None where there is none yet.

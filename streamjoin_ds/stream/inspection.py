@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamjoin_ds.blocks import BlockStore, FoundFile
 from streamjoin_ds.engine.snapshot import described
-from streamjoin_ds.errors import ForeignCheckpointError, OffsetError
-from streamjoin_ds.source.exchange import is_committed_block
+from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
+from streamjoin_ds.source.exchange import exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.state import CellState
-from streamjoin_ds.stream.windows import blocks_folder
+from streamjoin_ds.stream.windows import absolute_root, blocks_folder, blocks_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CellFacts", "Checkpoint", "RunFacts", "WindowFacts", "inspected", "leftovers"]
+__all__ = ["CellFacts", "Checkpoint", "Leftover", "RunFacts", "WindowFacts", "inspected", "leftovers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,11 @@ class CellFacts:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint of a join as of its last committed batch."""
+    """A checkpoint of a join as of its last committed batch.
+
+    Of a query over `StreamJoin.dataframe` Spark keeps neither names nor layout: `join_id` is the query's id then,
+    streams and cells are numbered, `layout` is empty, and `prefix` is how the names of its blocks begin.
+    """
 
     path: str
     join_id: str
@@ -69,6 +73,7 @@ class Checkpoint:
     layout: str
     batch_id: int | None
     cells: tuple[CellFacts, ...]
+    prefix: str = ""
 
     @property
     def blocks(self) -> dict[str, int | None]:
@@ -81,63 +86,141 @@ class Checkpoint:
         return asdict(self)
 
 
-def inspected(spark: SparkSession, checkpoint: str) -> Checkpoint:
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A file that nothing will read again."""
+
+    file: FoundFile
+    folder: BlockStore
+
+    def __str__(self) -> str:
+        return self.file.name if "://" in self.folder.root else str(Path(self.folder.root) / self.file.name)
+
+    def remove(self) -> None:
+        """Let it go; BlockWriteError where the file system does not. One that is gone already is no error."""
+        self.folder.discard([self.file])
+
+
+def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -> Checkpoint:
     """What a checkpoint holds; reads Spark's state, changes nothing.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : str
+        Of `StreamJoin.start`, or of a query over `StreamJoin.dataframe` whose first stateful operator it is.
+    blocks : str, optional
+        Where its blocks lie, if not in the checkpoint: what ``dataframe(blocks=...)`` was given.
 
     Raises
     ------
     ForeignCheckpointError
         There is no join's checkpoint in the folder.
+    ArgumentError
+        Blocks lie elsewhere, and `blocks` does not say where.
+    BlockMissingError
+        Where they lie cannot be looked into.
     StateCorruptError, StateVersionError
         A state row is damaged, or a newer version wrote it.
     """
     folder, identity = _opened(checkpoint)
     batch_id = _last_commit(folder)
     rows = _state_rows(spark, folder) if batch_id is not None else []
-    names = identity.bound.names
-    numbers = {label: number for number, label in enumerate(_labels(identity))}
-    cells = [_cell(folder, names, blob, numbers[label], partition) for label, partition, blob in rows]
+    sizes = _Sizes(_block_store(folder, identity is not None, blocks))
+    if identity is not None:
+        names, prefix = identity.bound.names, ""
+        join_id, layout = identity.join_id, str(identity.layout)
+        numbers = {label: number for number, label in enumerate(_labels(identity))}
+    else:
+        streams = max((len(CellState.decode(blob).largest_us) for _, _, blob in rows), default=0)
+        names, layout = tuple(map(str, range(streams))), ""
+        join_id = json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"]
+        prefix = blocks_prefix(join_id)
+        numbers = {label: number for number, label in enumerate(sorted(label for label, _, _ in rows))}
+    cells = [_cell(sizes, names, blob, numbers[label], partition) for label, partition, blob in rows]
     cells.sort(key=lambda cell: cell.cell)
-    return Checkpoint(str(folder), identity.join_id, names, str(identity.layout), batch_id, tuple(cells))
+    return Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
 
 
-def leftovers(found: Checkpoint, *, now_s: float, older_than_s: float) -> list[Path]:
-    """Files of the join in a checkpoint that nothing will read again, sorted: what failed attempts left.
+def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, older_than_s: float) -> list[Leftover]:
+    """Files of the join that nothing will read again, sorted: what failed attempts left.
 
     Blocks that no state row names which Spark can come back to, exchange blocks of committed batches, and files that
-    were being written when their task died.
+    were being written when their task died. Of a folder of blocks outside the checkpoint only what this query wrote.
 
     Parameters
     ----------
     found : Checkpoint
+    blocks : str, optional
+        As of `inspected`.
     now_s, older_than_s : float
         Seconds since 1970; only files that have not changed for so long: a younger one may belong to the batch that
         is running.
     """
     folder = Path(found.path)
     kept = set(found.blocks) | {name for cell in found.cells for name in cell.retired}
-    seqs = _committed_seqs(folder, found)
-    gone = []
-    for path in _files(folder):
-        aside = path.name.startswith(".")
-        if path.parent.name == "blocks":
-            unused = aside or path.name not in kept
-        else:
-            unused = aside or is_committed_block(path.name, seqs)
-        if unused and path.stat().st_mtime < now_s - older_than_s:
-            gone.append(path)
-    return sorted(gone)
+    seqs = _committed_seqs(folder, found) if not found.prefix else []
+    store, exchange = _block_store(folder, not found.prefix, blocks), BlockStore(exchange_folder(folder))
+    own = found.prefix.rstrip("/")
+    gone = [
+        Leftover(file, exchange) for file in exchange.files() if _is_unused(file, is_committed_block(file.name, seqs))
+    ]
+    if store is not None:
+        files = (file for file in store.files() if file.name.rpartition("/")[0] == own)
+        gone += [Leftover(file, store) for file in files if _is_unused(file, file.name not in kept)]
+    return sorted((leftover for leftover in gone if _is_older(leftover.file, now_s - older_than_s)), key=str)
 
 
-def _opened(checkpoint: str) -> tuple[Path, Identity]:
+def _is_unused(file: FoundFile, is_done: bool) -> bool:
+    return is_done or file.name.rpartition("/")[2].startswith(".")
+
+
+def _is_older(file: FoundFile, than_s: float) -> bool:
+    """Whether it has not changed since; a file system that does not tell has only young files."""
+    return file.changed_s is not None and file.changed_s < than_s
+
+
+def _block_store(folder: Path, is_own: bool, blocks: str | None) -> BlockStore | None:
+    """Of a checkpoint's windows; None where it is not known."""
+    if blocks is None:
+        return BlockStore(blocks_folder(folder)) if is_own else None
+    return BlockStore(absolute_root(blocks))
+
+
+class _Sizes:
+    """Sizes of blocks, listed once: a request a block is too many where they lie on S3."""
+
+    def __init__(self, store: BlockStore | None) -> None:
+        self._store = store
+        self._found: dict[str, int] | None = None
+
+    def of(self, block: str) -> int | None:
+        if self._found is None:
+            if self._store is None:
+                msg = "the windows' blocks do not lie in the checkpoint"
+                hint = "--blocks-in FOLDER: what dataframe(blocks=...) was given"
+                raise ArgumentError(msg, name="blocks", hint=hint)
+            self._found = {file.name: file.size_bytes for file in self._store.files()}
+        return self._found.get(block)
+
+
+def _opened(checkpoint: str) -> tuple[Path, Identity | None]:
+    """The folder, and whose it is; None for a query of Spark's own, over `StreamJoin.dataframe` perhaps."""
     folder = local_path(checkpoint)
-    identity = None if folder is None or not folder.exists() else Identity.load(folder)
-    if folder is None or identity is None:
-        msg = "there is no checkpoint of a join here"
-        raise ForeignCheckpointError(
-            msg, name="checkpoint", hint="the folder that `streamjoin run --checkpoint` was given"
-        )
+    if folder is None or not folder.exists():
+        raise _no_join()
+    if (folder / "metadata").is_file() and (folder / "state").is_dir() and not Identity.is_in(folder):
+        return folder.resolve(), None
+    identity = Identity.load(folder)
+    if identity is None:
+        raise _no_join()
     return folder.resolve(), identity
+
+
+def _no_join() -> ForeignCheckpointError:
+    msg = "there is no checkpoint of a join here"
+    hint = "the folder that `streamjoin run --checkpoint` was given, or checkpointLocation of a query over dataframe()"
+    return ForeignCheckpointError(msg, name="checkpoint", hint=hint)
 
 
 def _labels(identity: Identity) -> tuple[int, ...]:
@@ -156,36 +239,26 @@ def _state_rows(spark: SparkSession, folder: Path) -> list[tuple[int, int, bytes
     """Label, partition and state row of each cell."""
     _ = spark.streams.active  # starts the coordinator that Spark's state reader reports to
     rows = spark.read.format("statestore").load(str(folder)).collect()
-    return [(row["key"][0], row["partition_id"], bytes(row["value"]["groupState"]["blob"])) for row in rows]
+    try:
+        return [(row["key"][0], row["partition_id"], bytes(row["value"]["groupState"]["blob"])) for row in rows]
+    except ValueError:  # a Row has no such field
+        raise _no_join() from None
 
 
-def _cell(folder: Path, names: tuple[str, ...], blob: bytes, number: int, partition: int) -> CellFacts:
+def _cell(sizes: _Sizes, names: tuple[str, ...], blob: bytes, number: int, partition: int) -> CellFacts:
     state = CellState.decode(blob)
     windows = []
     for name, largest_us, runs in zip(names, state.largest_us, described(state.windows), strict=True):
-        facts = tuple(_run(folder, run) for run in runs)
+        facts = tuple(_run(sizes, run) for run in runs)
         windows.append(WindowFacts(name, largest_us, facts))
     retired = tuple(name for _, name in state.retired)
     return CellFacts(number, partition, len(blob), state.watermark_us, tuple(windows), retired)
 
 
-def _run(folder: Path, run: dict[str, Any]) -> RunFacts:
+def _run(sizes: _Sizes, run: dict[str, Any]) -> RunFacts:
     oldest_us, newest_us = run["zone"][0]
     block = run.get("block", "")
-    return RunFacts(run["rows"], oldest_us, newest_us, block, _size(folder, block) if block else run["size_bytes"])
-
-
-def _size(folder: Path, block: str) -> int | None:
-    try:
-        return (Path(blocks_folder(folder)) / block).stat().st_size
-    except OSError:
-        return None
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for name in ("blocks", "exchange"):
-        if (folder / name).is_dir():
-            yield from (path for path in (folder / name).iterdir() if path.is_file())
+    return RunFacts(run["rows"], oldest_us, newest_us, block, sizes.of(block) if block else run["size_bytes"])
 
 
 def _committed_seqs(folder: Path, found: Checkpoint) -> list[int]:

@@ -139,8 +139,8 @@ class StreamJoin(Join):
         layout : str, optional
             Group counts; by default one cell for each of the session's shuffle partitions.
         blocks : path, optional
-            Folder for the windows of a streaming join, one of its own for each checkpoint, that every worker sees (or a
-            URI of a file system that Arrow knows, ``s3://...``): Spark's state then holds names of blocks. Without it
+            Folder for the windows of a streaming join that every worker sees (or a URI of a file system that Arrow
+            knows, ``s3://...``): Spark's state then holds names of blocks, which begin with the query's id. Without it
             windows pass through Spark's state store in every batch, about 15 ms a MB; a worker warns in its log when
             they grow large.
         kernel, threads, pin, index, order, merge_runs

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,9 +23,18 @@ from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Execution, Plan
 from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.stream.identity import local_path
 from streamjoin_ds.stream.state import CellState
 
-__all__ = ["RETAIN_KEY", "CellWindows", "blocks_folder", "check_execution", "task_cores"]
+__all__ = [
+    "RETAIN_KEY",
+    "CellWindows",
+    "absolute_root",
+    "blocks_folder",
+    "blocks_prefix",
+    "check_execution",
+    "task_cores",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +45,17 @@ _LARGE_INLINE_BYTES = 16 << 20
 def blocks_folder(checkpoint: str | Path) -> str:
     """Where the blocks of a checkpoint's windows lie."""
     return str(Path(checkpoint) / "blocks")
+
+
+def blocks_prefix(query_id: str) -> str:
+    """How the names of a DataFrame query's blocks begin: its folder may be another query's too, the blocks may not."""
+    return f"{query_id[:8]}/" if query_id else ""
+
+
+def absolute_root(blocks: str) -> str:
+    """A folder as all processes see it: absolute where it is this machine's, however it is written; else the URI."""
+    local = local_path(blocks)
+    return blocks if local is None else os.path.abspath(local)
 
 
 def check_execution(bound: BoundJoin, execution: Execution) -> None:
@@ -75,6 +96,8 @@ class CellWindows:
         The cell's state row; None in its first batch.
     cores : sequence of int
         For the engine's kernel threads (`task_cores`); empty: unpinned.
+    prefix : str
+        How the names of new blocks begin (`blocks_prefix`).
 
     Attributes
     ----------
@@ -90,10 +113,12 @@ class CellWindows:
         The state is another join's, or damaged; nothing was written.
     """
 
-    def __init__(self, plan: Plan, cell: int, blob: bytes | None, cores: Sequence[int] = ()) -> None:
+    def __init__(
+        self, plan: Plan, cell: int, blob: bytes | None, cores: Sequence[int] = (), *, prefix: str = ""
+    ) -> None:
         bound = plan.bound
         self._plan = plan
-        self._store = _store(plan, cell)
+        self._store = _store(plan, cell, prefix)
         block_bytes = plan.block_bytes if self._store is not None else None
         options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
         if blob is None:
@@ -142,9 +167,9 @@ class CellWindows:
         return blob
 
 
-def _store(plan: Plan, cell: int) -> RunStore | None:
+def _store(plan: Plan, cell: int, prefix: str) -> RunStore | None:
     if not plan.state_root:
         return None
-    stems = [f"{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
+    stems = [f"{prefix}{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
     owner = (plan.bound.fingerprint, plan.execution.kernel)
     return RunStore(BlockStore(plan.state_root, durable=True), stems, owner, plan.block_bytes)

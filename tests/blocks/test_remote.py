@@ -92,3 +92,13 @@ def test_a_uri_says_which_file_system(tmp_path: Path) -> None:
     block = store.write("e", rows(4))
     assert (tmp_path / "b" / block.name).is_file()
     assert BlockStore((tmp_path / "b").as_uri()).read(block.name).num_rows == 4
+
+
+def test_what_was_fetched_is_mapped(remote: Remote) -> None:
+    block = remote.store.write("e", rows(9))
+    for _ in range(2):  # fetched, then kept
+        table = remote.store.read(block.name)
+        assert str(remote.copies()[0]) in Path("/proc/self/maps").read_text()
+        assert table.num_rows == 9
+        del table
+        remote.copies()[0].unlink()

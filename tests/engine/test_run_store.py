@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import threading
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +12,9 @@ import pytest
 import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import fs
 
-from streamjoin_ds.blocks import BlockStore, Cache
+from streamjoin_ds.blocks import BlockStore, Cache, RemoteFolder
 from streamjoin_ds.engine import WindowJoin, run_store
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.errors import BlockCorruptError, BlockMissingError
@@ -171,3 +174,33 @@ def test_saved_and_restored_between_any_pushes(
             run_store._cache = Cache(1 << 30)
         moved = WindowJoin.restored(bound, blob, store)
     assert held(moved) == held(kept)
+
+
+class _Meeting(BlockStore):
+    """A store far away; the first two of its readers wait until both are there."""
+
+    def __init__(self, folder: Path, machine: str) -> None:
+        there = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+        super().__init__("far://blocks", folder=RemoteFolder("blocks", there, cache=folder / machine))
+        self.meeting, self.readers = threading.Barrier(2), count()
+
+    def read(self, name: str) -> pa.Table:
+        if next(self.readers) < 2:
+            self.meeting.wait(timeout=60)
+        return super().read(name)
+
+
+def test_blocks_that_are_far_away_are_fetched_side_by_side(tmp_path: Path) -> None:
+    bound = band_join("1h")
+    join = filled(bound, pushes=6, rows=4 * ROWS, merge_runs=100)
+    writing = RunStore(_Meeting(tmp_path, "one"), STEMS, "")
+    blob = join.save(writing)
+    assert len(join.blocks) > 4
+    reading = RunStore(_Meeting(tmp_path, "two"), STEMS, "")
+    restored = WindowJoin.restored(bound, blob, reading, merge_runs=100)
+    assert held(restored) == held(join)
+    assert restored.save(reading) == blob
+    gone = max(join.blocks)
+    writing.blocks.remove([gone])
+    with pytest.raises(BlockMissingError, match=gone):
+        WindowJoin.restored(bound, blob, RunStore(_Meeting(tmp_path, "three"), STEMS, "other"))

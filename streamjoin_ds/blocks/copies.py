@@ -1,0 +1,81 @@
+"""The read cache of a remote folder: copies of its blocks on this machine, bounded in bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from streamjoin_ds.blocks.folder import LocalFolder
+
+__all__ = ["Copies", "default_home"]
+
+
+def default_home() -> Path:
+    """Where this user's copies lie: in the folder for temporary files."""
+    return Path(tempfile.gettempdir()) / f"streamjoin-blocks-{os.getuid()}"
+
+
+class Copies:
+    """Copies of files of any remote folders, shared by the processes of this user; a hint, never the truth.
+
+    Whoever reads one verifies it, as it verifies the file itself. The folder lies where others may write, so it is used
+    only if it is this user's and nobody else may look in; if not, nothing is kept.
+
+    Parameters
+    ----------
+    home : Path
+        Made when there is something to keep.
+    limit_bytes : int
+        Of all copies in `home`, whichever remote folder they come from; those that were used longest ago go first. A
+        file larger than this is not kept.
+    """
+
+    def __init__(self, home: Path, limit_bytes: int) -> None:
+        self.home, self._limit_bytes = home, limit_bytes
+        self._folder = LocalFolder(home, durable=False)
+
+    def get(self, name: str) -> pa.Buffer | None:
+        """The bytes of a copy, mapped; None where there is none."""
+        if not self._folder.size_bytes(name) or not self._is_private():
+            return None
+        try:
+            os.utime(self.home / name)  # used last, goes last
+            return self._folder.read(name)
+        except OSError:
+            return None
+
+    def put(self, name: str, data: pa.Buffer) -> None:
+        """Keep a copy; where that cannot be done (a full disk) there is none."""
+        with contextlib.suppress(OSError):
+            if data.size <= self._limit_bytes:
+                self._make_room(data.size)
+                self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if self._is_private():
+                    self._folder.write(name, data)
+
+    def drop(self, name: str) -> bool:
+        """Let go of a copy; whether there was one."""
+        with contextlib.suppress(OSError):
+            return self._folder.remove(name)
+        return False
+
+    def _make_room(self, size_bytes: int) -> None:
+        kept = list(self._folder.files())
+        total = size_bytes + sum(file.size_bytes for file in kept)
+        for file in sorted(kept, key=lambda file: file.changed_s or 0.0):
+            if total <= self._limit_bytes:
+                break
+            self.drop(file.name)
+            total -= file.size_bytes
+
+    def _is_private(self) -> bool:
+        try:
+            facts = os.lstat(self.home)
+        except OSError:
+            return False
+        return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077

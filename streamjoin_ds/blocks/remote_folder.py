@@ -1,0 +1,188 @@
+"""A folder of any file system that Arrow knows (S3, GCS, HDFS, fsspec's), read through copies on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+from pyarrow import fs
+
+from streamjoin_ds.blocks.copies import Copies, default_home
+from streamjoin_ds.blocks.folder import FoundFile
+from streamjoin_ds.errors import ArgumentError, BlockMissingError
+
+__all__ = ["RemoteFolder"]
+
+# An object is there when it has been put, all of it; elsewhere a file is written aside and moved.
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+# A file that is younger need not be written again to look young: `vacuum` leaves what is an hour old.
+_YOUNG_S = 600.0
+_DELAYED_OPEN = "allow_delayed_open"
+
+
+class RemoteFolder:
+    """A folder of any file system that Arrow knows; what is read or written is kept on this machine, up to a limit.
+
+    An upload that breaks off leaves no object: S3 shows one when its last part has come. What is left then is an
+    unfinished upload, which only a rule of the bucket removes (``AbortIncompleteMultipartUpload``).
+
+    Parameters
+    ----------
+    root : str
+        A URI, for example ``s3://bucket/folder``; or a path in `filesystem`.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Of `root`, where that is no URI.
+    cache : Path, optional
+        Folder of the copies, shared by the processes of this user; default: in the folder for temporary files.
+    cache_bytes : int
+        Of all copies there; those that were used longest ago go when there are more.
+    now_s : callable
+        Seconds since 1970, as the file system's own clock has them.
+
+    Raises
+    ------
+    ArgumentError
+        The URI is none, or not of a file system that Arrow knows. It may hold a secret, so it is not shown.
+    BlockMissingError
+        The file system cannot be reached.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        filesystem: fs.FileSystem | None = None,
+        *,
+        cache: Path | None = None,
+        cache_bytes: int = 8 << 30,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._files: fs.FileSystem
+        self._root: str
+        self._files, self._root = _opened(root, os.getpid()) if filesystem is None else (filesystem, root)
+        self._copies = Copies(cache or default_home(), cache_bytes)
+        self._prefix = xxhash.xxh3_64_hexdigest(root.encode())
+        self._now_s = now_s
+
+    def write(self, name: str, data: pa.Buffer) -> None:
+        """See `Folder`."""
+        target = f"{self._root}/{name}"
+        if self._files.type_name in _OBJECT_STORES:
+            self._put(target, data)
+        else:
+            self._put_aside_and_move(target, data)
+        self._copies.put(self._copy(name), data)
+
+    def read(self, name: str) -> pa.Buffer:
+        """From this machine where it is kept, mapped; else fetched and kept, and mapped too.
+
+        Mapped memory is one for all processes, and the system may take it back; what cannot be kept is not mapped.
+        """
+        kept = self._copies.get(self._copy(name))
+        if kept is None:
+            with self._files.open_input_file(f"{self._root}/{name}") as file:
+                data = file.read_buffer()
+            self._copies.put(self._copy(name), data)
+            kept = self._copies.get(self._copy(name))
+        return data if kept is None else kept
+
+    def touch(self, name: str, data: pa.Buffer) -> None:
+        """Written again, for want of another way; not if it is young anyhow (cells that share a block write it too)."""
+        changed_s = _changed_s(self._files.get_file_info(f"{self._root}/{name}"))
+        if changed_s is None or changed_s < self._now_s() - _YOUNG_S:
+            self.write(name, data)
+
+    def forget(self, name: str) -> bool:
+        """Drop the copy."""
+        return self._copies.drop(self._copy(name))
+
+    def size_bytes(self, name: str) -> int | None:
+        """Of the file itself, not of the copy."""
+        found = self._files.get_file_info(f"{self._root}/{name}")
+        return int(found.size) if found.type == fs.FileType.File else None
+
+    def remove(self, name: str) -> bool:
+        """See `Folder`."""
+        self.forget(name)
+        try:
+            self._files.delete_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def files(self) -> Iterator[FoundFile]:
+        """See `Folder`."""
+        found: Any = self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True, recursive=True))
+        root = self._root.strip("/")
+        for entry in found:
+            if entry.type == fs.FileType.File:
+                name = entry.path.lstrip("/").removeprefix(root).lstrip("/")
+                yield FoundFile(name, int(entry.size), _changed_s(entry))
+
+    def _copy(self, name: str) -> str:
+        return f"{self._prefix}/{name}"
+
+    def _put(self, path: str, data: pa.Buffer) -> None:
+        with self._files.open_output_stream(path) as file:
+            file.write(data)
+
+    def _put_aside_and_move(self, target: str, data: pa.Buffer) -> None:
+        folder, _, last = target.rpartition("/")
+        aside = f"{folder}/.{last}.{uuid.uuid4().hex}"
+        self._files.create_dir(folder, recursive=True)
+        try:
+            self._put(aside, data)
+            try:
+                self._files.move(aside, target)
+            except OSError:
+                # HDFS moves nothing onto a file. One of this size is the block, of another task; else a damaged one.
+                there = self._files.get_file_info(target)
+                if there.type != fs.FileType.File:
+                    raise
+                if there.size == data.size:
+                    self._files.delete_file(aside)
+                else:
+                    self._files.delete_file(target)
+                    self._files.move(aside, target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.delete_file(aside)
+            raise
+
+
+@lru_cache(maxsize=16)
+def _opened(root: str, process_id: int) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI and the path in it, once a process: S3 asks for the bucket's region, then connects."""
+    del process_id  # a connection does not survive a fork
+    try:
+        if root.startswith("s3://") and _DELAYED_OPEN not in root:
+            with contextlib.suppress(pa.ArrowInvalid):  # an older Arrow does not know it; a bad URI fails below
+                # A small block is then one request, not three.
+                return _at_root(f"{root}{'&' if '?' in root else '?'}{_DELAYED_OPEN}=true")
+        return _at_root(root)
+    except (pa.ArrowException, ValueError, TypeError, ImportError) as error:
+        msg = f"the folder of blocks is not one that Arrow can open ({type(error).__name__})"
+        hint = "a path, or a URI such as s3://bucket/folder?region=eu-central-1 (pyarrow.fs.FileSystem.from_uri)"
+        raise ArgumentError(msg, name="blocks", hint=hint) from None
+    except OSError:
+        msg = "the folder of blocks cannot be opened: its file system does not answer"
+        raise BlockMissingError(msg, name="blocks", hint="check connection and credentials of this machine") from None
+
+
+def _at_root(uri: str) -> tuple[fs.FileSystem, str]:
+    files, path = fs.FileSystem.from_uri(uri)
+    if not path.strip("/"):
+        msg = "no folder in the URI"
+        raise ValueError(msg)
+    return files, path.rstrip("/")
+
+
+def _changed_s(found: fs.FileInfo) -> float | None:
+    return None if found.mtime_ns is None else found.mtime_ns / 1e9

@@ -1,0 +1,55 @@
+"""Copies of remote blocks on this machine: bounded over all folders, private, and never needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.blocks.copies import Copies
+
+
+def data(size: int) -> pa.Buffer:
+    return pa.py_buffer(b"x" * size)
+
+
+def kept(home: Path) -> list[str]:
+    return sorted(path.name for path in home.rglob("*") if path.is_file())
+
+
+def test_the_limit_is_that_of_all_folders_together(tmp_path: Path) -> None:
+    copies = Copies(tmp_path / "home", 250)
+    for name in ("a/one", "b/two", "b/c/three"):
+        copies.put(name, data(100))
+        os.utime(tmp_path / "home" / name, (1_000, 1_000 + len(name)))  # ticks of a file's clock are long
+    assert kept(tmp_path) == ["three", "two"]
+    assert copies.get("b/two") == data(100)  # used last, goes last
+    copies.put("a/four", data(100))
+    assert kept(tmp_path) == ["four", "two"]
+    copies.put("a/large", data(251))
+    assert kept(tmp_path) == ["four", "two"]
+
+
+@pytest.mark.parametrize("spoil", ["open to others", "a link"])
+def test_a_folder_that_others_may_have_made_is_not_used(tmp_path: Path, spoil: str) -> None:
+    home = tmp_path / "home"
+    Copies(home, 1000).put("a/one", data(10))
+    if spoil == "a link":
+        home.rename(tmp_path / "theirs")
+        home.symlink_to(tmp_path / "theirs")
+    else:
+        home.chmod(0o777)
+    copies = Copies(home, 1000)
+    assert copies.get("a/one") is None
+    copies.put("a/two", data(10))
+    assert kept(tmp_path) == ["one"]
+
+
+def test_a_place_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "home").write_bytes(b"a file")
+    copies = Copies(tmp_path / "home", 1000)
+    copies.put("a/one", data(10))
+    assert copies.get("a/one") is None
+    assert not copies.drop("a/one")
