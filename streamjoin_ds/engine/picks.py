@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, concatenated, empty_items, gathered, item_dtype
+from streamjoin_ds.engine.bucket_run import widened
+from streamjoin_ds.engine.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.stack import Stack
 
@@ -70,6 +70,11 @@ class Picks:
         if self.rows is None:
             assert isinstance(self.places, int)
             return self.stack.key(self.places, number)[self.begin : self.begin + self.count]
+        narrow = self.stack.narrow_key(number)
+        if narrow is not None:
+            items = np.empty(len(self.rows), dtype=narrow[1])
+            self.stack.columns((narrow[0],)).gather(self.places, self.rows, [items])
+            return widened(items)
         values = np.empty(len(self.rows), dtype=self.stack.key_dtype(number))
         self.stack.keys(number).gather(self.places, self.rows, [values])
         return values
@@ -98,21 +103,17 @@ class Picks:
     def _pieced(self, name: str) -> pa.Array:
         """A column that Arrow must take: of no fixed width, or with nulls."""
         assert self.rows is not None
-        kernels = self.stack.runs[0].form.kernels
+        if has_bytes(self.stack.kinds[name]):
+            return self.stack.taken_bytes(name, self.places, self.rows)
         if isinstance(self.places, int):
-            return gathered(self.stack.column(self.places, name), self.rows, kernels)
-        places = np.unique(self.places)
-        positions = [np.flatnonzero(self.places == place) for place in places]
-        pieces: Sequence[pa.Array] = [
-            gathered(self.stack.column(int(place), name), self.rows[where], kernels)
-            for place, where in zip(places, positions, strict=True)
-        ]
-        together = concatenated(pieces)
-        if np.all(self.places[1:] >= self.places[:-1]):
-            return together
-        back = np.empty(len(self.rows), dtype=np.int32)
-        back[np.concatenate(positions)] = np.arange(len(self.rows), dtype=np.int32)
-        return gathered(together, back, kernels)
+            return self.stack.taken(self.places, name, self.rows)
+        rows, stack = self.rows, self.stack
+        return taken_of(
+            len(stack.runs),
+            self.places,
+            lambda place, positions: stack.taken(place, name, rows[positions]),
+            stack.runs[0].form.kernels,
+        )
 
     def times_us(self) -> npt.NDArray[np.int64]:
         """Event time of each pick."""
