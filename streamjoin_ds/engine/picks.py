@@ -33,6 +33,8 @@ class Picks:
         Number of its run; a number: all are of that run.
     begin, count : int
         Only where there are no `rows`.
+    pieced : dict of str to pyarrow.Array, optional
+        Columns that Arrow made already: what a decision looked at is mostly wanted in the result, too.
     """
 
     stack: Stack
@@ -40,6 +42,7 @@ class Picks:
     places: Int32 | int = 0
     begin: int = 0
     count: int = 0
+    pieced: dict[str, pa.Array] | None = None
 
     def __len__(self) -> int:
         return self.count if self.rows is None else len(self.rows)
@@ -85,7 +88,10 @@ class Picks:
             assert isinstance(self.places, int)
             return self.stack.column(self.places, name).slice(self.begin, self.count)
         if not self.stack.plain((name,)):
-            return self._pieced(name)
+            self.pieced = {} if self.pieced is None else self.pieced
+            if name not in self.pieced:
+                self.pieced[name] = self._pieced(name)
+            return self.pieced[name]
         kind = self.stack.kinds[name]
         values = empty_items(len(self.rows), item_dtype(kind))
         self.stack.columns((name,)).gather(self.places, self.rows, [values])
