@@ -85,11 +85,10 @@ class Stack:
             places = moved
         for place in range(1 if isinstance(first, BucketRun) else 0, len(self.runs)):
             run = self.runs[place]
-            # A tail is longer by now than when it came here.
-            is_tail = isinstance(run, Tail)
-            columns.append(
-                byte_column(self.column(place, name), run.form.kernels) if is_tail else run.byte_column(name)
-            )
+            if isinstance(run, Tail):  # longer by now than when it came here
+                columns.append(byte_column(self.column(place, name), run.form.kernels))
+            else:
+                columns.append(run.byte_column(name))
         return bytes_of(columns, places, rows, self.kinds[name], first.form.kernels)
 
     def key(self, place: int, number: int) -> npt.NDArray[Any]:
