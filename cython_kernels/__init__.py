@@ -8,6 +8,7 @@
        │                              scan_template.h      grid_probe_template.h    the loops, over lanes_*.h
        ├──────────► runs_probe.c                         a few probes against all runs: both of these, in turn
        ├──────────► arrow_rows.c                         small batches in, results out, by Arrow's C data interface
+       ├──────────► gather_bytes.c, hash_bytes.c                                  strings and binary values
        └──────────► grid_buckets.c, grid_order.c, gather.c                          laying runs out
 
     A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
@@ -27,6 +28,7 @@ from . import native
 __all__ = [
     "BatchColumns",
     "BatchForm",
+    "ByteColumn",
     "GridProbe",
     "RoomColumns",
     "Rows",
@@ -39,6 +41,7 @@ __all__ = [
     "cpu_features",
     "default_implementation",
     "gather",
+    "gather_bytes",
     "grid_buckets",
     "grid_order",
     "implementations",
@@ -53,6 +56,7 @@ if _requested != "reference":
     from .native import (
         BatchColumns,
         BatchForm,
+        ByteColumn,
         GridProbe,
         RoomColumns,
         Rows,
@@ -65,6 +69,7 @@ if _requested != "reference":
         cpu_features,
         default_implementation,
         gather,
+        gather_bytes,
         grid_buckets,
         grid_order,
         implementations,

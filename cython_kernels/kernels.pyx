@@ -139,6 +139,7 @@ _NDARRAY = np.ndarray
 _FLOAT = np.dtype(np.float64)
 _INT = np.dtype(np.int64)
 _INT32 = np.dtype(np.int32)
+_BYTES = np.dtype(np.uint8)
 _MAX_ROWS = 2**31 - 1
 _WIDE_LIMIT = 2**64
 
@@ -782,6 +783,7 @@ include "bucket_grid.pxi"
 include "runs_probe.pxi"
 include "bucket_index.pxi"
 include "arrow_rows.pxi"
+include "bytes.pxi"
 
 
 FENCE_ROWS = SJ_FENCE_ROWS

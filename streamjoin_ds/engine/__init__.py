@@ -11,8 +11,9 @@
                          └──► bucket window (a bucket grid)     ◄──┘
 
 Windows that are saved as blocks are in runs, which never change; large windows in memory are in bucket grids, which
-take rows in where they belong. `WindowJoin` is one cell's exact join; `JoinEngine` puts lateness and numbering round
-it, for people without Spark. `StreamClock` is the lateness rule. ``reference`` holds the kernels' readable twins.
+take rows in where they belong; what has no fixed width, or nulls, is a grid's payload. `WindowJoin` is one cell's exact
+join; `JoinEngine` puts lateness and numbering round it, for people without Spark. `StreamClock` is the lateness rule.
+``reference`` holds the kernels' readable twins.
 """
 
 from streamjoin_ds.engine.engine import JoinEngine

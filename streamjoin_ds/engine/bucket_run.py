@@ -1,5 +1,7 @@
 """A bucket grid seen as a run: rows of a window in chunks by the cell they lie in, added to and never sorted.
 
+The chunks have what is of a fixed width and without nulls, keys always; other columns are the rows' `Payload`.
+
 It is what a window in memory is kept in. A run that is to be saved as a block is immutable; this one is not: rows come
 in and dead ones go, so it is read only between two changes, and a save writes its rows as an ordinary run.
 """
@@ -17,11 +19,13 @@ from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape
 from streamjoin_ds.engine.columns import array_of, fixed_width, item_dtype, item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.grid import NO_GRID, Keys
+from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.keys import INT64_MIN, is_stored
 from streamjoin_ds.engine.memory import ColumnMemory
+from streamjoin_ds.engine.payload import Payload
 from streamjoin_ds.engine.run import Range, Run, RunForm
 
-__all__ = ["BucketRun", "fits_buckets", "in_order"]
+__all__ = ["BucketRun", "in_order", "widened"]
 
 # Room behind the buckets' own chunks: address space, of which what is never written to takes no memory.
 _SPARE_SHARE = 2
@@ -29,19 +33,18 @@ _SPARE_CHUNKS = 64
 _ENLARGED = 1.25
 # Moved from grid to grid at a time: in cache, and little beside the grids.
 _MOVED_ROWS = 1 << 14
+_WIDENED_ROWS = 1 << 18
 # Of all buckets while the window moves on by itself.
 _SWEEPS = 4
+# The grid is sampled anew when so many rows have come, as a share of those it had.
+_SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those the grid was made for.
 _COUNTED_SHARE = 16
 # Of a sample in which they are counted.
 _COUNTED_BUCKETS = 8192
-
-
-def fits_buckets(form: RunForm, tuples: pa.RecordBatch | None = None) -> bool:
-    """Whether a stream's tuples, or these of it, have values of a fixed width in every column and no null."""
-    if tuples is not None:
-        return not any(column.null_count for column in tuples.columns)
-    return all(fixed_width(field.type) for field in form.run_schema)
+_KEY_BYTES = 8
+# The column with each row's number in the payload.
+_NUMBER = "=payload"
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
@@ -61,7 +64,10 @@ class BucketRun(Run):
     native : BucketGrid
         Of the kernels, over `columns`.
     columns : dict of str to ndarray
-        The room of each column of ``run_schema``, and of keys that are no such column (``=<number>``).
+        The room of each column of ``run_schema`` that is not in the payload, of keys that are no such column
+        (``=<number>``), and of the rows' numbers in the payload (``=payload``), where there is one.
+    payload : Payload
+        The columns of no fixed width, and those that had a null since the grid was made.
     built_rows : int
         How many rows the shape was chosen for.
     swept_to : int or None
@@ -77,16 +83,19 @@ class BucketRun(Run):
         zone: tuple[Range, ...],
         native: Any,
         columns: dict[str, npt.NDArray[Any]],
+        payload: Payload,
         built_rows: int,
         swept_to: int | None = None,
         uncounted_rows: int = 0,
     ) -> None:
         self.form, self.shape, self.zone = form, shape, zone
-        self.native, self.columns, self.built_rows = native, columns, built_rows
+        self.native, self.columns, self.payload, self.built_rows = native, columns, payload, built_rows
         self.grid = NO_GRID
         self.encoded = self.block = None
         self._indexes = {}
         self._swept_to, self._uncounted_rows = swept_to, uncounted_rows
+        self._sample: GridSample | None = None
+        self._unsampled_rows = 0
 
     @classmethod
     def of(
@@ -97,21 +106,35 @@ class BucketRun(Run):
         shape: BucketShape,
         facts: Mapping[str, Any] | None = None,
     ) -> BucketRun:
-        """A grid of these tuples, of ``run_schema``, in order of arrival, none with a null; `facts`: of `to_facts`."""
-        run = cls._empty(form, shape, tuples.num_rows, zone, 0 if facts is None else facts["swept"])
+        """A grid of these tuples, of ``run_schema``, in order of arrival; `facts`: of `to_facts`."""
+        payload = Payload(_payload_schema(form, tuples), form.kernels)
+        run = cls._empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
         run = run.added(tuples, zone, None)
         run._uncounted_rows = 0
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
             run._uncounted_rows = facts.get("uncounted_rows", 0)
+            sample = facts.get("sample")
+            if sample is not None:
+                run._sample = GridSample.from_facts(sample, [key.kind for key in form.keys])
+                run._unsampled_rows = sample["unsampled_rows"]
         return run
 
     @classmethod
-    def _empty(cls, form: RunForm, shape: BucketShape, rows: int, zone: tuple[Range, ...], swept: int = 0) -> BucketRun:
+    def _empty(
+        cls,
+        form: RunForm,
+        shape: BucketShape,
+        rows: int,
+        zone: tuple[Range, ...],
+        payload: Payload,
+        swept: int = 0,
+    ) -> BucketRun:
         """A grid for so many rows."""
         chunk_rows = form.kernels.module.CHUNK_ROWS
         crowded = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0
-        columns = _room(form, shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS)
+        chunks = shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS
+        columns = _room(form, chunks, payload.names)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
             list(columns.values()),
@@ -121,7 +144,7 @@ class BucketRun(Run):
             stride=shape.stride,
             swept=swept,
         )
-        return cls(form, shape, zone, native, columns, rows)
+        return cls(form, shape, zone, native, columns, payload, rows)
 
     def reshaped(self, shape_of: Callable[[Keys, int], BucketShape | None], lowest_kept: int) -> BucketRun:
         """The living rows in a grid of another shape; the same grid where there is none.
@@ -136,15 +159,16 @@ class BucketRun(Run):
         form, module = self.form, self.form.kernels.module
         rows = self._in_order(lowest_kept)
         sample = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE_ROWS)])
-        shape = shape_of([_widened(module.gather(self._key_room(n), sample)) for n in range(len(form.keys))], len(rows))
+        shape = shape_of([widened(module.gather(self._key_room(n), sample)) for n in range(len(form.keys))], len(rows))
         if shape is None:
             return self
-        run = self._empty(form, shape, len(rows), self.zone)
+        run = self._empty(form, shape, len(rows), self.zone, self.payload)
         for begin in range(0, len(rows), _MOVED_ROWS):
             moved = rows[begin : begin + _MOVED_ROWS]
             run = run._taken([module.gather(room, moved) for room in self.columns.values()], lowest_kept)
         run._uncounted_rows = 0
-        return run
+        run._sample = None
+        return run._thinned()
 
     def _in_order(self, lowest_kept: int = INT64_MIN) -> npt.NDArray[np.int32]:
         """Where the living rows are, in order of their numbers, that is of arrival."""
@@ -167,15 +191,19 @@ class BucketRun(Run):
         Parameters
         ----------
         tuples : pyarrow.RecordBatch
-            Of the form's ``run_schema``; no null in any column.
+            Of the form's ``run_schema``.
         zone : tuple of (smallest, largest)
             Of these tuples' keys.
         lowest_kept : int or None
             Rows at lower positions are dead, and make room.
         """
+        if not self.payload.names.issuperset(_payload_schema(self.form, tuples).names):
+            return self._with_payload(tuples).added(tuples, zone, lowest_kept)
         given = []
         for name, room in self.columns.items():
-            if name.startswith("="):
+            if name == _NUMBER:
+                given.append(self.payload.append(tuples))
+            elif name.startswith("="):
                 given.append(self.form.key_of(tuples, int(name[1:])))
             else:
                 given.append(item_values(tuples.column(name)).view(room.dtype))
@@ -183,16 +211,36 @@ class BucketRun(Run):
         run = self._taken(given, INT64_MIN if lowest_kept is None else lowest_kept)
         joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
         run.zone = zone if was_empty else joined
+        return run._thinned()
+
+    def _with_payload(self, tuples: pa.RecordBatch) -> BucketRun:
+        """The same rows in a grid that can take these tuples, which have nulls where it had none."""
+        form, rows = self.form, self._in_order()
+        names = self.payload.names.union(_payload_schema(form, tuples).names)
+        payload = Payload(pa.schema([field for field in form.run_schema if field.name in names]), form.kernels)
+        run = self._empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
+        for begin in range(0, len(rows), _WIDENED_ROWS):
+            run = run.added(self._batch(rows[begin : begin + _WIDENED_ROWS]), self.zone, None)
+        run.built_rows, run._swept_to, run._uncounted_rows = self.built_rows, self._swept_to, self._uncounted_rows
+        run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
         return run
+
+    def _thinned(self) -> BucketRun:
+        """Leave the payload of rows behind that are no longer there, where it has grown to much more."""
+        if self.payload.names and self.payload.is_loose(self.rows):
+            rows, numbers = self.native.row_numbers(), self.columns[_NUMBER]
+            numbers[rows] = self.payload.thinned(self.form.kernels.module.gather(numbers, rows))
+        return self
 
     def _taken(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> BucketRun:
         """Take rows in, an array for each of `columns`."""
         names = list(self.columns)
-        keys = [_widened(given[names.index(_key_name(self.form, number))]) for number in self.shape.keys]
+        keys = [widened(given[names.index(_key_name(self.form, number))]) for number in self.shape.keys]
         run, place, rows = self, 0, len(given[0])
         while (place := run.native.insert(given, keys, place, lowest_kept)) < rows:
             run = run._enlarged()
         run._uncounted_rows += rows
+        run._unsampled_rows += rows
         return run
 
     def has_outgrown(self, growth: float, lowest_kept: int) -> bool:
@@ -211,15 +259,35 @@ class BucketRun(Run):
 
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
-        columns = _room(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS)
+        columns = _room(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS, self.payload.names)
         native = self.native.enlarged(list(columns.values()))
         facts = self.built_rows, self._swept_to, self._uncounted_rows
-        return BucketRun(self.form, self.shape, self.zone, native, columns, *facts)
+        run = BucketRun(self.form, self.shape, self.zone, native, columns, self.payload, *facts)
+        run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
+        return run
 
     def to_facts(self) -> dict[str, Any]:
         """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
-        counted = {"built_rows": self.built_rows, "uncounted_rows": self._uncounted_rows}
-        return {**self.shape.to_facts(), **counted, "swept": self.native.swept, "swept_to": self._swept_to}
+        facts: dict[str, Any] = {"built_rows": self.built_rows, "uncounted_rows": self._uncounted_rows}
+        if self._sample is not None:
+            facts["sample"] = {**self._sample.to_facts(), "unsampled_rows": self._unsampled_rows}
+        return {**self.shape.to_facts(), **facts, "swept": self.native.swept, "swept_to": self._swept_to}
+
+    @property
+    def sampled(self) -> GridSample:
+        """Keys of some rows, as they were when it was last sampled."""
+        assert self._sample is not None, "grids are sampled where more than two streams join"
+        return self._sample
+
+    def sample(self) -> None:
+        """Sample the grid, where it never was or enough rows have come since."""
+        if self._sample is not None and self._unsampled_rows * _SAMPLED_SHARE < self._sample.rows:
+            return
+        module, rows = self.form.kernels.module, self.native.row_numbers()
+        count = min(SAMPLED_KEYS, len(rows))
+        chosen = np.ascontiguousarray(rows[(np.arange(count) * len(rows) + len(rows) // 2) // max(count, 1)])
+        keys = [widened(module.gather(self._key_room(number), chosen)) for number in range(len(self.form.keys))]
+        self._sample, self._unsampled_rows = GridSample(keys, len(rows)), 0
 
     def swept(self, lowest_kept: int) -> int:
         """Drop dead rows of as many buckets as the window has moved on since the last time; how many rows there were.
@@ -239,28 +307,48 @@ class BucketRun(Run):
         self._swept_to = lowest_kept
         return int(self.native.sweep(buckets, lowest_kept))
 
+    def cleared(self, lowest_kept: int) -> None:
+        """Drop the dead rows of all buckets."""
+        self.native.sweep(self.shape.buckets, lowest_kept)
+        self._thinned()
+
     @property
     def tuples(self) -> pa.RecordBatch:
         """The tuples as a batch of ``run_schema``, in order of their numbers; made anew at every call."""
-        module, schema, rows = self.form.kernels.module, self.form.run_schema, self._in_order()
-        columns = [array_of(module.gather(self._items(field), rows), field.type) for field in schema]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return self._batch(self._in_order())
 
-    def values(self, name: str) -> npt.NDArray[Any]:
-        """Items of a column, with all the room there is."""
-        return self._items(self.form.run_schema.field(name))
+    def _batch(self, rows: npt.NDArray[np.int32]) -> pa.RecordBatch:
+        schema = self.form.run_schema
+        return pa.RecordBatch.from_arrays([self.taken(name, rows) for name in schema.names], schema=schema)
 
-    def column(self, name: str) -> pa.Array:
-        """A column, with all the room there is."""
+    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
+        """A column of some rows."""
+        module = self.form.kernels.module
+        if name in self.payload.names:
+            return self.payload.take(name, module.gather(self.columns[_NUMBER], rows))
         field = self.form.run_schema.field(name)
-        return array_of(self._items(field), field.type)
+        return array_of(module.gather(self._items(field), rows), field.type)
+
+    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Where in the payload some rows are: the numbers of their batches, and their rows there."""
+        return self.payload.located(self.form.kernels.module.gather(self.columns[_NUMBER], rows))
+
+    def values(self, name: str) -> npt.NDArray[Any] | None:
+        """Items of a column, with all the room there is; None where it is in the payload."""
+        return None if name in self.payload.names else self._items(self.form.run_schema.field(name))
 
     def _items(self, field: pa.Field) -> npt.NDArray[Any]:
         return self.columns[field.name].view(item_dtype(field.type))
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, with all the room there is."""
-        return _widened(self._key_room(number))
+        return widened(self._key_room(number))
+
+    def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
+        """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
+        name = _key_name(self.form, number)
+        dtype = self.columns[name].dtype
+        return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
 
     def _key_room(self, number: int) -> npt.NDArray[Any]:
         return self.columns[_key_name(self.form, number)]
@@ -281,21 +369,30 @@ class BucketRun(Run):
         return found
 
 
-def _widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Values of a key as float64 or int64."""
     return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
 
 
-def _room(form: RunForm, chunks: int) -> dict[str, npt.NDArray[Any]]:
-    """Uninitialised columns of so many chunks: the form's own, then the keys that are none of them."""
+def _payload_schema(form: RunForm, tuples: pa.RecordBatch) -> pa.Schema:
+    """The columns of these tuples that chunks have no place for; keys are none, nor are the tuples' numbers."""
+    columns = zip(form.run_schema, tuples.columns, strict=True)
+    return pa.schema([field for field, column in columns if not fixed_width(field.type) or column.null_count])
+
+
+def _room(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[str, npt.NDArray[Any]]:
+    """Uninitialised columns of so many chunks: the form's own, then the keys that are none of them, then numbers."""
     rows = chunks * int(form.kernels.module.CHUNK_ROWS)
-    dtypes: dict[str, np.dtype[Any]] = {field.name: item_dtype(field.type) for field in form.run_schema}
+    own = [field for field in form.run_schema if field.name not in payload]
+    dtypes: dict[str, np.dtype[Any]] = {field.name: item_dtype(field.type) for field in own}
     for number, key in enumerate(form.keys):
         name = _key_name(form, number)
         if name.startswith("="):
             dtypes[name] = np.dtype(np.float64 if key.kind == "float" else np.int64)
         elif key.kind == "float":
             dtypes[name] = np.dtype(np.float64 if pa.types.is_float64(form.run_schema.field(name).type) else np.float32)
+    if payload:
+        dtypes[_NUMBER] = np.dtype(np.int32)
     memory = ColumnMemory(rows * sum(dtype.itemsize for dtype in dtypes.values()), len(dtypes))
     return {name: memory.column(rows, dtype) for name, dtype in dtypes.items()}
 

@@ -5,8 +5,9 @@
     large batch ──────────────► sorted run: what comes later in this push is joined with it ──┐   end of the push
     small batch ──► tail ── full ──► run ──────────────────────────────────────────────────────┴─► bucket grid
 
-Nothing is merged. The grid changes in place when a push is over, so the windows that a push began with are good for
-nothing once it is finished; one that is given up has changed nothing.
+Nothing is merged. Any tuples fit: what chunks have no place for is the grid's payload. The grid changes in place when a
+push is over, so the windows that a push began with are good for nothing once it is finished; one that is given up has
+changed nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from streamjoin_ds.engine.bucket_run import BucketRun, fits_buckets, in_order
+from streamjoin_ds.engine.bucket_run import BucketRun, in_order
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape
 from streamjoin_ds.engine.columns import one_batch
 from streamjoin_ds.engine.grid import NO_GRID, Grid, sampled
@@ -100,18 +101,19 @@ class BucketWindow(Window):
         return window, Picks.whole(run)
 
     def merged(self) -> Window:
-        """The window with all but the tail in the grid; ordinary runs where they no longer fit one."""
+        """The window with all but the tail in the grid."""
         if self.is_merged:
             return self
         run, others = self.bucket_run, self.sealed[1:]
-        if not all(fits_buckets(self.form, other.tuples) for other in others):
-            return self.in_runs().merged()
         for other in others:
             tuples = in_order(self.form, other.tuples) if other.arrived is None else other.arrived
             run = run.added(tuples, other.zone, self.lowest_kept)
         if self.lowest_kept is not None:
             run.swept(self.lowest_kept)
-        return self.remade([run], self.tail)._resized()
+        window = self.remade([run], self.tail)._resized()
+        if isinstance(window, BucketWindow) and self.form.bucketing is not None and self.form.bucketing.is_sampled:
+            window.bucket_run.sample()
+        return window
 
     def _resized(self) -> Window:
         """A grid for as many rows as there are now, where it was made for far more or fewer."""
@@ -139,7 +141,7 @@ class BucketWindow(Window):
         window.lowest_kept = lowest_kept
         run = self.bucket_run
         if run.position[1] < lowest_kept and run.rows:
-            run.native.sweep(run.shape.buckets, lowest_kept)
+            run.cleared(lowest_kept)
         return window
 
     def to_facts(self) -> dict[str, Any] | None:
@@ -163,15 +165,17 @@ class Bucketing:
     ----------
     least_rows : int
         Of a window that is to be in one.
+    is_sampled : bool
+        Whether an order of joining is to be decided by samples of it.
     """
 
-    def __init__(self, least_rows: int) -> None:
-        self.least_rows = least_rows
+    def __init__(self, least_rows: int, is_sampled: bool = False) -> None:
+        self.least_rows, self.is_sampled = least_rows, is_sampled
 
     def window(self, window: Window) -> Window:
-        """The window in a bucket grid, where it is large enough and fits one."""
+        """The window in a bucket grid, where it is large enough and a key narrows what a probe meets."""
         form, rows = window.form, sum(run.rows for run in window.sealed)
-        if rows < self.least_rows or not all(fits_buckets(form, run.tuples) for run in window.sealed):
+        if rows < self.least_rows:
             return window
         parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
         shape = chosen_shape(form.chooser, [sampled(keys, SAMPLE_ROWS) for keys in parts], rows)
@@ -199,15 +203,16 @@ class Bucketing:
         except (KeyError, TypeError, ValueError, KernelError) as error:
             raise unlike_header() from error
 
-    @staticmethod
     def _made(
-        window: Window, shape: BucketShape, facts: Mapping[str, Any] | None = None, lowest_kept: int | None = None
+        self, window: Window, shape: BucketShape, facts: Mapping[str, Any] | None = None, lowest_kept: int | None = None
     ) -> BucketWindow:
         form = window.form
         tuples = in_order(form, one_batch([run.tuples for run in window.sealed], form.run_schema))
         ends = list(zip(*(run.zone for run in window.sealed), strict=True))
         zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
         run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
+        if self.is_sampled and (facts is None or "sample" not in facts):
+            run.sample()
         return BucketWindow(form, [run], window.tail, None, lowest_kept)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,24 @@ from streamjoin_ds.engine.kernels import Kernels
 
 __all__ = [
     "array_of",
+    "byte_column",
+    "bytes_of",
     "concatenated",
     "empty_items",
     "filtered",
     "fixed_width",
     "gathered",
+    "has_bytes",
     "item_dtype",
     "item_values",
     "one_batch",
+    "taken_of",
 ]
 
 # From here on the system's allocator maps memory afresh for every array.
 _POOLED_BYTES = 1 << 16
+
+_OFFSET_BYTES = 4
 
 # A 16-byte item for NumPy: only ever copied, never computed with.
 _DTYPES: dict[pa.DataType, np.dtype[Any]] = {}
@@ -79,6 +86,69 @@ def gathered(array: pa.Array, rows: npt.NDArray[np.int32], kernels: Kernels) -> 
     if array.null_count == 0 and fixed_width(array.type):
         return array_of(kernels.module.gather(item_values(array), rows), array.type)
     return array.take(pa.array(rows))
+
+
+def has_bytes(kind: pa.DataType) -> bool:
+    """Whether a type's values are strings or binary."""
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def byte_column(array: pa.Array, kernels: Kernels) -> Any:
+    """View an array of strings or binary values as kernels read it (`ByteColumn`)."""
+    valid, offsets, data = array.buffers()
+    rows, first = len(array), array.offset
+    ends = np.zeros(1, np.int32) if not rows else np.frombuffer(offsets, np.int32, rows + 1, first * _OFFSET_BYTES)
+    values = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    bits = None if valid is None or not array.null_count else np.frombuffer(valid, np.uint8)
+    return kernels.module.ByteColumn(ends, values, bits, first)
+
+
+def bytes_of(
+    columns: Sequence[Any],
+    places: npt.NDArray[np.int32] | int,
+    rows: npt.NDArray[np.int32],
+    kind: pa.DataType,
+    kernels: Kernels,
+) -> pa.Array:
+    """Copy ``columns[places[i]][rows[i]]`` of some `byte_column`, nulls kept."""
+    offsets, data, valid, nulls = kernels.module.gather_bytes(columns, places, rows)
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(rows), buffers, null_count=nulls)
+
+
+def taken_of(
+    sources: int,
+    places: npt.NDArray[np.int32],
+    take: Callable[[int, npt.NDArray[np.int64]], pa.Array],
+    kernels: Kernels,
+) -> pa.Array:
+    """One array of values that several sources have.
+
+    Parameters
+    ----------
+    sources : int
+        How many there are.
+    places : ndarray, shape (count,), int32
+        Number of the source of each value.
+    take : callable
+        Gives those values that stand at some positions, all of the source with this number.
+    """
+    ends = np.cumsum(np.bincount(places, minlength=sources))
+    is_ascending = bool(np.all(places[1:] >= places[:-1]))
+    # Sixteen bits are sorted without a comparison.
+    short = places.astype(np.int16) if sources <= 1 << 15 else places
+    order = np.arange(len(places)) if is_ascending else np.argsort(short, kind="stable")
+    pieces = [
+        take(place, order[begin:end])
+        for place, (begin, end) in enumerate(pairwise([0, *ends.tolist()]))
+        if begin < end or end == len(places) == 0
+    ]
+    together = concatenated(pieces)
+    if is_ascending:
+        return together
+    back = np.empty(len(places), dtype=np.int32)
+    back[order] = np.arange(len(places), dtype=np.int32)
+    return gathered(together, back, kernels)
 
 
 def concatenated(arrays: Sequence[pa.Array]) -> pa.Array:

@@ -43,8 +43,8 @@ class JoinEngine:
         table, record batch or pandas frame of every such stream.
     kernel, threads, cores, index, order, chunk_rows, merge_runs, bucket_rows
         As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it. Windows of
-        65 536 rows and more are in bucket grids where they fit one. Several threads work on `cores` that the engine
-        leases for as long as it lives, if so many are free; ``cores=()`` leaves them where the system puts them.
+        65 536 rows and more are in bucket grids. Several threads work on `cores` that the engine leases for as long as
+        it lives, if so many are free; ``cores=()`` leaves them where the system puts them.
 
     Attributes
     ----------

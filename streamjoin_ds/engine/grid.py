@@ -33,6 +33,8 @@ _MIN_GRID_ROWS = 48
 _TESTED_PER_BUCKET = 0.5
 # A layout must be this much better than a simpler or earlier one: like runs should have like layouts.
 _MIN_GAIN = 0.8
+# A stream no band of which leaves less of a run is joined after others: what it would cost alone decides nothing.
+_NARROW_SHARE = 0.5
 
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
 
@@ -98,7 +100,6 @@ class GridChooser:
 
     def __init__(self, bound: BoundJoin, stream: int, forced: str | Sequence[str] = "auto") -> None:
         self._bands = bands_of(bound, stream)
-        self._partners = tuple(sorted({band.partner for band in self._bands}))
         self._forced = forced
         self._names = tuple(key.column for key in bound.keys[stream])
 
@@ -121,6 +122,8 @@ class GridChooser:
         shares = {
             (band.key, band.partner): max(samples[band.key].share(band.extent), 1.0 / rows) for band in self._tightest()
         }
+        narrow = {partner for (_, partner), share in shares.items() if share < _NARROW_SHARE}
+        shares = {place: share for place, share in shares.items() if not narrow or place[1] in narrow}
         usable = sorted({key for key, _ in shares})
         best, best_cost = NO_GRID, self._cost(-1, -1, shares, rows, samples)
         for first in (-1, *usable):
@@ -155,7 +158,7 @@ class GridChooser:
     ) -> float:
         """Tested pairs, and what counts as such, of one probe by each of the other streams."""
         total = 0.0
-        for partner in self._partners:
+        for partner in sorted({partner for _, partner in shares}):
             first_share = shares.get((first, partner))
             second_share = shares.get((second, partner))
             if (first >= 0 and first_share is None) or (first_share is None and second_share is None):

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.bucket_run import fits_buckets
 from streamjoin_ds.engine.bucket_window import Bucketing, BucketWindow, bucketed
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.explained import explained
@@ -73,9 +72,10 @@ class WindowJoin:
         What is kept will be saved as blocks, runs of so many bytes each as one: they are then merged once, many at a
         time, so that a tuple is written twice at most (`BlockMerging`). None: it stays in memory.
     bucket_rows : int or None
-        Windows of so many rows and more are kept in a bucket grid, three to five times as fast: of two streams, laid
-        out by "auto", whose columns have values of a fixed width and no null. All of them is written at each `save`;
-        windows that are saved as blocks stay in runs (None).
+        Windows of so many rows and more are kept in a bucket grid, two to five times as fast, where they are laid out
+        by "auto" and a key narrows what a probe meets. Columns of no fixed width, and those that had a null, are beside
+        it (`Payload`), at most twice as many rows as are in it. All of them is written at each `save`, strings of a
+        column up to 2 GiB; windows that are saved as blocks stay in runs (None).
 
     Raises
     ------
@@ -123,8 +123,8 @@ class WindowJoin:
         merging = [chosen_merging(merge_runs, block_bytes, bound.join.window.extent(n)) for n in range(count)]
         self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merging[n]) for n in range(count))
         for form, layout in zip(self.forms, forced, strict=True):
-            if bucket_rows is not None and count == 2 and layout == "auto" and fits_buckets(form):
-                form.bucketing = Bucketing(bucket_rows)
+            if bucket_rows is not None and layout == "auto":
+                form.bucketing = Bucketing(bucket_rows, is_sampled=count > 2)
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]

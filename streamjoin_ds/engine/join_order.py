@@ -21,6 +21,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.window import Window
@@ -31,7 +32,6 @@ __all__ = ["Estimate", "JoinOrder"]
 
 _SAMPLED_RUNS = 8
 _SAMPLED_SHARE = 0.75
-_SAMPLE = 128
 _LEAST_SHARE = 1e-15
 _MIN_FRESH = 64
 
@@ -152,14 +152,14 @@ class JoinOrder:
         return known[2]
 
 
-def _largest(runs: Sequence[Run]) -> list[Run]:
-    """The largest runs, until they have most of the rows: pushes of few tuples leave them as they are."""
+def _largest(runs: Sequence[Run]) -> list[Run | GridSample]:
+    """What is sampled of the largest runs, until they have most of the rows: pushes of few tuples leave it as it is."""
     total, sampled = sum(run.rows for run in runs), 0
-    largest: list[Run] = []
+    largest: list[Run | GridSample] = []
     for run in sorted(runs, key=lambda run: -run.rows)[:_SAMPLED_RUNS]:
         if sampled >= _SAMPLED_SHARE * total:
             break
-        largest.append(run)
+        largest.append(run.sampled)
         sampled += run.rows
     return largest
 
@@ -167,13 +167,13 @@ def _largest(runs: Sequence[Run]) -> list[Run]:
 class _Side:
     """What is sampled of one stream's tuples: sorted keys, made when they are asked for."""
 
-    def __init__(self, parts: Sequence[Run | Picks]) -> None:
+    def __init__(self, parts: Sequence[Run | GridSample | Picks]) -> None:
         self._parts = parts
         self.rows = sum(map(_rows, parts))
         self._samples: dict[int, Values] = {}
 
-    def is_of(self, runs: Sequence[Run]) -> bool:
-        """Whether these are the runs that were sampled."""
+    def is_of(self, runs: Sequence[Run | GridSample]) -> bool:
+        """Whether it is these that were sampled."""
         return len(runs) == len(self._parts) and all(one is other for one, other in zip(runs, self._parts, strict=True))
 
     def sample(self, key: int) -> Values:
@@ -182,7 +182,7 @@ class _Side:
             sampled = []
             for part in self._parts:
                 values = part.key(key)
-                count = max(1, min(len(values), round(_SAMPLE * len(values) / self.rows)))
+                count = max(1, min(len(values), round(SAMPLED_KEYS * _rows(part) / self.rows)))
                 places = (np.arange(count) * len(values) + len(values) // 2) // count
                 sampled.append(values[places].astype(np.float64))
             together = np.concatenate(sampled) if sampled else np.empty(0)
@@ -190,8 +190,8 @@ class _Side:
         return self._samples[key]
 
 
-def _rows(part: Run | Picks) -> int:
-    return part.rows if isinstance(part, Run) else len(part)
+def _rows(part: Run | GridSample | Picks) -> int:
+    return len(part) if isinstance(part, Picks) else part.rows
 
 
 def _share(condition: Condition, left_side: _Side, right_side: _Side) -> float:

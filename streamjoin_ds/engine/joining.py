@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +35,9 @@ from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
 __all__ = ["Arrivals", "Joining"]
+
+# Of a piece of new tuples that several streams join.
+_CHAIN_SLICES = 4
 
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
@@ -110,6 +114,7 @@ class Joining:
         self._gathering = None if executor is None else self.side_by_side
         self._rows_per_probe = 0.0  # of the last push that was cut into pieces
         self.partials = 0
+        self._counting = Lock()
 
     @property
     def candidates(self) -> int:
@@ -154,16 +159,19 @@ class Joining:
     def _pieces(self, arrivals: Sequence[Arrivals]) -> Sequence[Arrivals]:
         """New tuples in pieces for several threads; as they are, where it is not worth it.
 
-        Only where a bucket grid is all that they meet: its probes are sliced whatever the number of threads.
+        Only where bucket grids are all that they meet: their probes are sliced whatever the number of threads. Where
+        partial results meet another stream the pieces decide the order, and are the same for any number.
         """
         count = sum([len(arrived.picks) for arrived in arrivals])
-        if self._executor is None or count <= SLICE_PROBES:
+        is_chain = count > 0 and len(arrivals[0].order) > 1
+        if count <= SLICE_PROBES or (self._executor is None and not is_chain):
             return arrivals
-        if not all(isinstance(arrived.windows[arrived.order[0]], BucketWindow) for arrived in arrivals):
+        met = [arrived.windows[stream] for arrived in arrivals for stream in arrived.order]
+        if not all(isinstance(window, BucketWindow) for window in met):
             return arrivals
         # Whoever works for the reader keeps a few chunks and then waits: pieces are to have no more than that.
         wanted = max(self._threads, int(count * self._rows_per_probe / (HELD_CHUNKS * self._chunk_rows)))
-        slices = -(-count // (wanted * SLICE_PROBES))
+        slices = _CHAIN_SLICES if is_chain else -(-count // (wanted * SLICE_PROBES))
         pieces = []
         for arrived in arrivals:
             edges = [*range(0, len(arrived.picks), slices * SLICE_PROBES), len(arrived.picks)]
@@ -202,7 +210,8 @@ class Joining:
             if len(order) == 1:
                 yield from self._tables(grown, side_by_side)
             else:
-                self.partials += len(grown[step.stream])
+                with self._counting:
+                    self.partials += len(grown[step.stream])
                 yield from self._extended(grown, order[1:], windows, None, side_by_side)
 
     def _step(self, joined: tuple[int, ...], stream: int) -> _Step:

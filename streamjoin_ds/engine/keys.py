@@ -14,13 +14,11 @@ A tuple with a null or NaN in any compared column is in no result; such rows are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
 from streamjoin_ds.engine.columns import item_values, not_null
 from streamjoin_ds.spec.bound import TS, BoundJoin
@@ -76,15 +74,14 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
     Parameters
     ----------
     array : pyarrow.Array, shape (n,)
-    kind : {"float", "int", "hash"}
+    kind : {"float", "int"}
+        Hashes are `byte_column(array, kernels).hashes()`.
 
     Returns
     -------
     ndarray, shape (n,), float64 or int64
         A view of the column where that has the form already.
     """
-    if kind == "hash":
-        return _hashes(array)
     types = pa.types
     if kind == "float":
         if types.is_float64(array.type):
@@ -105,13 +102,3 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
 def is_stored(kind: str) -> bool:
     """Whether a key is kept beside its column: hashes are, all others are made from the column again."""
     return kind == "hash"
-
-
-def _hashes(array: pa.Array) -> npt.NDArray[np.int64]:
-    # One hash per distinct value: equality keys repeat, and the loop over values is Python's.
-    encoded = array.dictionary_encode()
-    digests: Sequence[int] = [xxhash.xxh3_64_intdigest(value.as_buffer()) for value in encoded.dictionary]
-    table = np.array(digests, dtype=np.uint64).view(np.int64)
-    if not len(table):
-        return np.empty(0, dtype=np.int64)
-    return np.ascontiguousarray(table[encoded.indices.to_numpy()])

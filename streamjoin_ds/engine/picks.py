@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, concatenated, empty_items, gathered, item_dtype
+from streamjoin_ds.engine.bucket_run import widened
+from streamjoin_ds.engine.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.stack import Stack
 
@@ -33,6 +33,8 @@ class Picks:
         Number of its run; a number: all are of that run.
     begin, count : int
         Only where there are no `rows`.
+    pieced : dict of str to pyarrow.Array, optional
+        Columns that Arrow made already: what a decision looked at is mostly wanted in the result, too.
     """
 
     stack: Stack
@@ -40,6 +42,7 @@ class Picks:
     places: Int32 | int = 0
     begin: int = 0
     count: int = 0
+    pieced: dict[str, pa.Array] | None = None
 
     def __len__(self) -> int:
         return self.count if self.rows is None else len(self.rows)
@@ -70,6 +73,11 @@ class Picks:
         if self.rows is None:
             assert isinstance(self.places, int)
             return self.stack.key(self.places, number)[self.begin : self.begin + self.count]
+        narrow = self.stack.narrow_key(number)
+        if narrow is not None:
+            items = np.empty(len(self.rows), dtype=narrow[1])
+            self.stack.columns((narrow[0],)).gather(self.places, self.rows, [items])
+            return widened(items)
         values = np.empty(len(self.rows), dtype=self.stack.key_dtype(number))
         self.stack.keys(number).gather(self.places, self.rows, [values])
         return values
@@ -80,7 +88,10 @@ class Picks:
             assert isinstance(self.places, int)
             return self.stack.column(self.places, name).slice(self.begin, self.count)
         if not self.stack.plain((name,)):
-            return self._pieced(name)
+            self.pieced = {} if self.pieced is None else self.pieced
+            if name not in self.pieced:
+                self.pieced[name] = self._pieced(name)
+            return self.pieced[name]
         kind = self.stack.kinds[name]
         values = empty_items(len(self.rows), item_dtype(kind))
         self.stack.columns((name,)).gather(self.places, self.rows, [values])
@@ -98,21 +109,17 @@ class Picks:
     def _pieced(self, name: str) -> pa.Array:
         """A column that Arrow must take: of no fixed width, or with nulls."""
         assert self.rows is not None
-        kernels = self.stack.runs[0].form.kernels
+        if has_bytes(self.stack.kinds[name]):
+            return self.stack.taken_bytes(name, self.places, self.rows)
         if isinstance(self.places, int):
-            return gathered(self.stack.column(self.places, name), self.rows, kernels)
-        places = np.unique(self.places)
-        positions = [np.flatnonzero(self.places == place) for place in places]
-        pieces: Sequence[pa.Array] = [
-            gathered(self.stack.column(int(place), name), self.rows[where], kernels)
-            for place, where in zip(places, positions, strict=True)
-        ]
-        together = concatenated(pieces)
-        if np.all(self.places[1:] >= self.places[:-1]):
-            return together
-        back = np.empty(len(self.rows), dtype=np.int32)
-        back[np.concatenate(positions)] = np.arange(len(self.rows), dtype=np.int32)
-        return gathered(together, back, kernels)
+            return self.stack.taken(self.places, name, self.rows)
+        rows, stack = self.rows, self.stack
+        return taken_of(
+            len(stack.runs),
+            self.places,
+            lambda place, positions: stack.taken(place, name, rows[positions]),
+            stack.runs[0].form.kernels,
+        )
 
     def times_us(self) -> npt.NDArray[np.int64]:
         """Event time of each pick."""

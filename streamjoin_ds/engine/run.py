@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.columns import (
     array_of,
+    byte_column,
     concatenated,
     filtered,
     fixed_width,
@@ -29,6 +30,7 @@ from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.bucket_window import Bucketing
+    from streamjoin_ds.engine.grid_sample import GridSample
     from streamjoin_ds.engine.tail import Tail
 
 __all__ = ["Range", "Run", "RunForm"]
@@ -167,7 +169,8 @@ class RunForm:
         columns = list(tuples.columns)
         for number, key in enumerate(self.keys):
             if is_stored(key.kind):
-                columns.append(array_of(key_values(tuples.column(self.columns[number]), key.kind), pa.int64()))
+                values = byte_column(tuples.column(self.columns[number]), self.kernels)
+                columns.append(array_of(values.hashes(), pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
     def _order(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> npt.NDArray[np.int32]:
@@ -206,6 +209,7 @@ class Run:
         self._keys: dict[int, npt.NDArray[Any]] = {}
         self._values: dict[str, npt.NDArray[Any] | None] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
+        self._byte_columns: dict[str, Any] = {}
         self.rows = int(tuples.num_rows)
         self.block: str | None = None
         self.level = 0
@@ -217,6 +221,11 @@ class Run:
     def size_bytes(self) -> int:
         """Bytes of the tuples' columns."""
         return int(self.tuples.nbytes)
+
+    @property
+    def sampled(self) -> Run | GridSample:
+        """What the order of joining is decided by: it has `rows` and keys, and never changes."""
+        return self
 
     @property
     def position(self) -> Range:
@@ -246,6 +255,13 @@ class Run:
             plain = fixed_width(column.type) and not column.null_count
             self._values[name] = item_values(column) if plain else None
         return self._values[name]
+
+    def byte_column(self, name: str) -> Any:
+        """A column of strings or binary values, to be gathered from; kept."""
+        found = self._byte_columns.get(name)
+        if found is None:
+            found = self._byte_columns[name] = byte_column(self.tuples.column(name), self.form.kernels)
+        return found
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
         """The run as `RunsProbe` wants it for these conditions; kept."""

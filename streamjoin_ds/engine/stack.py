@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_run import BucketRun
+from streamjoin_ds.engine.columns import byte_column, bytes_of, gathered
 from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.tail import Tail
@@ -61,11 +62,34 @@ class Stack:
         return found
 
     def column(self, place: int, name: str) -> pa.Array:
-        """A column of one run; of a tail, all that is in its buffer, of a bucket grid, all its room."""
+        """A column of one run, which is no bucket grid; of a tail, all that is in its buffer."""
         run = self.runs[place]
-        if isinstance(run, Tail):
-            return run.buffer.array(name, run.buffer.filled)
-        return run.column(name) if isinstance(run, BucketRun) else run.tuples.column(name)
+        return run.buffer.array(name, run.buffer.filled) if isinstance(run, Tail) else run.tuples.column(name)
+
+    def taken(self, place: int, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
+        """A column of some rows of one run; any type, nulls kept."""
+        run = self.runs[place]
+        if isinstance(run, BucketRun):
+            return run.taken(name, rows)
+        return gathered(self.column(place, name), rows, run.form.kernels)
+
+    def taken_bytes(self, name: str, places: npt.NDArray[np.int32] | int, rows: npt.NDArray[np.int32]) -> pa.Array:
+        """A column of strings or binary values of some rows: row ``rows[i]`` of run ``places[i]``."""
+        first, columns = self.runs[0], []
+        if isinstance(first, BucketRun):
+            columns = first.payload.byte_columns(name)
+            told = np.full(len(rows), places, np.int32) if isinstance(places, int) else places
+            within = np.flatnonzero(told == 0)
+            moved, rows = told + np.int32(len(columns) - 1), rows.copy()
+            moved[within], rows[within] = first.located(rows[within])
+            places = moved
+        for place in range(1 if isinstance(first, BucketRun) else 0, len(self.runs)):
+            run = self.runs[place]
+            if isinstance(run, Tail):  # longer by now than when it came here
+                columns.append(byte_column(self.column(place, name), run.form.kernels))
+            else:
+                columns.append(run.byte_column(name))
+        return bytes_of(columns, places, rows, self.kinds[name], first.form.kernels)
 
     def key(self, place: int, number: int) -> npt.NDArray[Any]:
         """A key of one run; of a tail, with all the room behind it."""
@@ -74,6 +98,11 @@ class Stack:
     def key_dtype(self, number: int) -> np.dtype[Any]:
         """float64 or int64."""
         return np.dtype(np.float64 if self.runs[0].form.keys[number].kind == "float" else np.int64)
+
+    def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
+        """As `BucketRun.narrow_key`, where there is a grid: all of it is not to be widened for a few rows."""
+        first = self.runs[0]
+        return first.narrow_key(number) if isinstance(first, BucketRun) else None
 
     def keys(self, number: int) -> Any:
         """A key to be gathered (`RunColumns`)."""

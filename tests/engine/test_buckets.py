@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,11 +22,13 @@ from streamjoin_ds.engine import (
     grid,
     joining,
     kernel_names,
+    payload,
     probe,
     window,
 )
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
+from streamjoin_ds.engine.grid_sample import GridSample
 from streamjoin_ds.engine.snapshot import opened
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind
@@ -35,7 +39,7 @@ KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-NUMBERS = ("int", "float")
+KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -54,13 +58,16 @@ def _thresholds() -> Iterator[None]:
         yield
 
 
-def two_streams(**options):
-    return scenarios(streams=(2, 2), rows=60, domains=NUMBERS, note=False, **options)
+def any_streams():
+    """Two to four, of numbers alone, which are in the chunks, or of all types, some of which are in the payload."""
+    return st.one_of(
+        *(scenarios(streams=streams, rows=60, **kinds) for kinds in KINDS.values() for streams in ((2, 2), (3, 4)))
+    )
 
 
 @QUICK
 @given(
-    scenario=two_streams(),
+    scenario=any_streams(),
     seed=st.integers(0, 1000),
     kernel=st.sampled_from(KERNELS),
     threads=st.sampled_from([1, 2, 3]),
@@ -78,7 +85,7 @@ def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str, t
 
 
 @QUICK
-@given(scenario=two_streams(), seed=st.integers(0, 99))
+@given(scenario=any_streams(), seed=st.integers(0, 99))
 def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(scenario: Scenario, seed: int) -> None:
     cuts = {name: list(random_batches(table, seed, 6)) for name, table in scenario.tables.items()}
     first, engine = run_engine(scenario, cuts, kernel=KERNELS[0], chunk_rows=64, bucket_rows=1)
@@ -89,7 +96,7 @@ def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(s
 
 
 @QUICK
-@given(scenario=two_streams(), seed=st.integers(0, 99), kernel=st.sampled_from(KERNELS))
+@given(scenario=any_streams(), seed=st.integers(0, 99), kernel=st.sampled_from(KERNELS))
 def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel: str) -> None:
     cuts = {name: list(random_batches(table, seed, 6)) for name, table in scenario.tables.items()}
     straight = JoinEngine(scenario.join, kernel=kernel, bucket_rows=1)
@@ -109,7 +116,7 @@ def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel:
 # ---- steady streams, where windows are full and rows die
 
 
-def steady(rows: int, domain: int, seed: int = 1, nulls: int = 0):
+def steady(rows: int, domain: int, seed: int = 1):
     """Batches of two streams a tuple a microsecond, and their join over a window of `rows`."""
     schema = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("y", pa.float32()), ("z", pa.int16())])
     join = Join(
@@ -123,14 +130,50 @@ def steady(rows: int, domain: int, seed: int = 1, nulls: int = 0):
             pa.array(np.arange(first, first + count)),
             pa.array(chooser.integers(0, domain, count).astype(np.int32)),
             pa.array(chooser.integers(0, domain, count).astype(np.float32)),
-            pa.array(
-                [None if nulls and row % nulls == 0 else row % 100 for row in range(first, first + count)], pa.int16()
-            ),
+            pa.array([row % 100 for row in range(first, first + count)], pa.int16()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=bound.tuple_schema(0))
 
     bound = bind(join, {name: schema for name in "rs"})
     return bound, batch
+
+
+def mixed(rows: int, domain: int):
+    """The same with equal strings, decided exactly after their hashes, and columns that only a payload holds."""
+    parts = pa.list_(pa.struct([pa.field("n", pa.int32()), pa.field("s", pa.string())]))
+    kinds = {"ts": pa.int64(), "k": pa.string(), "x": pa.int32(), "bytes": pa.binary(), "parts": parts}
+    kinds |= {"flag": pa.bool_(), "maybe": pa.float32(), "sure": pa.int64()}
+    schema = pa.schema(kinds)
+    join = Join([Stream(name, schema=schema) for name in "rs"], "r.k = s.k AND (r.flag OR s.x > 2)", f"{rows}us")
+    bound = bind(join, {name: schema for name in "rs"})
+    chooser = np.random.default_rng(3)
+
+    def batch(first: int, count: int) -> pa.RecordBatch:
+        numbers = list(range(first, first + count))
+        given = {
+            "_ts": numbers,
+            "_seq": numbers,
+            "k": [f"key {key}" * (1 + key % 4) for key in chooser.integers(0, domain, count).tolist()],
+            "x": chooser.integers(0, 5, count).tolist(),
+            "bytes": [None if n % 11 == 0 else bytes(n % 30) for n in numbers],
+            "parts": [None if n % 13 == 0 else [{"n": n, "s": "s" * (n % 3)}] * (n % 4) for n in numbers],
+            "flag": [None if n % 17 == 0 else n % 2 == 0 for n in numbers],
+            "maybe": [None if n % 5 == 0 else n / 2 for n in numbers],
+            "sure": numbers,
+        }
+        inside = bound.tuple_schema(0)
+        columns = [pa.array(given[field.name], field.type) for field in inside]
+        return pa.RecordBatch.from_arrays(columns, schema=inside)
+
+    return bound, batch
+
+
+def results(join: WindowJoin, batches, watermark: int) -> list[str]:
+    return sorted(rows_of(join, batches, watermark))
+
+
+def rows_of(join: WindowJoin, batches, watermark: int) -> list[str]:
+    return [repr(row) for chunk in join.push(batches, watermark) for row in chunk.to_pylist()]
 
 
 def pushed(join: WindowJoin, batches, watermark: int) -> list[tuple[int, int]]:
@@ -245,18 +288,152 @@ def test_after_a_push_that_broke_off_half_way_nothing_goes_on_but_a_saved_state(
     assert join.save() == twin.save()
 
 
-def test_nulls_send_a_window_back_to_runs_and_it_returns() -> None:
+def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
+    """The window stays in a grid, and all but that column is as it would be without a null."""
     bound, batch = steady(2000, 30)
-    _, with_nulls = steady(2000, 30, seed=2, nulls=7)
     join, runs = WindowJoin(bound, bucket_rows=100), WindowJoin(bound)
-    forms = []
+    without = WindowJoin(bound, bucket_rows=100)
     for number, place in enumerate(range(0, 12_000, 500)):
-        one = with_nulls if number == 8 else batch
-        batches = {stream: one(place, 500) for stream in (0, 1)}
-        assert sorted(pushed(join, batches, place)) == sorted(pushed(runs, batches, place))
-        forms.append(isinstance(join.windows[0], BucketWindow))
-    assert (forms[7], forms[8], forms[-1]) == (True, False, True)
-    assert join.windows[0].in_runs().sealed[0].tuples.schema == join.forms[0].run_schema
+        batches = given = {stream: batch(place, 500) for stream in (0, 1)}
+        if number in (8, 9):
+            null = pa.array([None if row % 7 == 0 else row % 100 for row in range(500)], pa.int16())
+            at = bound.tuple_schema(0).get_field_index("z")
+            batches = {stream: one.set_column(at, one.schema.field(at), null) for stream, one in given.items()}
+        before = join.save()
+        restored = WindowJoin.restored(bound, before, bucket_rows=100)
+        assert restored.save() == before
+        expected = results(runs, batches, place)
+        assert results(join, batches, place) == expected
+        assert results(restored, batches, place) == expected
+        assert restored.save() == join.save()
+        results(without, given, place)
+        facts, other = (opened(None, one.save())[0] for one in (join, without))
+        assert facts["buckets"] == other["buckets"]
+        assert join.counters == without.counters
+        window = join.windows[0]
+        assert isinstance(window, BucketWindow)
+        assert window.bucket_run.payload.names == ({"z"} if number >= 8 else set())
+    assert not restored.windows[0].bucket_run.payload.names, "the nulls were gone when it was restored"
+
+
+@pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_full_windows_with_a_payload_give_what_runs_give(
+    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], threads: int
+) -> None:
+    """Strings, lists, truth values and nulls; batches put together and thinned on the way, a restart now and then."""
+    monkeypatch.setattr(payload, "_LEAST_ROWS", 64)
+    monkeypatch.setattr(payload, "_SLACK_ROWS", 512)
+    bound, batch = mixed(4000, 300)
+    join, runs = WindowJoin(bound, bucket_rows=1000, threads=threads, chunk_rows=512), WindowJoin(bound)
+    place, found, thinned = 0, 0, 0
+    for number in range(60):
+        count = sizes[number % len(sizes)]
+        batches = {stream: batch(place, count) for stream in (0, 1)}
+        place += count
+        expected = results(runs, batches, place)
+        before = join.windows[0]
+        held = before.bucket_run.payload.rows if isinstance(before, BucketWindow) else 0
+        straight = WindowJoin.restored(bound, join.save(), bucket_rows=1000)
+        assert results(join, batches, place) == expected
+        assert results(straight, batches, place) == expected
+        assert straight.save() == join.save()
+        if number % 7 == 6:
+            join = WindowJoin.restored(bound, join.save(), bucket_rows=1000, threads=threads, chunk_rows=512)
+        window = join.windows[0]
+        if isinstance(window, BucketWindow):
+            run = window.bucket_run
+            assert run.payload.names == {"k", "bytes", "parts", "flag", "maybe"}
+            assert run.payload.rows <= 2 * run.rows + 512 + max(sizes)
+            thinned += run.payload.rows < held
+        found += len(expected)
+    assert "beside them bytes, flag, k, maybe, parts" in "\n".join(join.explain())
+    assert found > 1000
+    assert thinned > 2
+    pushed(join, {}, 10**9)
+    assert join.state_rows == 0
+    assert not len(join.windows[0].bucket_run.payload)
+
+
+@pytest.mark.parametrize("names", ["rst", "rstu"])
+def test_a_chain_of_streams_gives_what_runs_give_in_one_order(names: str) -> None:
+    """Any number of threads and any restart: the same results in the same order, and the same state."""
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float64(), "k": pa.string()})
+    on = " AND ".join(f"abs({a}.x - {b}.x) <= 1 AND {a}.y - {b}.y BETWEEN -40 AND 40" for a, b in pairwise(names))
+    join = Join([Stream(name, schema=schema) for name in names], f"{on} AND r.k = s.k", "1500us")
+    bound = bind(join, dict.fromkeys(names, schema))
+    chooser = np.random.default_rng(11)
+
+    def batch(stream: int, first: int, count: int) -> pa.RecordBatch:
+        given = {
+            "_ts": np.arange(first, first + count),
+            "_seq": np.arange(first, first + count),
+            "x": (chooser.normal(first // 50, 30 + 90 * stream, count)).astype(np.int32),  # it drifts
+            "y": chooser.random(count) * 600,
+            "k": [f"k{key}" for key in chooser.integers(0, 4, count)],
+        }
+        inside = bound.tuple_schema(stream)
+        return pa.RecordBatch.from_arrays([pa.array(given[f.name], f.type) for f in inside], schema=inside)
+
+    runs, options = WindowJoin(bound), {"bucket_rows": 400, "chunk_rows": 128}
+    joins = [WindowJoin(bound, **options), WindowJoin(bound, threads=3, **options)]
+    place, found, in_grids, orders = 0, 0, 0, set()
+    for number in range(24):
+        count = (300, 7, 500)[number % 3]
+        batches = {stream: batch(stream, place, count) for stream in range(len(names))}
+        place += count
+        expected = sorted(rows_of(runs, batches, place))
+        restored = WindowJoin.restored(bound, joins[0].save(), **options)
+        first, *others = [rows_of(one, batches, place) for one in (*joins, restored)]
+        assert sorted(first) == expected
+        assert all(other == first for other in others)
+        assert restored.save() == joins[0].save() == joins[1].save()
+        assert joins[1].counters == joins[0].counters
+        found += len(expected)
+        in_grids += all(isinstance(window, BucketWindow) for window in joins[0].windows)
+        orders |= {line for line in joins[0].explain() if line.startswith("new ")}
+    assert found > 200
+    assert in_grids > 15
+    assert len(orders) > len(names), "the windows drift, and so does what is known of them"
+
+
+def test_facts_of_a_sample_that_lie_are_named() -> None:
+    facts = {"rows": 7, "keys": [[1, 2], [0.5, float("inf")]]}
+    assert GridSample.from_facts(facts, ["int", "float"]).to_facts() == facts
+    for keys in ([[1, 2]], [[1, 2], [0.5]], [[1, "2"], [0.5, 0.5]], [[1, 2**70], [0.5, 0.5]], [[1, 2], [1, 2]], 7):
+        with pytest.raises((TypeError, ValueError)):
+            GridSample.from_facts({"rows": 7, "keys": keys}, ["int", "float"])
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.float32(), pa.string(), pa.bool_(), pa.date32()])
+def test_nulls_in_keys_never_reach_a_grid(kind: pa.DataType) -> None:
+    """Rows with one are counted and not kept: a key has its place in the chunks, and strings no null in the payload."""
+    schema = pa.schema([pa.field("ts", pa.int64()), pa.field("k", kind, nullable=True), ("x", pa.int64())])
+    on = "r.k = s.k AND abs(r.x - s.x) <= 3"
+    bound = bind(Join([Stream(name, schema=schema) for name in "rs"], on, "900us"), dict.fromkeys("rs", schema))
+    join, runs = WindowJoin(bound, bucket_rows=200), WindowJoin(bound)
+    chooser = np.random.default_rng(2)
+    for place in range(0, 3000, 300):
+        batches = {}
+        for stream in (0, 1):
+            keys = pa.array(chooser.integers(0, 2, 300))
+            named = keys.cast(kind) if kind != pa.date32() else keys.cast(pa.int32()).cast(kind)
+            given = {
+                "_ts": pa.array(np.arange(place, place + 300)),
+                "_seq": pa.array(np.arange(place, place + 300)),
+                "k": pc.if_else(pa.array(chooser.random(300) < 0.1), pa.scalar(None, kind), named),
+                "x": pa.array(chooser.integers(0, 50, 300)),
+            }
+            inside = bound.tuple_schema(stream)
+            batches[stream] = pa.RecordBatch.from_arrays([given[f.name] for f in inside], schema=inside)
+        found = results(join, batches, place + 300)
+        assert found == results(runs, batches, place + 300)
+        assert found
+    assert join.counters["null_keys"] == runs.counters["null_keys"]
+    assert all(count > 200 for count in join.counters["null_keys"].values())
+    run = join.windows[0].bucket_run
+    assert run.payload.names == ({"k"} if kind in (pa.string(), pa.bool_()) else set())
+    assert not run.tuples.column("k").null_count
 
 
 def test_one_hot_value_and_a_drifting_one() -> None:
@@ -299,6 +476,7 @@ def test_explained_and_forced() -> None:
         pushed(join, {stream: batch(place, 500) for stream in (0, 1)}, place)
     text = "\n".join(join.explain())
     assert text.count(" buckets by cells of ") == 2
+    assert "beside them" not in text
     forced = WindowJoin(bound, bucket_rows=100, index={"r": ["x"], "s": ["y"]})
     pushed(forced, {stream: batch(0, 1500) for stream in (0, 1)}, 0)
     assert not any(isinstance(one, BucketWindow) for one in forced.windows)

@@ -15,12 +15,14 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
        └────────  runs  ────────┘       few probes against all runs of a window
                    ▲
           bucket_grid, arrow_rows       a window that is neither sorted nor merged; small batches in, results out
+          bytes                         strings and binary values: hashed, gathered
 """
 
 from __future__ import annotations
 
 from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, BatchForm, RoomColumns, Rows, RowsForm
 from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid, BucketIndex
+from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
     FENCE_ROWS,
@@ -46,6 +48,7 @@ __all__ = [
     "BatchForm",
     "BucketGrid",
     "BucketIndex",
+    "ByteColumn",
     "GridProbe",
     "RoomColumns",
     "Rows",
@@ -58,6 +61,7 @@ __all__ = [
     "cpu_features",
     "default_implementation",
     "gather",
+    "gather_bytes",
     "grid_buckets",
     "grid_order",
     "implementations",

@@ -1,0 +1,191 @@
+"""What a bucket grid has no chunks for: columns of no fixed width, and those with nulls, in the batches they came in.
+
+::
+
+    grid      row of the grid ──► number ─┐
+    begins    [ 0      262144      300000 │     308192 ]            numbers of each batch's first row, ascending
+    batches   [ 262144 rows ][ 37856 rows ▼ ][ 8192 rows ]
+
+Rows are numbered as they come, and the grid keeps the numbers (late materialisation: a row's payload is looked at when
+a result or a decision wants it). The list stays short: as soon as there are eight batches of a size or smaller they are
+put together, so a row is copied about as many times as the batches have sizes, three or four. Rows that the grid has
+dropped are left behind when they are half of all: there are never more than twice the grid's rows and `_SLACK_ROWS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
+from streamjoin_ds.engine.kernels import Kernels
+
+__all__ = ["Payload"]
+
+Int32 = npt.NDArray[np.int32]
+
+# So many batches of like size become one.
+_MERGED = 8
+_LEAST_ROWS = 1024
+# Batches of so many rows, or bytes, are left alone: Arrow's strings of one array have 2 GiB.
+_WHOLE_ROWS = 1 << 17
+_WHOLE_BYTES = 1 << 26
+# Rows that may be dead before anything is copied.
+_SLACK_ROWS = 1 << 14
+# A batch is copied where more than this share of its rows is dead.
+_DEAD_SHARE = 0.25
+
+
+class Payload:
+    """Rows of some columns, numbered from 0 in the order they came in.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of these columns; there may be none.
+    kernels : Kernels
+
+    Attributes
+    ----------
+    names : frozenset of str
+        Of these columns.
+    rows : int
+        How many, dead ones among them; the number of the next.
+    """
+
+    __slots__ = ("_batches", "_begins", "_kernels", "names", "rows", "schema")
+
+    def __init__(self, schema: pa.Schema, kernels: Kernels) -> None:
+        self.schema, self._kernels = schema, kernels
+        self.names = frozenset(schema.names)
+        self._batches: list[_Batch] = []
+        self._numbered()
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def append(self, tuples: pa.RecordBatch) -> Int32:
+        """Take in these columns of tuples, and number them.
+
+        Parameters
+        ----------
+        tuples : pyarrow.RecordBatch
+            With these columns, and any others; nulls where there are any.
+
+        Returns
+        -------
+        ndarray, shape (rows,), int32
+        """
+        numbers = np.arange(self.rows, self.rows + tuples.num_rows, dtype=np.int32)
+        if tuples.num_rows:
+            columns = [_own(tuples.column(name)) for name in self.schema.names]
+            self._add(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+            self._numbered()
+        return numbers
+
+    def take(self, name: str, numbers: Int32) -> pa.Array:
+        """A column's values of the rows with these numbers."""
+        kind = self.schema.field(name).type
+        if not self._batches:
+            return pa.array([], kind)
+        places, rows = self.located(numbers)
+        if has_bytes(kind):
+            return bytes_of(self.byte_columns(name), places, rows, kind, self._kernels)
+        columns = [batch.tuples.column(name) for batch in self._batches]
+        return taken_of(len(columns), places, lambda place, at: columns[place].take(pa.array(rows[at])), self._kernels)
+
+    def located(self, numbers: Int32) -> tuple[Int32, Int32]:
+        """Where the rows with these numbers are: each one's batch, and its row there."""
+        places = np.searchsorted(self._begins, numbers, "right").astype(np.int32) - np.int32(1)
+        return places, numbers - self._begins[places]
+
+    def byte_columns(self, name: str) -> list[Any]:
+        """A column of strings or binary values, batch by batch, to be gathered from."""
+        return [batch.byte_column(name, self._kernels) for batch in self._batches]
+
+    def is_loose(self, rows: int) -> bool:
+        """Whether it holds far more than the rows that are still wanted, so many."""
+        return self.rows > 2 * rows + _SLACK_ROWS
+
+    def thinned(self, numbers: Int32) -> Int32:
+        """Leave behind what is not among these numbers; their new ones.
+
+        Batches that are mostly wanted stay as they are, one after the other is copied.
+        """
+        wanted = np.zeros(self.rows, dtype=np.bool_)
+        wanted[numbers] = True
+        batches = self._batches[::-1]
+        self._batches, begin = [], 0
+        while batches:  # no more than one is there twice
+            batch = batches.pop().tuples
+            part = wanted[begin : begin + batch.num_rows]
+            begin += batch.num_rows
+            count = int(np.count_nonzero(part))
+            if count >= (1 - _DEAD_SHARE) * len(part):
+                part[:] = True
+            elif count:
+                batch = batch.filter(pa.array(part))
+            if count:
+                self._add(batch)
+        self._numbered()
+        moved = np.cumsum(wanted, dtype=np.int32) - np.int32(1)
+        return np.ascontiguousarray(moved[numbers])
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        """Put a batch at the end; together with those before, where there are many of its size or smaller ones."""
+        self._batches.append(_Batch(batch))
+        size = 0
+        while size < _WHOLE_SIZE:
+            sizes = [other.size for other in reversed(self._batches)]
+            count = next((n for n, other in enumerate(sizes) if other > size), len(sizes))
+            if count < _MERGED:
+                size += 1
+                continue
+            self._batches[-count:] = [
+                _Batch(one_batch([other.tuples for other in self._batches[-count:]], self.schema))
+            ]
+
+    def _numbered(self) -> None:
+        begins = np.cumsum([0, *[batch.tuples.num_rows for batch in self._batches]])
+        self._begins: npt.NDArray[np.int32] = begins.astype(np.int32)
+        self.rows = int(begins[-1])
+
+
+class _Batch:
+    """Some rows, how many they are about, and their strings as kernels read them."""
+
+    __slots__ = ("_byte_columns", "size", "tuples")
+
+    def __init__(self, tuples: pa.RecordBatch) -> None:
+        self.tuples, self.size = tuples, _size(tuples)
+        self._byte_columns: dict[str, Any] = {}
+
+    def byte_column(self, name: str, kernels: Kernels) -> Any:
+        found = self._byte_columns.get(name)
+        if found is None:
+            found = self._byte_columns[name] = byte_column(self.tuples.column(name), kernels)
+        return found
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    """0, 1, 2 and so on: each stands for eight times as many rows."""
+    if batch.num_rows >= _WHOLE_ROWS or batch.nbytes >= _WHOLE_BYTES:
+        return _WHOLE_SIZE
+    return _rows_size(batch.num_rows)
+
+
+def _rows_size(rows: int) -> int:
+    return (max(1, rows // _LEAST_ROWS).bit_length() + 1) // 3
+
+
+_WHOLE_SIZE = _rows_size(_WHOLE_ROWS)
+
+
+def _own(column: pa.Array) -> pa.Array:
+    """A column that does not keep much more in memory than its own values, as a slice of a large one does."""
+    if column.get_total_buffer_size() <= 2 * column.nbytes + _LEAST_ROWS:
+        return column
+    return concatenated([column, column.slice(0, 0)])

@@ -1,0 +1,115 @@
+"""Strings and binary values in Arrow's form: hashed, and gathered from several columns at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from streamjoin_ds.engine.reference.arguments import check_array, index, refuse
+
+__all__ = ["ByteColumn", "gather_bytes"]
+
+Bytes = npt.NDArray[np.uint8]
+Int32 = npt.NDArray[np.int32]
+
+_INT32, _BYTES = np.dtype(np.int32), np.dtype(np.uint8)
+_MAX_BYTES = (1 << 31) - 1
+
+
+class ByteColumn:
+    """A column of strings or binary values; checked once, then gathered from.
+
+    Parameters
+    ----------
+    offsets : ndarray, shape (rows + 1,), int32
+        Where each value begins in `data`, and the end of the last; ascending, the first may be above 0.
+    data : ndarray, shape (size,), uint8
+    valid : ndarray of uint8, optional
+        A bit a row, the lowest of a byte first; 0: the value is null. None: no value is.
+    valid_from : int
+        The first row's bit.
+
+    Raises
+    ------
+    KernelError
+        Offsets that descend or lead outside `data`; too few bits.
+    """
+
+    def __init__(self, offsets: Int32, data: Bytes, valid: Bytes | None = None, valid_from: int = 0) -> None:
+        check_array(offsets, "offsets", _INT32)
+        check_array(data, "data", _BYTES)
+        if not len(offsets):
+            refuse("offsets has one item more than there are rows", "offsets")
+        valid_from = index(valid_from, "valid_from")
+        if offsets[0] < 0 or np.any(offsets[1:] < offsets[:-1]) or offsets[-1] > len(data):
+            refuse("offsets must ascend, and stay within data", "offsets")
+        rows = len(offsets) - 1
+        if valid is not None:
+            check_array(valid, "valid", _BYTES)
+            if valid_from < 0 or valid_from + rows > 8 * len(valid):
+                refuse("valid has a bit for each row, from valid_from on", "valid")
+        self._offsets, self._data = offsets, data
+        bits = None if valid is None else np.unpackbits(valid, bitorder="little")[valid_from : valid_from + rows]
+        self._is_valid = np.ones(rows, dtype=np.bool_) if bits is None else bits.astype(np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def value(self, row: int) -> bytes | None:
+        """One value; None: it is null."""
+        return self._bytes(row) if self._is_valid[row] else None
+
+    def _bytes(self, row: int) -> bytes:
+        return self._data[self._offsets[row] : self._offsets[row + 1]].tobytes()
+
+    def hashes(self) -> npt.NDArray[np.int64]:
+        """XXH3 of each value, as int64; of a null, of what stands in its place."""
+        digests = [xxhash.xxh3_64_intdigest(self._bytes(row)) for row in range(len(self))]
+        return np.array(digests, dtype=np.uint64).view(np.int64)
+
+
+def gather_bytes(
+    columns: Sequence[ByteColumn], places: Int32 | int, rows: Int32
+) -> tuple[Int32, Bytes, Bytes | None, int]:
+    """Copy ``columns[places[i]][rows[i]]``, nulls as nulls of no length.
+
+    Parameters
+    ----------
+    columns : sequence of ByteColumn
+    places : ndarray, shape (n,), int32, or int
+        Number of the column of each value; a number: of all.
+    rows : ndarray, shape (n,), int32
+
+    Returns
+    -------
+    offsets, data, valid, null_count : ndarray, ndarray, ndarray or None, int
+        As `ByteColumn` takes them, the first offset and the first bit 0; no bits where there is no null.
+
+    Raises
+    ------
+    KernelError
+        Rows or places that are not there; values of 2 GiB in all, more than one column holds.
+    """
+    columns = list(columns)
+    check_array(rows, "rows", _INT32)
+    if isinstance(places, int):
+        places = np.full(len(rows), index(places, "places"))
+    else:
+        check_array(places, "places", _INT32)
+        if len(places) != len(rows):
+            refuse("places and rows differ in length", "places")
+    values: list[bytes | None] = []
+    for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+        if not (0 <= place < len(columns) and 0 <= row < len(columns[place])):
+            refuse("rows or places point outside the columns", "rows")
+        values.append(columns[place].value(row))
+    ends = np.cumsum([0, *(len(value or b"") for value in values)], dtype=np.int64)
+    if ends[-1] > _MAX_BYTES:
+        refuse("the values are too long for one column", "rows", hint="fewer rows at a time")
+    nulls = sum(value is None for value in values)
+    bits = np.packbits([value is not None for value in values], bitorder="little") if nulls else None
+    data = np.frombuffer(b"".join(value or b"" for value in values), dtype=np.uint8).copy()
+    return ends.astype(np.int32), data, bits, nulls

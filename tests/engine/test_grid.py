@@ -1,0 +1,45 @@
+"""How a run is laid out: which streams' bands decide."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds import Join, Stream
+from streamjoin_ds.engine.bucket_shape import chosen_shape
+from streamjoin_ds.engine.grid import GridChooser
+from streamjoin_ds.spec import bind
+
+SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()})
+ROWS = 100_000
+
+
+def chooser_and_keys(names: str, stream: int):
+    """Of a chain with two bands between neighbours; all of the window is in everyone's time."""
+    on = " AND ".join(f"abs({a}.x - {b}.x) <= 10 AND abs({a}.y - {b}.y) <= 10" for a, b in pairwise(names))
+    join = Join([Stream(name, schema=SCHEMA) for name in names], on, f"{ROWS}us")
+    bound = bind(join, dict.fromkeys(names, SCHEMA))
+    rng = np.random.default_rng(1)
+    columns = {"ts": np.arange(ROWS), "x": rng.integers(0, 5000, ROWS), "y": rng.integers(0, 5000, ROWS)}
+    keys = bound.keys[stream]
+    return GridChooser(bound, stream), [columns[key.column] for key in keys], [key.column for key in keys]
+
+
+@pytest.mark.parametrize(("names", "stream"), [("rs", 0), ("rst", 0), ("rst", 1), ("rst", 2), ("rstu", 0), ("rstu", 3)])
+def test_a_stream_that_shares_no_band_but_time_does_not_decide(names: str, stream: int) -> None:
+    """It joins after others, so both bands of a neighbour serve, whoever else there is."""
+    chooser, keys, columns = chooser_and_keys(names, stream)
+    grid = chooser.choose(keys)
+    assert {columns[grid.first], columns[grid.second]} == {"x", "y"}
+    shape = chosen_shape(chooser, keys, ROWS)
+    assert shape is not None
+    assert {columns[number] for number in shape.keys} == {"x", "y"}
+
+
+def test_where_no_band_narrows_the_rows_are_scanned() -> None:
+    chooser, keys, _ = chooser_and_keys("rst", 1)
+    grid = chooser.choose([np.zeros_like(values) for values in keys])
+    assert not grid.is_sorted
