@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape
-from streamjoin_ds.engine.columns import array_of, fixed_width, item_dtype, item_values
+from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_schema, widened
+from streamjoin_ds.engine.columns import array_of, item_dtype, item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.grid import NO_GRID, Keys
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
-from streamjoin_ds.engine.keys import INT64_MIN, is_stored
-from streamjoin_ds.engine.memory import ColumnMemory
+from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.payload import Payload
 from streamjoin_ds.engine.run import Range, Run, RunForm
 
-__all__ = ["BucketRun", "in_order", "widened"]
+__all__ = ["BucketRun", "in_order"]
 
 # Room behind the buckets' own chunks: address space, of which what is never written to takes no memory.
 _SPARE_SHARE = 2
@@ -43,8 +43,6 @@ _COUNTED_SHARE = 16
 # Of a sample in which they are counted.
 _COUNTED_BUCKETS = 8192
 _KEY_BYTES = 8
-# The column with each row's number in the payload.
-_NUMBER = "=payload"
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
@@ -107,7 +105,7 @@ class BucketRun(Run):
         facts: Mapping[str, Any] | None = None,
     ) -> BucketRun:
         """A grid of these tuples, of ``run_schema``, in order of arrival; `facts`: of `to_facts`."""
-        payload = Payload(_payload_schema(form, tuples), form.kernels)
+        payload = Payload(payload_schema(form, tuples), form.kernels)
         run = cls._empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
         run = run.added(tuples, zone, None)
         run._uncounted_rows = 0
@@ -134,11 +132,11 @@ class BucketRun(Run):
         chunk_rows = form.kernels.module.CHUNK_ROWS
         crowded = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0
         chunks = shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS
-        columns = _room(form, chunks, payload.names)
+        columns = chunk_columns(form, chunks, payload.names)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
             list(columns.values()),
-            position=list(columns).index(_key_name(form, form.position_key)),
+            position=list(columns).index(key_column_name(form, form.position_key)),
             buckets=shape.buckets,
             keys=keys,
             stride=shape.stride,
@@ -197,11 +195,11 @@ class BucketRun(Run):
         lowest_kept : int or None
             Rows at lower positions are dead, and make room.
         """
-        if not self.payload.names.issuperset(_payload_schema(self.form, tuples).names):
+        if not self.payload.names.issuperset(payload_schema(self.form, tuples).names):
             return self._with_payload(tuples).added(tuples, zone, lowest_kept)
         given = []
         for name, room in self.columns.items():
-            if name == _NUMBER:
+            if name == PAYLOAD_NUMBER:
                 given.append(self.payload.append(tuples))
             elif name.startswith("="):
                 given.append(self.form.key_of(tuples, int(name[1:])))
@@ -216,7 +214,7 @@ class BucketRun(Run):
     def _with_payload(self, tuples: pa.RecordBatch) -> BucketRun:
         """The same rows in a grid that can take these tuples, which have nulls where it had none."""
         form, rows = self.form, self._in_order()
-        names = self.payload.names.union(_payload_schema(form, tuples).names)
+        names = self.payload.names.union(payload_schema(form, tuples).names)
         payload = Payload(pa.schema([field for field in form.run_schema if field.name in names]), form.kernels)
         run = self._empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         for begin in range(0, len(rows), _WIDENED_ROWS):
@@ -228,14 +226,14 @@ class BucketRun(Run):
     def _thinned(self) -> BucketRun:
         """Leave the payload of rows behind that are no longer there, where it has grown to much more."""
         if self.payload.names and self.payload.is_loose(self.rows):
-            rows, numbers = self.native.row_numbers(), self.columns[_NUMBER]
+            rows, numbers = self.native.row_numbers(), self.columns[PAYLOAD_NUMBER]
             numbers[rows] = self.payload.thinned(self.form.kernels.module.gather(numbers, rows))
         return self
 
     def _taken(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> BucketRun:
         """Take rows in, an array for each of `columns`."""
         names = list(self.columns)
-        keys = [widened(given[names.index(_key_name(self.form, number))]) for number in self.shape.keys]
+        keys = [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
         run, place, rows = self, 0, len(given[0])
         while (place := run.native.insert(given, keys, place, lowest_kept)) < rows:
             run = run._enlarged()
@@ -259,7 +257,7 @@ class BucketRun(Run):
 
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
-        columns = _room(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS, self.payload.names)
+        columns = chunk_columns(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS, self.payload.names)
         native = self.native.enlarged(list(columns.values()))
         facts = self.built_rows, self._swept_to, self._uncounted_rows
         run = BucketRun(self.form, self.shape, self.zone, native, columns, self.payload, *facts)
@@ -325,13 +323,13 @@ class BucketRun(Run):
         """A column of some rows."""
         module = self.form.kernels.module
         if name in self.payload.names:
-            return self.payload.take(name, module.gather(self.columns[_NUMBER], rows))
+            return self.payload.take(name, module.gather(self.columns[PAYLOAD_NUMBER], rows))
         field = self.form.run_schema.field(name)
         return array_of(module.gather(self._items(field), rows), field.type)
 
     def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Where in the payload some rows are: the numbers of their batches, and their rows there."""
-        return self.payload.located(self.form.kernels.module.gather(self.columns[_NUMBER], rows))
+        return self.payload.located(self.form.kernels.module.gather(self.columns[PAYLOAD_NUMBER], rows))
 
     def values(self, name: str) -> npt.NDArray[Any] | None:
         """Items of a column, with all the room there is; None where it is in the payload."""
@@ -346,12 +344,12 @@ class BucketRun(Run):
 
     def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
         """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
-        name = _key_name(self.form, number)
+        name = key_column_name(self.form, number)
         dtype = self.columns[name].dtype
         return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
 
     def _key_room(self, number: int) -> npt.NDArray[Any]:
-        return self.columns[_key_name(self.form, number)]
+        return self.columns[key_column_name(self.form, number)]
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
         """The grid as `RunsProbe` wants it for these conditions; kept, and good for rows that come later."""
@@ -361,47 +359,9 @@ class BucketRun(Run):
             serving = [tightest(key, conditions) for key in self.shape.keys]
             found = self._indexes[conditions] = self.form.kernels.module.BucketIndex(
                 self.native,
-                [self.columns[_key_name(self.form, number)] for number in numbers],
+                [self.columns[key_column_name(self.form, number)] for number in numbers],
                 [condition.lo for condition in conditions],
                 [condition.hi for condition in conditions],
                 keys=serving,
             )
         return found
-
-
-def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values of a key as float64 or int64."""
-    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
-
-
-def _payload_schema(form: RunForm, tuples: pa.RecordBatch) -> pa.Schema:
-    """The columns of these tuples that chunks have no place for; keys are none, nor are the tuples' numbers."""
-    columns = zip(form.run_schema, tuples.columns, strict=True)
-    return pa.schema([field for field, column in columns if not fixed_width(field.type) or column.null_count])
-
-
-def _room(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[str, npt.NDArray[Any]]:
-    """Uninitialised columns of so many chunks: the form's own, then the keys that are none of them, then numbers."""
-    rows = chunks * int(form.kernels.module.CHUNK_ROWS)
-    own = [field for field in form.run_schema if field.name not in payload]
-    dtypes: dict[str, np.dtype[Any]] = {field.name: item_dtype(field.type) for field in own}
-    for number, key in enumerate(form.keys):
-        name = _key_name(form, number)
-        if name.startswith("="):
-            dtypes[name] = np.dtype(np.float64 if key.kind == "float" else np.int64)
-        elif key.kind == "float":
-            dtypes[name] = np.dtype(np.float64 if pa.types.is_float64(form.run_schema.field(name).type) else np.float32)
-    if payload:
-        dtypes[_NUMBER] = np.dtype(np.int32)
-    memory = ColumnMemory(rows * sum(dtype.itemsize for dtype in dtypes.values()), len(dtypes))
-    return {name: memory.column(rows, dtype) for name, dtype in dtypes.items()}
-
-
-def _key_name(form: RunForm, number: int) -> str:
-    """The column whose items, 4 or 8 bytes of the key's kind, are a key's values; ``=<number>`` where there is none."""
-    key = form.keys[number]
-    name = f"_key_{number}" if is_stored(key.kind) else form.columns[number]
-    kind, types = form.run_schema.field(name).type, pa.types
-    floats = types.is_float64(kind) or types.is_float32(kind)
-    ints = types.is_int64(kind) or types.is_int32(kind) or types.is_timestamp(kind) or types.is_date32(kind)
-    return name if (floats if key.kind == "float" else ints) else f"={number}"

@@ -1,0 +1,64 @@
+"""Which columns the chunks of a bucket grid have, and room for them.
+
+::
+
+    run_schema    _ts int64   x float32   k decimal128   name string   note int32 with a null
+                     |           |             |              └─────────────┴──► payload
+    chunks          _ts          x          k, =<key>                            =payload: each row's number there
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.columns import fixed_width, item_dtype
+from streamjoin_ds.engine.keys import is_stored
+from streamjoin_ds.engine.memory import ColumnMemory
+from streamjoin_ds.engine.run import RunForm
+
+__all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_schema", "widened"]
+
+# The column with each row's number in the payload.
+PAYLOAD_NUMBER = "=payload"
+
+
+def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of a key as float64 or int64."""
+    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
+
+
+def payload_schema(form: RunForm, tuples: pa.RecordBatch) -> pa.Schema:
+    """The columns of these tuples that chunks have no place for; keys are none, nor are the tuples' numbers."""
+    columns = zip(form.run_schema, tuples.columns, strict=True)
+    return pa.schema([field for field, column in columns if not fixed_width(field.type) or column.null_count])
+
+
+def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[str, npt.NDArray[Any]]:
+    """Uninitialised columns of so many chunks: the form's own, then the keys that are none of them, then numbers."""
+    rows = chunks * int(form.kernels.module.CHUNK_ROWS)
+    own = [field for field in form.run_schema if field.name not in payload]
+    dtypes: dict[str, np.dtype[Any]] = {field.name: item_dtype(field.type) for field in own}
+    for number, key in enumerate(form.keys):
+        name = key_column_name(form, number)
+        if name.startswith("="):
+            dtypes[name] = np.dtype(np.float64 if key.kind == "float" else np.int64)
+        elif key.kind == "float":
+            dtypes[name] = np.dtype(np.float64 if pa.types.is_float64(form.run_schema.field(name).type) else np.float32)
+    if payload:
+        dtypes[PAYLOAD_NUMBER] = np.dtype(np.int32)
+    memory = ColumnMemory(rows * sum(dtype.itemsize for dtype in dtypes.values()), len(dtypes))
+    return {name: memory.column(rows, dtype) for name, dtype in dtypes.items()}
+
+
+def key_column_name(form: RunForm, number: int) -> str:
+    """The column whose items, 4 or 8 bytes of the key's kind, are a key's values; ``=<number>`` where there is none."""
+    key = form.keys[number]
+    name = f"_key_{number}" if is_stored(key.kind) else form.columns[number]
+    kind, types = form.run_schema.field(name).type, pa.types
+    floats = types.is_float64(kind) or types.is_float32(kind)
+    ints = types.is_int64(kind) or types.is_int32(kind) or types.is_timestamp(kind) or types.is_date32(kind)
+    return name if (floats if key.kind == "float" else ints) else f"={number}"
