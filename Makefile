@@ -48,9 +48,9 @@ lint:
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint --max-line-length 120 cython_kernels
 	@echo 'lint: clean'
 
-sanitize: setup
-	@.ci/bootstrap test
-	@.ci/sanitize
+sanitize:
+	@.ci/bootstrap test dev
+	@PYTHON=$(BIN)/python .ci/sanitize $(ARGS)
 
 format:
 	@.ci/bootstrap test dev
