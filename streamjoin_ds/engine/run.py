@@ -38,6 +38,8 @@ __all__ = ["Range", "Run", "RunForm"]
 Range = tuple[int | float, int | float]
 
 _ROWS_PER_SEARCH = 64
+# A pass over fewer rows is sooner done than NumPy has searched (32 buckets of 5 000 rows: 50 us against 150).
+_SEARCHED_ROWS = 1 << 15
 
 
 class RunForm:
@@ -291,7 +293,7 @@ class Run:
         first = self.key(self.grid.first)
         ends = self._buckets(np.array(self.zone[self.grid.first], dtype=first.dtype))
         lowest, count = int(ends[0]), int(ends[1]) - int(ends[0]) + 1
-        if count * _ROWS_PER_SEARCH > self.rows:
+        if count * _ROWS_PER_SEARCH > self.rows or self.rows < _SEARCHED_ROWS:
             ids, starts = self.form.kernels.module.bucket_directory(self._buckets(first))
             return ids, starts
         ids = np.int64(lowest) + np.arange(count, dtype=np.int64)

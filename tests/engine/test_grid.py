@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Join, Stream
+from streamjoin_ds.engine import run as run_module
 from streamjoin_ds.engine.bucket_shape import chosen_shape
-from streamjoin_ds.engine.grid import GridChooser
+from streamjoin_ds.engine.grid import Grid, GridChooser
+from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.spec import bind
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()})
@@ -43,3 +46,25 @@ def test_where_no_band_narrows_the_rows_are_scanned() -> None:
     chooser, keys, _ = chooser_and_keys("rst", 1)
     grid = chooser.choose([np.zeros_like(values) for values in keys])
     assert not grid.is_sorted
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+@pytest.mark.parametrize("values", ["even", "gaps", "one"])
+def test_a_directory_is_the_same_searched_or_passed_over(monkeypatch: pytest.MonkeyPatch, values: str, kind) -> None:
+    """Few buckets of many rows are searched for, in runs of any size here; buckets that do not occur are left out."""
+    rng = np.random.default_rng(3)
+    x = {"even": rng.integers(-5000, 5000, 3000), "gaps": rng.choice([-900, 17, 4000], 3000), "one": np.full(3000, 5)}
+    schema = pa.schema({"ts": pa.int64(), "x": pa.from_numpy_dtype(kind), "y": pa.int64()})
+    streams = [Stream(name, schema=schema) for name in "rs"]
+    bound = bind(Join(streams, "abs(r.x - s.x) <= 10 AND abs(r.y - s.y) <= 10", "1h"), dict.fromkeys("rs", schema))
+    form = RunForm(bound, 0, load_kernels("auto"))
+    columns = [np.arange(3000), np.arange(3000), x[values].astype(kind), rng.integers(0, 5000, 3000)]
+    tuples = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=form.tuple_schema)
+    first, second = (next(n for n, key in enumerate(form.keys) if key.column == name) for name in "xy")
+    directories = []
+    for searched_rows in (0, 1 << 15):
+        monkeypatch.setattr(run_module, "_SEARCHED_ROWS", searched_rows)
+        ids, starts = form.sealed(tuples, Grid(first, second, 320)).directory
+        directories.append((ids.tolist(), starts.tolist()))
+    assert directories[0] == directories[1]
+    assert len(directories[0][0]) == {"even": 32, "gaps": 3, "one": 1}[values]
