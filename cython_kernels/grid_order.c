@@ -4,11 +4,12 @@
 #include "grid.h"
 #include "order_keys.h"
 
-/* Stable order by (bucket, second): first into buckets, then each bucket by itself, in cache.
+/* Stable order by (bucket, second): both in one number where that is short; else first into buckets, then each bucket by
+ * itself, in cache.
  *
- * Both keys become unsigned integers whose order is the wanted one, less their smallest value, so that only the digits
- * that differ are sorted. A radix pass costs 2-3 ns a row where its target is out of cache and below 1 ns inside; a
- * bucket of a few thousand rows is inside. */
+ * Both keys become unsigned integers whose order is the wanted one, less their smallest value and without the last bits
+ * that are the same everywhere (float32 widened has 29), so that only the digits that differ are sorted. A radix pass
+ * costs 2-3 ns a row where its target is out of cache and below 1 ns inside; a bucket of a few thousand rows is inside. */
 typedef struct {
     uint64_t key;
     uint32_t row;
@@ -26,8 +27,39 @@ typedef struct {
 #define SMALL_ROWS 2048
 #define WIDE_DIGIT 11
 #define BLOCK_ROWS 256
+/* Of a bucket and a key that are sorted as one number: three passes. */
+#define SHORT_BITS (3 * WIDE_DIGIT)
 
 SJ_INLINE int bit_length(uint64_t value) { return value ? 64 - __builtin_clzll(value) : 0; }
+
+/* The bits in which numbers differ: (number - smallest) >> low has `bits` of them. */
+typedef struct {
+    uint64_t smallest;
+    uint64_t largest;
+    uint64_t first;
+    uint64_t differing; /* from the first one */
+    int low;
+    int bits;
+} differences;
+
+SJ_INLINE void differ_begin(differences *all, uint64_t first)
+{
+    all->smallest = all->largest = all->first = first;
+    all->differing = 0;
+}
+
+SJ_INLINE void differ_add(differences *all, uint64_t number)
+{
+    all->smallest = number < all->smallest ? number : all->smallest;
+    all->largest = number > all->largest ? number : all->largest;
+    all->differing |= number ^ all->first;
+}
+
+SJ_INLINE void differ_end(differences *all)
+{
+    all->low = all->differing ? __builtin_ctzll(all->differing) : 0;
+    all->bits = bit_length((all->largest - all->smallest) >> all->low);
+}
 
 static void insertion_sort(entry *rows, int64_t count)
 {
@@ -41,24 +73,14 @@ static void insertion_sort(entry *rows, int64_t count)
     }
 }
 
-/* LSD radix sort of rows by key; the result is in rows, `spare` has room for as many. */
-static void radix_sort(entry *rows, entry *spare, int64_t count)
+/* LSD radix sort of rows by the bits low:end of key - smallest; the result is in rows, `spare` has room for as many. */
+static void radix_sort(entry *rows, entry *spare, int64_t count, uint64_t smallest, int low, int end)
 {
-    if (count <= INSERTION_ROWS) {
-        insertion_sort(rows, count);
-        return;
-    }
-    uint64_t smallest = UINT64_MAX, largest = 0;
-    for (int64_t at = 0; at < count; at++) {
-        smallest = rows[at].key < smallest ? rows[at].key : smallest;
-        largest = rows[at].key > largest ? rows[at].key : largest;
-    }
-    const int bits = bit_length(largest - smallest);
     const int digit = count <= SMALL_ROWS ? 8 : WIDE_DIGIT;
     const uint64_t digit_mask = ((uint64_t)1 << digit) - 1;
     uint32_t starts[1 << WIDE_DIGIT];
     entry *from = rows, *to = spare;
-    for (int shift = 0; shift < bits; shift += digit) {
+    for (int shift = low; shift < end; shift += digit) {
         memset(starts, 0, ((size_t)1 << digit) * sizeof starts[0]);
         for (int64_t at = 0; at < count; at++) {
             starts[((from[at].key - smallest) >> shift) & digit_mask]++;
@@ -82,6 +104,22 @@ static void radix_sort(entry *rows, entry *spare, int64_t count)
     if (from != rows) {
         memcpy(rows, from, (size_t)count * sizeof *rows);
     }
+}
+
+/* The rows of one bucket. */
+static void sort_bucket(entry *rows, entry *spare, int64_t count)
+{
+    if (count <= INSERTION_ROWS) {
+        insertion_sort(rows, count);
+        return;
+    }
+    differences keys;
+    differ_begin(&keys, rows[0].key);
+    for (int64_t at = 1; at < count; at++) {
+        differ_add(&keys, rows[at].key);
+    }
+    differ_end(&keys);
+    radix_sort(rows, spare, count, keys.smallest, keys.low, keys.low + keys.bits);
 }
 
 /* LSD over the buckets' digits that differ; returns where the result is. */
@@ -110,17 +148,22 @@ static wide_entry *sort_by_bucket(wide_entry *rows, wide_entry *spare, int64_t c
     return rows;
 }
 
-static int order_by_second(const double *float_second, const int64_t *int_second, int64_t count, int32_t *order)
+/* Order by one number: the second key, below the bucket where there are buckets. */
+static int order_by_one(const int64_t *buckets, const differences *numbers, const differences *keys,
+                        const double *float_second, const int64_t *int_second, int64_t count, int32_t *order)
 {
     entry *rows = malloc(2 * (size_t)count * sizeof *rows);
     if (!rows) {
         return -1;
     }
     for (int64_t row = 0; row < count; row++) {
-        rows[row].key = second_key(float_second, int_second, row);
+        const uint64_t key = (second_key(float_second, int_second, row) - keys->smallest) >> keys->low;
+        const uint64_t bucket = buckets ? int_key(buckets[row]) - numbers->smallest : 0;
+        rows[row].key = keys->bits < 64 ? bucket << keys->bits | key : key;
         rows[row].row = (uint32_t)row;
     }
-    radix_sort(rows, rows + count, count);
+    radix_sort(rows, rows + count, count, 0, 0,
+               keys->bits + (buckets ? bit_length(numbers->largest - numbers->smallest) : 0));
     for (int64_t row = 0; row < count; row++) {
         order[row] = (int32_t)rows[row].row;
     }
@@ -156,14 +199,22 @@ int sj_grid_order(const int64_t *buckets, const double *float_second, const int6
         }
         return 0;
     }
-    uint64_t smallest = UINT64_MAX, largest = 0;
-    for (int64_t row = 0; buckets && row < count; row++) {
-        const uint64_t key = int_key(buckets[row]);
-        smallest = key < smallest ? key : smallest;
-        largest = key > largest ? key : largest;
+    differences numbers, keys;
+    differ_begin(&numbers, int_key(buckets ? buckets[0] : 0));
+    differ_begin(&keys, second_key(float_second, int_second, 0));
+    for (int64_t row = 0; row < count; row++) {
+        if (buckets) {
+            differ_add(&numbers, int_key(buckets[row]));
+        }
+        differ_add(&keys, second_key(float_second, int_second, row));
     }
-    if (!buckets || smallest == largest) {
-        return order_by_second(float_second, int_second, count, order);
+    differ_end(&keys);
+    const uint64_t smallest = numbers.smallest, largest = numbers.largest;
+    if (smallest == largest) {
+        return order_by_one(NULL, &numbers, &keys, float_second, int_second, count, order);
+    }
+    if (keys.bits < SHORT_BITS && bit_length(largest - smallest) + keys.bits <= SHORT_BITS) {
+        return order_by_one(buckets, &numbers, &keys, float_second, int_second, count, order);
     }
     wide_entry *memory = malloc(2 * (size_t)count * sizeof *memory);
     if (!memory) {
@@ -197,7 +248,7 @@ int sj_grid_order(const int64_t *buckets, const double *float_second, const int6
             scratch[at].key = sorted[from + at].key;
             scratch[at].row = sorted[from + at].row;
         }
-        radix_sort(scratch, spare, rows);
+        sort_bucket(scratch, spare, rows);
         for (int64_t at = 0; at < rows; at++) {
             order[from + at] = (int32_t)scratch[at].row;
         }

@@ -118,12 +118,13 @@ def test_order_is_stable_and_sorts(rows):
 
 @pytest.mark.parametrize("count", [33, 1000, 2048, 2049, 70_000])
 @pytest.mark.parametrize("bucket_span", [None, 1, 2, 40, 5000, 2**62])
-@pytest.mark.parametrize("kind", ["float", "int", "wide int", "few", "sorted"])
+@pytest.mark.parametrize("kind", ["float", "float32", "int", "wide int", "few", "sorted"])
 def test_order_of_many_rows(count, bucket_span, kind):
-    """Each path of the sort: insertion, narrow and wide digits, one bucket, one bucket that is nearly all."""
+    """Each path of the sort: one number for both keys, insertion, narrow and wide digits, one bucket, nearly one."""
     random = np.random.default_rng(count)
     second = {
         "float": random.normal(size=count),
+        "float32": random.normal(size=count).astype(np.float32).astype(np.float64),
         "int": random.integers(-100_000, 100_000, count),
         "wide int": random.integers(INT64.min, INT64.max, count),
         "few": random.integers(0, 3, count),
