@@ -19,9 +19,8 @@
 
 /* Buckets that one probe looks up; where its band covers more cells it looks at all of them. */
 #define SJ_BUCKET_VISITS 64
-/* Buckets that are asked for before the first of them is looked at; the ring they wait in. */
+/* Buckets that are asked for before the first of them is looked at. */
 #define SJ_BUCKET_AHEAD 32
-#define SJ_BUCKET_RING 64
 
 /* Behind a chunk: none. */
 #define SJ_NO_CHUNK ((1 << 27) - 1)
@@ -94,8 +93,8 @@ typedef struct {
     int64_t cell_bucket;
     int64_t visited[SJ_BUCKET_VISITS];
     int visited_count;
-    sj_chunk_span ring[SJ_BUCKET_RING]; /* span n is at n % SJ_BUCKET_RING */
-    uint64_t asked;                     /* spans so far: asked for, followed to the second chunk, tested */
+    sj_chunk_span ring[SJ_BUCKET_AHEAD]; /* span n is at n % SJ_BUCKET_AHEAD */
+    uint64_t asked;                      /* spans so far: asked for, followed to the second chunk, tested */
     uint64_t followed;
     uint64_t tested;
     int64_t candidates;

@@ -164,7 +164,7 @@ SJ_INLINE int ask_for_next(sj_bucket_probe *probe)
         const int64_t bucket = next_bucket(probe);
         if (bucket != SJ_NO_CHUNK) {
             const sj_chunk_span span = {(int32_t)probe->probe, (int32_t)bucket};
-            probe->ring[probe->asked++ % SJ_BUCKET_RING] = span;
+            probe->ring[probe->asked++ % SJ_BUCKET_AHEAD] = span;
             __builtin_prefetch(probe->grid->chunks + bucket);
             ask_for_chunk(probe, bucket);
             return 1;
@@ -177,7 +177,7 @@ SJ_INLINE int ask_for_next(sj_bucket_probe *probe)
 /* Asks for the second chunk of a bucket, halfway between asking for the first and testing it. */
 SJ_INLINE void follow(sj_bucket_probe *probe)
 {
-    const sj_chunk *chunk = probe->grid->chunks + probe->ring[probe->followed++ % SJ_BUCKET_RING].chunk;
+    const sj_chunk *chunk = probe->grid->chunks + probe->ring[probe->followed++ % SJ_BUCKET_AHEAD].chunk;
     if (chunk->next != SJ_NO_CHUNK) {
         __builtin_prefetch(probe->grid->chunks + chunk->next);
         ask_for_chunk(probe, chunk->next);
@@ -199,7 +199,7 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
         if (probe->tested == probe->asked) {
             return written;
         }
-        sj_chunk_span *span = &probe->ring[probe->tested % SJ_BUCKET_RING];
+        sj_chunk_span *span = &probe->ring[probe->tested % SJ_BUCKET_AHEAD];
         if (span->probe != prepared) {
             sj_probe values;
             may_match = sj_prepare(&probe->band, span->probe, &values);
@@ -213,12 +213,12 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
                 return written;
             }
             const sj_chunk chunk = grid->chunks[span->chunk];
-            probe->candidates += chunk.count;
-            written += chunk_matches(probe, &bounds, span->chunk, chunk, span->probe, out_probe + written,
-                                     out_run + written);
             if (chunk.next != SJ_NO_CHUNK) {
                 ask_for_chunk(probe, chunk.next);
             }
+            probe->candidates += chunk.count;
+            written += chunk_matches(probe, &bounds, span->chunk, chunk, span->probe, out_probe + written,
+                                     out_run + written);
             span->chunk = chunk.next;
         }
         probe->tested++;

@@ -81,8 +81,6 @@ def gather_bytes(columns, places, rows):
         if len(places) != count:
             raise _error("places and rows differ in length", "places")
         from_places = _order_address(places)
-    for column in columns:
-        pass  # a TypeError where one is none
     from_rows = _order_address(rows)
     offsets = np.empty(count + 1, dtype=np.int32)
     ends = _int32_out(offsets)

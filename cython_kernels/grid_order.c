@@ -162,8 +162,12 @@ static int order_by_one(const int64_t *buckets, const differences *numbers, cons
         rows[row].key = keys->bits < 64 ? bucket << keys->bits | key : key;
         rows[row].row = (uint32_t)row;
     }
-    radix_sort(rows, rows + count, count, 0, 0,
-               keys->bits + (buckets ? bit_length(numbers->largest - numbers->smallest) : 0));
+    if (count <= INSERTION_ROWS) {
+        insertion_sort(rows, count);
+    } else {
+        const int bucket_bits = buckets ? bit_length(numbers->largest - numbers->smallest) : 0;
+        radix_sort(rows, rows + count, count, 0, 0, keys->bits + bucket_bits);
+    }
     for (int64_t row = 0; row < count; row++) {
         order[row] = (int32_t)rows[row].row;
     }

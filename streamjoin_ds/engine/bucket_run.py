@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape
-from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_schema, widened
+from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_names, widened
 from streamjoin_ds.engine.columns import array_of, item_dtype, item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.grid import NO_GRID, Keys
@@ -105,7 +105,7 @@ class BucketRun(Run):
         facts: Mapping[str, Any] | None = None,
     ) -> BucketRun:
         """A grid of these tuples, of ``run_schema``, in order of arrival; `facts`: of `to_facts`."""
-        payload = Payload(payload_schema(form, tuples), form.kernels)
+        payload = _payload(form, payload_names(form, tuples))
         run = cls._empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
         run = run.added(tuples, zone, None)
         run._uncounted_rows = 0
@@ -195,7 +195,7 @@ class BucketRun(Run):
         lowest_kept : int or None
             Rows at lower positions are dead, and make room.
         """
-        if not self.payload.names.issuperset(payload_schema(self.form, tuples).names):
+        if not self.payload.names.issuperset(payload_names(self.form, tuples)):
             return self._with_payload(tuples).added(tuples, zone, lowest_kept)
         given = []
         for name, room in self.columns.items():
@@ -214,8 +214,7 @@ class BucketRun(Run):
     def _with_payload(self, tuples: pa.RecordBatch) -> BucketRun:
         """The same rows in a grid that can take these tuples, which have nulls where it had none."""
         form, rows = self.form, self._in_order()
-        names = self.payload.names.union(payload_schema(form, tuples).names)
-        payload = Payload(pa.schema([field for field in form.run_schema if field.name in names]), form.kernels)
+        payload = _payload(form, self.payload.names | payload_names(form, tuples))
         run = self._empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         for begin in range(0, len(rows), _WIDENED_ROWS):
             run = run.added(self._batch(rows[begin : begin + _WIDENED_ROWS]), self.zone, None)
@@ -365,3 +364,8 @@ class BucketRun(Run):
                 keys=serving,
             )
         return found
+
+
+def _payload(form: RunForm, names: frozenset[str]) -> Payload:
+    """An empty one of these columns."""
+    return Payload(pa.schema([field for field in form.run_schema if field.name in names]), form.kernels)

@@ -79,9 +79,7 @@ class BucketWindow(Window):
     @property
     def rows(self) -> int:
         """How many tuples; dead ones that were not dropped yet are among them."""
-        sealed = self.sealed
-        rows = sealed[0].rows if len(sealed) == 1 else sum([run.rows for run in sealed])
-        return rows + self.tail.rows
+        return sum(run.rows for run in self.runs)
 
     def remade(self, sealed: Sequence[Run], tail: Tail) -> BucketWindow:
         """The window with other runs."""

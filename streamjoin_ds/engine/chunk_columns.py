@@ -20,7 +20,7 @@ from streamjoin_ds.engine.keys import is_stored
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.run import RunForm
 
-__all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_schema", "widened"]
+__all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_names", "widened"]
 
 # The column with each row's number in the payload.
 PAYLOAD_NUMBER = "=payload"
@@ -31,10 +31,10 @@ def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
 
 
-def payload_schema(form: RunForm, tuples: pa.RecordBatch) -> pa.Schema:
+def payload_names(form: RunForm, tuples: pa.RecordBatch) -> frozenset[str]:
     """The columns of these tuples that chunks have no place for; keys are none, nor are the tuples' numbers."""
     columns = zip(form.run_schema, tuples.columns, strict=True)
-    return pa.schema([field for field, column in columns if not fixed_width(field.type) or column.null_count])
+    return frozenset([field.name for field, column in columns if not fixed_width(field.type) or column.null_count])
 
 
 def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[str, npt.NDArray[Any]]:
