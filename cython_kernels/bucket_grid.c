@@ -294,15 +294,33 @@ int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int
     return live;
 }
 
-void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
+int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int64_t step, int64_t most, int32_t *rows)
 {
-    for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
-        for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
-            for (int n = 0; n < grid->chunks[chunk].count; n++) {
-                *rows++ = (int32_t)sj_chunk_row(grid, chunk, n);
+    int64_t count = 0;
+    for (int64_t bucket = begin; bucket < end; bucket += step) {
+        int64_t left = most;
+        for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK && left > 0; chunk = grid->chunks[chunk].next) {
+            const int told = grid->chunks[chunk].count < left ? (int)grid->chunks[chunk].count : (int)left;
+            for (int n = 0; rows && n < told; n++) {
+                rows[count + n] = (int32_t)sj_chunk_row(grid, chunk, n);
             }
+            count += told;
+            left -= told;
         }
     }
+    return count;
+}
+
+int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,
+                      int32_t *buckets)
+{
+    int64_t *cells = malloc(SJ_BUCKET_KEYS * NUMBERED_ROWS * sizeof(int64_t));
+    if (!cells) {
+        return -1;
+    }
+    number_rows(grid, floats, ints, 0, count, cells, buckets);
+    free(cells);
+    return 0;
 }
 
 int sj_bucket_probe_begin(sj_bucket_probe *probe)

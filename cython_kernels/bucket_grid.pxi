@@ -46,7 +46,10 @@ cdef extern from "bucket_grid.h" nogil:
                              const int64_t *const *ints, int64_t begin, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step)
-    void sj_bucket_rows(const sj_bucket_grid *grid, int32_t *rows)
+    int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int64_t step, int64_t most,
+                           int32_t *rows)
+    int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints,
+                          int64_t count, int32_t *buckets)
 
 
 cdef class BucketGrid:
@@ -170,26 +173,10 @@ cdef class BucketGrid:
             raise _error("another thread is at work on this grid", "grid", "one thread at a time")
         return 0
 
-    def insert(self, columns, keys, begin, lowest_kept):
-        """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
-        cdef const double *floats[SJ_BUCKET_KEYS]
-        cdef const int64_t *ints[SJ_BUCKET_KEYS]
+    cdef int _set_keys(self, list keys, int64_t count, const double **floats, const int64_t **ints) except -1:
         cdef int place
-        cdef int64_t count, first, lowest, stopped
-        cdef const unsigned char **addresses
-        columns, keys = list(columns), list(keys)
-        if len(columns) != len(self.columns):
-            raise _error("there must be as many columns as the grid has", "columns")
         if len(keys) != self._grid.key_count:
             raise _error("there must be an array for each key", "keys")
-        count, first, lowest = len(columns[0]), _integer(begin, "begin"), _integer(lowest_kept, "lowest_kept")
-        if not 0 <= first <= count:
-            raise _error("begin is out of range", "begin")
-        self._enter()
-        for array, mine in zip(columns, self.columns):
-            if not isinstance(array, np.ndarray) or len(array) != count:
-                raise _error("the columns differ in length", "columns")
-            _check_array(array, "columns", mine.dtype)
         for place, array in enumerate(keys):
             if not isinstance(array, np.ndarray) or len(array) != count:
                 raise _error("columns and keys differ in length", "keys")
@@ -200,6 +187,27 @@ cdef class BucketGrid:
                 floats[place] = _float_address(array)
             else:
                 ints[place] = _int_address(array)
+        return 0
+
+    def insert(self, columns, keys, begin, lowest_kept):
+        """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
+        cdef const double *floats[SJ_BUCKET_KEYS]
+        cdef const int64_t *ints[SJ_BUCKET_KEYS]
+        cdef int place
+        cdef int64_t count, first, lowest, stopped
+        cdef const unsigned char **addresses
+        columns, keys = list(columns), list(keys)
+        if len(columns) != len(self.columns):
+            raise _error("there must be as many columns as the grid has", "columns")
+        count, first, lowest = len(columns[0]), _integer(begin, "begin"), _integer(lowest_kept, "lowest_kept")
+        if not 0 <= first <= count:
+            raise _error("begin is out of range", "begin")
+        self._enter()
+        for array, mine in zip(columns, self.columns):
+            if not isinstance(array, np.ndarray) or len(array) != count:
+                raise _error("the columns differ in length", "columns")
+            _check_array(array, "columns", mine.dtype)
+        self._set_keys(keys, count, floats, ints)
         addresses = <const unsigned char **>calloc(len(columns), sizeof(void *))
         if addresses == NULL:
             raise MemoryError
@@ -239,10 +247,45 @@ cdef class BucketGrid:
             live = sj_bucket_live_rows(&self._grid, lowest, every)
         return live
 
-    def row_numbers(self):
-        """All rows, bucket by bucket, in order of arrival there: int32."""
-        rows = np.empty(self._grid.rows, dtype=np.int32)
-        cdef int32_t *out = _int32_out(rows)
+    def row_numbers(self, begin=0, end=None, step=1, most=_MAX_ROWS):
+        """Rows of some buckets, bucket by bucket, in order of arrival there: int32."""
+        cdef int64_t first = _integer(begin, "begin")
+        cdef int64_t last = self._grid.bucket_count if end is None else _integer(end, "end")
+        cdef int64_t every, limit, count
+        cdef int32_t *out
+        if not 0 <= first <= last <= self._grid.bucket_count:
+            raise _error("begin and end are no range of buckets", "begin")
+        step, most = _integer(step, "step"), _integer(most, "most")
+        if not 1 <= step <= _MAX_ROWS:
+            raise _error("step is out of range", "step", "1 or more")
+        if not 0 <= most <= _MAX_ROWS:
+            raise _error("most is out of range", "most", "0 or more")
+        every, limit = step, most
+        self._enter()
         with nogil:
-            sj_bucket_rows(&self._grid, out)
+            count = sj_bucket_rows(&self._grid, first, last, every, limit, NULL)
+        rows = np.empty(count, dtype=np.int32)
+        out = _int32_out(rows)
+        with nogil:
+            sj_bucket_rows(&self._grid, first, last, every, limit, out)
         return rows
+
+    def bucket_numbers(self, keys):
+        """The bucket of each of some rows, from their keys: int32."""
+        cdef const double *floats[SJ_BUCKET_KEYS]
+        cdef const int64_t *ints[SJ_BUCKET_KEYS]
+        cdef int64_t count
+        cdef int status
+        cdef int32_t *out
+        keys = list(keys)
+        if not keys:
+            raise _error("a grid without keys has one cell", "keys")
+        count = len(keys[0])
+        self._set_keys(keys, count, floats, ints)
+        buckets = np.empty(count, dtype=np.int32)
+        out = _int32_out(buckets)
+        with nogil:
+            status = sj_bucket_numbers(&self._grid, floats, ints, count, out)
+        if status < 0:
+            raise MemoryError
+        return buckets

@@ -8,13 +8,14 @@ in and dead ones go, so it is read only between two changes, and a save writes i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.bucket_move import BucketMove
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape
 from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_names, widened
 from streamjoin_ds.engine.columns import array_of, item_dtype, item_values
@@ -27,12 +28,11 @@ from streamjoin_ds.engine.run import Range, Run, RunForm
 
 __all__ = ["BucketRun", "in_order"]
 
-# Room behind the buckets' own chunks: address space, of which what is never written to takes no memory.
-_SPARE_SHARE = 2
+# Chunks behind the buckets' own, for each: address space, of which what is never written to takes no memory. What comes
+# while a grid is made anew finds room, so that it need not be copied at once.
+_SPARE_PER_BUCKET = 2
 _SPARE_CHUNKS = 64
 _ENLARGED = 1.25
-# Moved from grid to grid at a time: in cache, and little beside the grids.
-_MOVED_ROWS = 1 << 14
 _WIDENED_ROWS = 1 << 18
 # Of all buckets while the window moves on by itself.
 _SWEEPS = 4
@@ -40,8 +40,10 @@ _SWEEPS = 4
 _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those the grid was made for.
 _COUNTED_SHARE = 16
-# Of a sample in which they are counted.
-_COUNTED_BUCKETS = 8192
+# Of a sample in which they are counted, and from which a shape is chosen: of each no more rows than so many, which is
+# far more than there are in one that is not hot.
+_SAMPLED_BUCKETS = 8192
+_SAMPLED_BUCKET_ROWS = 64
 _KEY_BYTES = 8
 
 
@@ -72,6 +74,11 @@ class BucketRun(Run):
         The lowest position that was kept at the last sweep.
     uncounted_rows : int
         How many came in since the live ones were last counted.
+
+    Attributes
+    ----------
+    move : BucketMove or None
+        What its rows are being copied to.
     """
 
     def __init__(
@@ -94,6 +101,7 @@ class BucketRun(Run):
         self._swept_to, self._uncounted_rows = swept_to, uncounted_rows
         self._sample: GridSample | None = None
         self._unsampled_rows = 0
+        self.move: BucketMove | None = None
 
     @classmethod
     def of(
@@ -103,10 +111,15 @@ class BucketRun(Run):
         zone: tuple[Range, ...],
         shape: BucketShape,
         facts: Mapping[str, Any] | None = None,
+        copied: pa.RecordBatch | None = None,
     ) -> BucketRun:
-        """A grid of these tuples, of ``run_schema``, in order of arrival; `facts`: of `to_facts`."""
-        payload = _payload(form, payload_names(form, tuples))
-        run = cls._empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
+        """A grid of these tuples, of ``run_schema``, put in as they come.
+
+        With the `facts` of `to_facts` it goes on as that grid would; `copied`: the rows of its `move`, if it had one.
+        """
+        names = payload_names(form, tuples)
+        payload = _payload(form, names if copied is None else names | payload_names(form, copied))
+        run = cls.empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
         run = run.added(tuples, zone, None)
         run._uncounted_rows = 0
         if facts is not None:
@@ -116,10 +129,12 @@ class BucketRun(Run):
             if sample is not None:
                 run._sample = GridSample.from_facts(sample, [key.kind for key in form.keys])
                 run._unsampled_rows = sample["unsampled_rows"]
+        if facts is not None and copied is not None:
+            run.move = BucketMove.restored(run, facts["move"], copied)
         return run
 
     @classmethod
-    def _empty(
+    def empty(
         cls,
         form: RunForm,
         shape: BucketShape,
@@ -131,7 +146,7 @@ class BucketRun(Run):
         """A grid for so many rows."""
         chunk_rows = form.kernels.module.CHUNK_ROWS
         crowded = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0
-        chunks = shape.buckets + shape.buckets // _SPARE_SHARE + crowded + _SPARE_CHUNKS
+        chunks = shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + _SPARE_CHUNKS
         columns = chunk_columns(form, chunks, payload.names)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
@@ -143,39 +158,6 @@ class BucketRun(Run):
             swept=swept,
         )
         return cls(form, shape, zone, native, columns, payload, rows)
-
-    def reshaped(self, shape_of: Callable[[Keys, int], BucketShape | None], lowest_kept: int) -> BucketRun:
-        """The living rows in a grid of another shape; the same grid where there is none.
-
-        Parameters
-        ----------
-        shape_of : callable
-            Gives the shape for so many rows with keys like these, a sample.
-        lowest_kept : int
-            Rows at lower positions are dead.
-        """
-        form, module = self.form, self.form.kernels.module
-        rows = self._in_order(lowest_kept)
-        sample = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE_ROWS)])
-        shape = shape_of([widened(module.gather(self._key_room(n), sample)) for n in range(len(form.keys))], len(rows))
-        if shape is None:
-            return self
-        run = self._empty(form, shape, len(rows), self.zone, self.payload)
-        for begin in range(0, len(rows), _MOVED_ROWS):
-            moved = rows[begin : begin + _MOVED_ROWS]
-            run = run._taken([module.gather(room, moved) for room in self.columns.values()], lowest_kept)
-        run._uncounted_rows = 0
-        run._sample = None
-        return run._thinned()
-
-    def _in_order(self, lowest_kept: int = INT64_MIN) -> npt.NDArray[np.int32]:
-        """Where the living rows are, in order of their numbers, that is of arrival."""
-        module = self.form.kernels.module
-        rows: npt.NDArray[np.int32] = self.native.row_numbers()
-        if lowest_kept > INT64_MIN:
-            rows = rows[module.gather(self._key_room(self.form.position_key), rows) >= lowest_kept]
-        rows = module.gather(rows, module.grid_order(None, module.gather(self.columns["_seq"], rows)))
-        return rows
 
     @property
     def rows(self) -> int:  # type: ignore[override]
@@ -197,6 +179,17 @@ class BucketRun(Run):
         """
         if not self.payload.names.issuperset(payload_names(self.form, tuples)):
             return self._with_payload(tuples).added(tuples, zone, lowest_kept)
+        given = self.given(tuples)
+        was_empty, lowest = not self.rows, INT64_MIN if lowest_kept is None else lowest_kept
+        run = self.taking(given, lowest)
+        if run.move is not None:
+            run.move.follow(run, given, lowest)
+        joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
+        run.zone = zone if was_empty else joined
+        return run._thinned()
+
+    def given(self, tuples: pa.RecordBatch) -> list[npt.NDArray[Any]]:
+        """An array for each of `columns`, of tuples whose payload is taken in."""
         given = []
         for name, room in self.columns.items():
             if name == PAYLOAD_NUMBER:
@@ -205,17 +198,13 @@ class BucketRun(Run):
                 given.append(self.form.key_of(tuples, int(name[1:])))
             else:
                 given.append(item_values(tuples.column(name)).view(room.dtype))
-        was_empty = not self.rows
-        run = self._taken(given, INT64_MIN if lowest_kept is None else lowest_kept)
-        joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
-        run.zone = zone if was_empty else joined
-        return run._thinned()
+        return given
 
     def _with_payload(self, tuples: pa.RecordBatch) -> BucketRun:
         """The same rows in a grid that can take these tuples, which have nulls where it had none."""
-        form, rows = self.form, self._in_order()
+        form, rows = self.form, self.native.row_numbers()
         payload = _payload(form, self.payload.names | payload_names(form, tuples))
-        run = self._empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
+        run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         for begin in range(0, len(rows), _WIDENED_ROWS):
             run = run.added(self._batch(rows[begin : begin + _WIDENED_ROWS]), self.zone, None)
         run.built_rows, run._swept_to, run._uncounted_rows = self.built_rows, self._swept_to, self._uncounted_rows
@@ -224,15 +213,19 @@ class BucketRun(Run):
 
     def _thinned(self) -> BucketRun:
         """Leave the payload of rows behind that are no longer there, where it has grown to much more."""
-        if self.payload.names and self.payload.is_loose(self.rows):
+        if self.payload.names and self.move is None and self.payload.is_loose(self.rows):
             rows, numbers = self.native.row_numbers(), self.columns[PAYLOAD_NUMBER]
             numbers[rows] = self.payload.thinned(self.form.kernels.module.gather(numbers, rows))
         return self
 
-    def _taken(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> BucketRun:
-        """Take rows in, an array for each of `columns`."""
+    def cell_keys(self, given: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """What the cells of rows are made of; an array for each of `columns` is given."""
         names = list(self.columns)
-        keys = [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
+        return [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
+
+    def taking(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> BucketRun:
+        """Take rows in, an array for each of `columns`; the same grid, or another where its memory was too small."""
+        keys = self.cell_keys(given)
         run, place, rows = self, 0, len(given[0])
         while (place := run.native.insert(given, keys, place, lowest_kept)) < rows:
             run = run._enlarged()
@@ -241,18 +234,29 @@ class BucketRun(Run):
         return run
 
     def has_outgrown(self, growth: float, lowest_kept: int) -> bool:
-        """Whether its living rows are `growth` times those it was made for; False where that was asked lately.
-
-        All rows are looked at only where a sample of the buckets says so.
-        """
+        """Whether its living rows are `growth` times those it was made for; False where that was asked lately."""
         most = growth * self.built_rows
         if self.rows <= most or self._uncounted_rows * _COUNTED_SHARE < self.built_rows:
             return False
         self._uncounted_rows = 0
-        step = max(1, self.shape.buckets // _COUNTED_BUCKETS)
-        if step * self.native.live_rows(lowest_kept, step) <= most:
-            return False
-        return step == 1 or bool(self.native.live_rows(lowest_kept) > most)
+        return self.live_rows(lowest_kept) > most
+
+    def live_rows(self, lowest_kept: int) -> int:
+        """About how many rows are not dead: those of a sample of the buckets are counted."""
+        step = self._sample_step
+        return min(self.rows, step * int(self.native.live_rows(lowest_kept, step)))
+
+    def some_keys(self, lowest_kept: int) -> Keys:
+        """Keys of living rows, evenly spaced over a sample of the buckets."""
+        module = self.form.kernels.module
+        rows = self.native.row_numbers(step=self._sample_step, most=_SAMPLED_BUCKET_ROWS)
+        rows = rows[module.gather(self.key_room(self.form.position_key), rows) >= lowest_kept]
+        rows = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE_ROWS)])
+        return [widened(module.gather(self.key_room(number), rows)) for number in range(len(self.form.keys))]
+
+    @property
+    def _sample_step(self) -> int:
+        return max(1, self.shape.buckets // _SAMPLED_BUCKETS)
 
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
@@ -260,7 +264,7 @@ class BucketRun(Run):
         native = self.native.enlarged(list(columns.values()))
         facts = self.built_rows, self._swept_to, self._uncounted_rows
         run = BucketRun(self.form, self.shape, self.zone, native, columns, self.payload, *facts)
-        run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
+        run._sample, run._unsampled_rows, run.move = self._sample, self._unsampled_rows, self.move
         return run
 
     def to_facts(self) -> dict[str, Any]:
@@ -268,7 +272,16 @@ class BucketRun(Run):
         facts: dict[str, Any] = {"built_rows": self.built_rows, "uncounted_rows": self._uncounted_rows}
         if self._sample is not None:
             facts["sample"] = {**self._sample.to_facts(), "unsampled_rows": self._unsampled_rows}
+        if self.move is not None:
+            facts["move"] = self.move.to_facts()
         return {**self.shape.to_facts(), **facts, "swept": self.native.swept, "swept_to": self._swept_to}
+
+    def replaced(self, other: BucketRun) -> BucketRun:
+        """Another grid in place of this one, with the same rows, which were copied to it."""
+        other.zone = self.zone
+        other._sample, other._unsampled_rows = self._sample, self._unsampled_rows
+        other._uncounted_rows = 0
+        return other._thinned()
 
     @property
     def sampled(self) -> GridSample:
@@ -283,7 +296,7 @@ class BucketRun(Run):
         module, rows = self.form.kernels.module, self.native.row_numbers()
         count = min(SAMPLED_KEYS, len(rows))
         chosen = np.ascontiguousarray(rows[(np.arange(count) * len(rows) + len(rows) // 2) // max(count, 1)])
-        keys = [widened(module.gather(self._key_room(number), chosen)) for number in range(len(self.form.keys))]
+        keys = [widened(module.gather(self.key_room(number), chosen)) for number in range(len(self.form.keys))]
         self._sample, self._unsampled_rows = GridSample(keys, len(rows)), 0
 
     def swept(self, lowest_kept: int) -> int:
@@ -306,13 +319,14 @@ class BucketRun(Run):
 
     def cleared(self, lowest_kept: int) -> None:
         """Drop the dead rows of all buckets."""
+        self.move = None
         self.native.sweep(self.shape.buckets, lowest_kept)
         self._thinned()
 
     @property
     def tuples(self) -> pa.RecordBatch:
-        """The tuples as a batch of ``run_schema``, in order of their numbers; made anew at every call."""
-        return self._batch(self._in_order())
+        """The tuples as a batch of ``run_schema``, bucket by bucket; made anew at every call."""
+        return self._batch(self.native.row_numbers())
 
     def _batch(self, rows: npt.NDArray[np.int32]) -> pa.RecordBatch:
         schema = self.form.run_schema
@@ -339,7 +353,7 @@ class BucketRun(Run):
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, with all the room there is."""
-        return widened(self._key_room(number))
+        return widened(self.key_room(number))
 
     def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
         """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
@@ -347,7 +361,8 @@ class BucketRun(Run):
         dtype = self.columns[name].dtype
         return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
 
-    def _key_room(self, number: int) -> npt.NDArray[Any]:
+    def key_room(self, number: int) -> npt.NDArray[Any]:
+        """Values of a key as the grid keeps them, with all the room there is."""
         return self.columns[key_column_name(self.form, number)]
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:

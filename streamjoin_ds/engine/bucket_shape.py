@@ -15,7 +15,7 @@ import numpy as np
 
 from streamjoin_ds.engine.grid import GridChooser, Keys, Sample
 
-__all__ = ["SAMPLE_ROWS", "BucketShape", "chosen_shape"]
+__all__ = ["MAX_ROWS", "SAMPLE_ROWS", "BucketShape", "chosen_shape"]
 
 _ROWS_PER_BUCKET = 11.0
 # Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
@@ -24,6 +24,8 @@ _MAX_ROWS_PER_BUCKET = 64.0
 _MIN_BUCKETS = 16
 # More than a run is laid out by: two shares are multiplied, and the grid is made seldom.
 SAMPLE_ROWS = 8192
+# Of a grid: they are numbered in 32 bits.
+MAX_ROWS = 2**31 - 1
 _NEIGHBOURS = 32
 _MAX_STRIDE = 1 << 31
 _MAX_WIDTH = 1 << 62

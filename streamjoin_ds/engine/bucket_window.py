@@ -5,17 +5,19 @@
     large batch ──────────────► sorted run: what comes later in this push is joined with it ──┐   end of the push
     small batch ──► tail ── full ──► run ──────────────────────────────────────────────────────┴─► bucket grid
 
-Nothing is merged. Any tuples fit: what chunks have no place for is the grid's payload. The grid changes in place when a
-push is over, so the windows that a push began with are good for nothing once it is finished; one that is given up has
-changed nothing.
+Nothing is merged, and a grid that is too small is made anew a few rows a push (`bucket_move`). Any tuples fit: what
+chunks have no place for is the grid's payload. The grid changes in place when a push is over, so the windows that a
+push began with are good for nothing once it is finished; one that is given up has changed nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
+from streamjoin_ds.engine.bucket_move import BucketMove
 from streamjoin_ds.engine.bucket_run import BucketRun, in_order
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape
 from streamjoin_ds.engine.columns import one_batch
@@ -35,6 +37,8 @@ __all__ = ["BUCKET_ROWS", "BucketWindow", "Bucketing", "bucketed"]
 BUCKET_ROWS = 1 << 16
 
 _GROWN, _SHRUNK = 1.3, 0.25
+# Rows that are copied for each that comes, while a grid is made anew: the window has grown by an eighth meanwhile.
+_COPIED_ROWS = 8
 
 
 class BucketWindow(Window):
@@ -108,24 +112,38 @@ class BucketWindow(Window):
             run = run.added(tuples, other.zone, self.lowest_kept)
         if self.lowest_kept is not None:
             run.swept(self.lowest_kept)
-        window = self.remade([run], self.tail)._resized()
+        window = self.remade([run], self.tail)._resized(sum([other.rows for other in others]))
         if isinstance(window, BucketWindow) and self.form.bucketing is not None and self.form.bucketing.is_sampled:
             window.bucket_run.sample()
         return window
 
-    def _resized(self) -> Window:
-        """A grid for as many rows as there are now, where it was made for far more or fewer."""
+    def _resized(self, arrived_rows: int) -> Window:
+        """Go on making a grid for as many rows as there are now, where this one was made for far more or fewer."""
         run, bucketing = self.bucket_run, self.form.bucketing
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
         if bucketing is None:
             return self
-        if run.rows < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows:
-            return bucketing.window(self.in_runs())
-        if run.has_outgrown(_GROWN, lowest):
-            run = run.reshaped(partial(chosen_shape, self.form.chooser), lowest)
-            give_back()
-            return BucketWindow(self.form, [run], self.tail, None, self.lowest_kept)
-        return self
+        if run.move is None:
+            is_large = run.rows < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
+            if is_large and run.rows < bucketing.least_rows:
+                return self.in_runs()
+            if is_large or run.has_outgrown(_GROWN, lowest):
+                self._begin_move(run, lowest)
+        if run.move is None:
+            return self
+        made = run.move.advance(run, _COPIED_ROWS * arrived_rows, lowest)
+        if made is run:
+            return self
+        give_back()
+        return self.remade([made], self.tail)
+
+    def _begin_move(self, run: BucketRun, lowest_kept: int) -> None:
+        rows = run.live_rows(lowest_kept)
+        shape = chosen_shape(self.form.chooser, run.some_keys(lowest_kept), rows) if rows else None
+        if shape == run.shape:
+            run.built_rows = rows
+        elif shape is not None:
+            run.move = BucketMove(run.empty(self.form, shape, rows, run.zone, run.payload))
 
     def expired(self, lowest_kept: int) -> Window:
         """As `Window.expired`, in place; dead rows stay in the grid until it has use for their room, or are swept."""
@@ -151,9 +169,12 @@ class BucketWindow(Window):
         return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept, "layout": layout}
 
     def in_runs(self) -> Window:
-        """The same rows in ordinary runs."""
-        runs = [Run(self.form, run.tuples, NO_GRID, run.zone) for run in self.sealed if run.rows]
-        return Window(self.form, runs, self.tail)
+        """The same rows in ordinary runs; those that were copied already in a last one, again."""
+        move = self.bucket_run.move
+        runs = [(run.tuples, run.zone) for run in self.sealed if run.rows]
+        if move is not None and move.to.rows:
+            runs.append((move.to.tuples, self.bucket_run.zone))
+        return Window(self.form, [Run(self.form, tuples, NO_GRID, zone) for tuples, zone in runs], self.tail)
 
 
 class Bucketing:
@@ -195,23 +216,50 @@ class Bucketing:
             if lowest_kept is not None and not (type(lowest_kept) is int and INT64_MIN <= lowest_kept <= INT64_MAX):
                 msg = "the lowest position is none"
                 raise ValueError(msg)
-            made = self._made(window, shape, facts, lowest_kept)
+            window, copied = _uncopied(window, facts)
+            made = self._made(window, shape, facts, lowest_kept, copied)
             made.layout = _layout(facts.get("layout"), len(window.form.keys))
             return made
         except (KeyError, TypeError, ValueError, KernelError) as error:
             raise unlike_header() from error
 
     def _made(
-        self, window: Window, shape: BucketShape, facts: Mapping[str, Any] | None = None, lowest_kept: int | None = None
+        self,
+        window: Window,
+        shape: BucketShape,
+        facts: Mapping[str, Any] | None = None,
+        lowest_kept: int | None = None,
+        copied: pa.RecordBatch | None = None,
     ) -> BucketWindow:
         form = window.form
-        tuples = in_order(form, one_batch([run.tuples for run in window.sealed], form.run_schema))
+        tuples = one_batch([run.tuples for run in window.sealed], form.run_schema)
+        if facts is None:
+            tuples = in_order(form, tuples)
         ends = list(zip(*(run.zone for run in window.sealed), strict=True))
         zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
-        run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts)
+        run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts, copied)
         if self.is_sampled and (facts is None or "sample" not in facts):
             run.sample()
         return BucketWindow(form, [run], window.tail, None, lowest_kept)
+
+
+def _uncopied(window: Window, facts: Mapping[str, Any]) -> tuple[Window, pa.RecordBatch | None]:
+    """The window as it is in use, and what was copied of it already; None: it was not being made anew."""
+    if "move" not in facts:
+        return window, None
+    if not facts["move"]["rows"]:
+        return window, pa.RecordBatch.from_pylist([], window.form.run_schema)
+    if len(window.sealed) < 2:
+        msg = "the rows that were copied are not there"
+        raise ValueError(msg)
+    return Window(window.form, window.sealed[:-1], window.tail), window.sealed[-1].tuples
+
+
+def _unbucketed(window: Window, facts: Any) -> Window:
+    try:
+        return _uncopied(window, facts)[0]
+    except (KeyError, TypeError, ValueError) as error:
+        raise unlike_header() from error
 
 
 def _layout(facts: Any, keys: int) -> tuple[Grid, int] | None:
@@ -237,7 +285,10 @@ def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) ->
         return list(windows)
     if not isinstance(facts, list) or len(facts) != len(windows):
         raise unlike_header()
-    return [
-        window if found is None or form.bucketing is None else form.bucketing.restored(window, found)
-        for form, window, found in zip(forms, windows, facts, strict=True)
-    ]
+    made = []
+    for form, window, found in zip(forms, windows, facts, strict=True):
+        if found is not None and form.bucketing is not None:
+            made.append(form.bucketing.restored(window, found))
+        else:
+            made.append(window if found is None else _unbucketed(window, found))
+    return made

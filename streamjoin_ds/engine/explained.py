@@ -47,7 +47,8 @@ def _layout(run: Run, names: Sequence[str]) -> str:
         widths = zip(run.shape.keys, run.shape.widths, strict=True)
         cells = " and ".join(f"{names[number]} (width {width})" for number, width in widths)
         beside = ", ".join(sorted(run.payload.names))
-        return f"in {run.shape.buckets} buckets by cells of {cells}" + (f", beside them {beside}" if beside else "")
+        told = f"in {run.shape.buckets} buckets by cells of {cells}" + (f", beside them {beside}" if beside else "")
+        return told if run.move is None else f"{told}; {run.move.describe()}"
     grid = run.grid
     if grid.first >= 0 and grid.second >= 0:
         return f"buckets of {names[grid.first]} (width {grid.width}), sorted by {names[grid.second]}"

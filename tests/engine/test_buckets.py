@@ -16,6 +16,7 @@ from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import (
     JoinEngine,
     WindowJoin,
+    bucket_move,
     bucket_run,
     bucket_window,
     finder,
@@ -210,11 +211,12 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
 @pytest.mark.parametrize("domain", [30, 3000])
 def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
-    monkeypatch.setattr(bucket_run, "_MOVED_ROWS", 100)
-    monkeypatch.setattr(bucket_run, "_COUNTED_BUCKETS", 8)
+    monkeypatch.setattr(bucket_move, "_MOVED_ROWS", 100)
+    monkeypatch.setattr(bucket_run, "_SAMPLED_BUCKETS", 8)
     bound, batch = steady(6000, domain)
     join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)
-    place, shapes, rates = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60
+    place, shapes, rates, moving = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60, []
+    copied = 0
     for number, count in enumerate(rates):
         batches = {stream: batch(place, count) for stream in (0, 1)}
         place += count if count != 60 else 600  # the same time has fewer rows
@@ -229,9 +231,44 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
         window = join.windows[0]
         if isinstance(window, BucketWindow):
             shapes.add(window.bucket_run.shape)
-            live = window.bucket_run.native.live_rows(window.lowest_kept or 0)
-            assert live <= 1.5 * window.bucket_run.built_rows + 1500
+            run = window.bucket_run
+            live = run.native.live_rows(window.lowest_kept or 0)
+            assert live <= 1.6 * run.built_rows + 2 * 1500
+            moving.append(run.move is not None)
+            if run.move is not None:
+                more = run.move.to.rows - (copied if moving[-2:] == [True, True] else 0)
+                assert more <= (1 + bucket_window._COPIED_ROWS) * count * 1.25 + 100, "a push copies a few"
+                copied = run.move.to.rows
+                assert "being made anew" in "".join(join.explain())
     assert len(shapes) >= 4
+    assert 5 <= sum(moving) < len(moving) / 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_grid_is_made_anew_with_its_payload(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """Strings, lists and nulls that come and go while rows are on their way, a restart at each step."""
+    monkeypatch.setattr(payload, "_SLACK_ROWS", 64)
+    bound, batch = mixed(3000, 200)
+    options = {"bucket_rows": 200, "threads": threads}
+    join, runs, place, moves = WindowJoin(bound, **options), WindowJoin(bound), 0, 0
+    for number, count in enumerate([100] * 40 + [600] * 16 + [40] * 40):
+        batches = {stream: batch(place, count) for stream in (0, 1)}
+        if number % 9 > 4:
+            at = bound.tuple_schema(0).get_field_index("sure")
+            some = pa.array([None if row % 5 == 0 else row for row in range(count)], pa.int64())
+            batches = {stream: one.set_column(at, one.schema.field(at), some) for stream, one in batches.items()}
+        place += count if count != 40 else 400
+        before = join.save()
+        restored = WindowJoin.restored(bound, before, **options)
+        assert restored.save() == before
+        expected = results(runs, batches, place)
+        assert results(join, batches, place) == expected
+        assert results(restored, batches, place) == expected
+        assert restored.save() == join.save()
+        moves += any(isinstance(one, BucketWindow) and one.bucket_run.move is not None for one in join.windows)
+    assert moves >= 3
+    without = WindowJoin.restored(bound, before, bucket_rows=None)
+    assert results(without, batches, place) == expected
 
 
 def test_what_the_dead_leave_behind_is_no_reason_to_grow() -> None:
@@ -511,6 +548,22 @@ def test_facts_that_lie_are_named() -> None:
             bucketing.restored(runs, {**facts, name: value})
     with pytest.raises(StateCorruptError):
         bucketing.restored(runs, {})
+    other = bucketing.restored(runs, facts)
+    shape = other.bucket_run.shape
+    move = {**shape.to_facts(), "place": 3, "rows": 2, "built_rows": 1500}
+    moved = window.Window(runs.form, [*runs.sealed, runs.form.arrived(runs.sealed[0].tuples[:2])], runs.tail)
+    assert bucketing.restored(moved, {**facts, "move": move}).bucket_run.move.to_facts() == move
+    for name, value in [("place", -1), ("place", shape.buckets), ("rows", 3), ("built_rows", 2**40)]:
+        with pytest.raises(StateCorruptError):
+            bucketing.restored(moved, {**facts, "move": {**move, name: value}})
+    for lie in (7, None, {}, {"rows": 2}, {**move, "keys": [9]}):
+        with pytest.raises(StateCorruptError):
+            bucketing.restored(moved, {**facts, "move": lie})
+    for alone in (7, None, {}):
+        with pytest.raises(StateCorruptError):
+            bucketed([runs.form], [runs], [{**facts, "move": alone}])
+    with pytest.raises(StateCorruptError):
+        bucketing.restored(runs, {**facts, "move": move})
     for told in ([facts], "facts", 7):
         with pytest.raises(StateCorruptError):
             bucketed(join.forms, [runs, runs], told)

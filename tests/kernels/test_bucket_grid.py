@@ -142,6 +142,30 @@ def test_live_rows_stay_and_dead_ones_go(seed, hot, disorder):
     assert len({contents(grid) == contents(grids[0]) for grid in grids}) == 1
 
 
+@QUICK
+@given(seed=st.integers(0, 10_000), step=st.integers(1, 4), most=st.sampled_from([0, 1, 15, 16, 17, 1000]))
+def test_rows_of_some_buckets_and_buckets_of_some_rows(seed, step, most):
+    """Some of all rows, in their order; each row is in the bucket that is said for its keys."""
+    rng = np.random.default_rng(seed)
+    grids = [
+        grid_of(kernel.module, ("i8", "i4", "f8"), [(False, 2), (True, 0.5)], buckets=7, chunks=400, stride=3)
+        for kernel in KERNELS
+    ]
+    columns = rows(rng, ("i8", "i4", "f8"), int(rng.integers(1, 300)), 1 + seed % 5)
+    begin, end = sorted(rng.integers(0, 8, 2).tolist())
+    answers = []
+    for grid in grids:
+        inserted(grid, columns, (1, 2))
+        numbers = grid.bucket_numbers([wide(columns[1]), wide(columns[2])])
+        whole = grid.row_numbers().tolist()
+        by_bucket = [[row for row in whole if numbers[grid.columns[0][row]] == bucket] for bucket in range(7)]
+        assert whole == [row for bucket in by_bucket for row in bucket]
+        chosen = grid.row_numbers(begin, end, step, most).tolist()
+        assert chosen == [row for bucket in range(begin, end, step) for row in by_bucket[bucket][:most]]
+        answers.append((numbers.tolist(), [grid.columns[0][row] for row in chosen]))
+    assert all(answer == answers[0] for answer in answers)
+
+
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_full_grid_stops_and_goes_on_enlarged(kernel):
     module = kernel.module
@@ -178,6 +202,14 @@ def test_boundary(kernel):
         ("columns", lambda: grid.insert([good[0], good[1][:2]], keys, 0, 0)),
         ("columns", lambda: grid.insert([good[0], good[0]], keys, 0, 0)),
         ("step", lambda: grid.live_rows(0, 0)),
+        ("step", lambda: grid.row_numbers(step=0)),
+        ("begin", lambda: grid.row_numbers(-1)),
+        ("begin", lambda: grid.row_numbers(3, 2)),
+        ("begin", lambda: grid.row_numbers(0, grid.buckets + 1)),
+        ("most", lambda: grid.row_numbers(most=-1)),
+        ("keys", lambda: grid.bucket_numbers([])),
+        ("keys", lambda: grid.bucket_numbers([good[0]])),
+        ("keys", lambda: pair.bucket_numbers([good[1], good[1][:2]])),
         ("columns", lambda: grid.enlarged(grid.columns[:1])),
         ("right", lambda: module.BucketIndex(grid, good, [0, 0], [0, 0], keys=[1])),
         ("keys", lambda: module.BucketIndex(grid, grid.columns, [0, 0], [0, 0], keys=[2])),

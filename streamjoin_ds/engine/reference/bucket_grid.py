@@ -34,6 +34,7 @@ __all__ = ["CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
 CHUNK_ROWS = 16
 MAX_KEYS = 2
 MAX_VISITS = 64
+MAX_ROWS = 2**31 - 1
 WALKED_CHUNKS = 4
 
 _UNSIGNED = 1 << 64
@@ -169,8 +170,6 @@ class BucketGrid:
         """
         if len(columns) != len(self.columns):
             refuse("there must be as many columns as the grid has", "columns")
-        if len(keys) != len(self.keys):
-            refuse("there must be an array for each key", "keys")
         count = len(columns[0])
         if not 0 <= begin <= count:
             refuse("begin is out of range", "begin")
@@ -178,8 +177,7 @@ class BucketGrid:
             check_array(column, "columns", mine.dtype)
             if len(column) != count:
                 refuse("the columns differ in length", "columns")
-        if any(len(key) != count for key in keys):
-            refuse("columns and keys differ in length", "keys")
+        self._check_keys(keys, count)
         buckets = self._bucket_numbers(keys) if keys else [0] * count
         for row in range(begin, count):
             chunk = self._chunk_with_room(buckets[row], lowest_kept)
@@ -263,9 +261,30 @@ class BucketGrid:
         rows = [row for bucket in range(0, self.buckets, step) for row in self.rows_of(bucket)]
         return int(np.count_nonzero(positions[np.array(rows, dtype=np.int64)] >= lowest_kept))
 
-    def row_numbers(self) -> Int32:
-        """All rows, bucket by bucket, in order of arrival there."""
-        return np.array([row for bucket in range(self.buckets) for row in self.rows_of(bucket)], dtype=np.int32)
+    def row_numbers(self, begin: int = 0, end: int | None = None, step: int = 1, most: int = MAX_ROWS) -> Int32:
+        """Rows of every `step`-th bucket from `begin` to before `end`, in order of arrival there, `most` of each."""
+        end = self.buckets if end is None else end
+        if not 0 <= index(begin, "begin") <= index(end, "end") <= self.buckets:
+            refuse("begin and end are no range of buckets", "begin")
+        if index(step, "step") < 1:
+            refuse("step is out of range", "step", hint="1 or more")
+        if index(most, "most") < 0:
+            refuse("most is out of range", "most", hint="0 or more")
+        rows = [row for bucket in range(begin, end, step) for row in self.rows_of(bucket)[:most]]
+        return np.array(rows, dtype=np.int32)
+
+    def bucket_numbers(self, keys: Sequence[Column]) -> Int32:
+        """The bucket of each of some rows, from their keys."""
+        if not keys:
+            refuse("a grid without keys has one cell", "keys")
+        self._check_keys(keys, len(keys[0]))
+        return np.array(self._bucket_numbers(keys), dtype=np.int32)
+
+    def _check_keys(self, keys: Sequence[Column], count: int) -> None:
+        if len(keys) != len(self.keys):
+            refuse("there must be an array for each key", "keys")
+        if any(len(key) != count for key in keys):
+            refuse("columns and keys differ in length", "keys")
 
 
 class BucketIndex:
