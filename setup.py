@@ -16,6 +16,7 @@ KERNELS = "cython_kernels"
 SOURCES = [
     "kernels.pyx",
     "arrow_rows.c",
+    "crew.c",
     "dispatch.c",
     "gather.c",
     "gather_bytes.c",
@@ -41,9 +42,12 @@ HEADERS = [
     "bucket_index.pxi",
     "arrow_rows.pxi",
     "bytes.pxi",
+    "crew.pxi",
+    "result_rows.pxi",
     "runs_probe.pxi",
     "arrow_rows.h",
     "band.h",
+    "crew.h",
     "dispatch.h",
     "grid.h",
     "grid_probe_template.h",
@@ -71,7 +75,7 @@ extension = Extension(
     define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited_api else [],
     py_limited_api=limited_api,
     extra_compile_args=["-O3", "-ffp-contract=off", *(["-fno-tree-vectorize"] if x86 else [])],
-    libraries=["m"],
+    libraries=["m", "pthread"],
 )
 
 setup(

@@ -294,21 +294,35 @@ int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int
     return live;
 }
 
-int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int64_t step, int64_t most, int32_t *rows)
+int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int32_t *rows)
 {
     int64_t count = 0;
-    for (int64_t bucket = begin; bucket < end; bucket += step) {
-        int64_t left = most;
-        for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK && left > 0; chunk = grid->chunks[chunk].next) {
-            const int told = grid->chunks[chunk].count < left ? (int)grid->chunks[chunk].count : (int)left;
-            for (int n = 0; rows && n < told; n++) {
+    for (int64_t bucket = begin; bucket < end; bucket++) {
+        for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
+            for (int n = 0; rows && n < grid->chunks[chunk].count; n++) {
                 rows[count + n] = (int32_t)sj_chunk_row(grid, chunk, n);
             }
-            count += told;
-            left -= told;
+            count += grid->chunks[chunk].count;
         }
     }
     return count;
+}
+
+int64_t sj_bucket_spread_rows(const sj_bucket_grid *grid, int64_t most, int32_t *rows)
+{
+    int64_t total = 0, before = 0, found = 0;
+    for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
+        total += grid->chunks[bucket].count;
+    }
+    const int64_t step = total > most ? (total + most - 1) / most : 1;
+    for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
+        const int64_t end = before + grid->chunks[bucket].count;
+        for (int64_t at = step / 2 + found * step; at < end; at += step) {
+            rows[found++] = (int32_t)sj_chunk_row(grid, bucket, (int)(at - before));
+        }
+        before = end;
+    }
+    return found;
 }
 
 int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,

@@ -141,9 +141,13 @@ int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept
 /* How many rows are not dead in the first bucket and each `step`-th after it. */
 int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step);
 
-/* The rows of every `step`-th bucket from `begin` on and before `end`, bucket by bucket, in order of arrival, `most` of each;
- * returns how many, and writes them where `rows` is not NULL. */
-int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int64_t step, int64_t most, int32_t *rows);
+/* The rows of buckets begin:end, bucket by bucket, in order of arrival; returns how many, and writes them where `rows` is not
+ * NULL. */
+int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int32_t *rows);
+
+/* Rows evenly spaced over the first chunks of all buckets, `most` of them at most; returns how many. Only the chunks' words
+ * are looked at. Of a bucket of many rows, as one of a hot value is, only the first 16 count. */
+int64_t sj_bucket_spread_rows(const sj_bucket_grid *grid, int64_t most, int32_t *rows);
 
 /* The bucket of each of some rows, given their keys as for `sj_bucket_insert`; -1: no memory. */
 int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,

@@ -46,8 +46,8 @@ cdef extern from "bucket_grid.h" nogil:
                              const int64_t *const *ints, int64_t begin, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept)
     int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step)
-    int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int64_t step, int64_t most,
-                           int32_t *rows)
+    int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int32_t *rows)
+    int64_t sj_bucket_spread_rows(const sj_bucket_grid *grid, int64_t most, int32_t *rows)
     int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints,
                           int64_t count, int32_t *buckets)
 
@@ -191,48 +191,46 @@ cdef class BucketGrid:
 
     def insert(self, columns, keys, begin, lowest_kept):
         """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
-        cdef const double *floats[SJ_BUCKET_KEYS]
-        cdef const int64_t *ints[SJ_BUCKET_KEYS]
+        return self.inserting(columns, keys, begin, lowest_kept).do()
+
+    def inserting(self, columns, keys, begin, lowest_kept):
+        """`insert` as a task for a crew."""
+        cdef Inserting task = Inserting.__new__(Inserting)
         cdef int place
-        cdef int64_t count, first, lowest, stopped
-        cdef const unsigned char **addresses
         columns, keys = list(columns), list(keys)
         if len(columns) != len(self.columns):
             raise _error("there must be as many columns as the grid has", "columns")
-        count, first, lowest = len(columns[0]), _integer(begin, "begin"), _integer(lowest_kept, "lowest_kept")
-        if not 0 <= first <= count:
+        task._count, task._begin = len(columns[0]), _integer(begin, "begin")
+        task._lowest = _integer(lowest_kept, "lowest_kept")
+        if not 0 <= task._begin <= task._count:
             raise _error("begin is out of range", "begin")
         self._enter()
         for array, mine in zip(columns, self.columns):
-            if not isinstance(array, np.ndarray) or len(array) != count:
+            if not isinstance(array, np.ndarray) or len(array) != task._count:
                 raise _error("the columns differ in length", "columns")
             _check_array(array, "columns", mine.dtype)
-        self._set_keys(keys, count, floats, ints)
-        addresses = <const unsigned char **>calloc(len(columns), sizeof(void *))
-        if addresses == NULL:
+        self._set_keys(keys, task._count, task._floats, task._ints)
+        task._addresses = <const unsigned char **>calloc(len(columns), sizeof(void *))
+        if task._addresses == NULL:
             raise MemoryError
         for place, array in enumerate(columns):
-            addresses[place] = _bytes_address(array)
+            task._addresses[place] = _bytes_address(array)
+        task._grid, task._kept = self, (columns, keys)
         self._busy = True
-        with nogil:
-            stopped = sj_bucket_insert(&self._grid, addresses, floats, ints, first, count, lowest)
-        self._busy = False
-        free(<void *>addresses)
-        if stopped < 0:
-            raise MemoryError
-        return stopped
+        return task
 
     def sweep(self, buckets, lowest_kept):
         """Drop the dead rows of the next buckets, where the first chunk's middle row is dead; returns how many."""
-        cdef int64_t count = _integer(buckets, "buckets")
-        cdef int64_t lowest = _integer(lowest_kept, "lowest_kept")
-        cdef int64_t dropped
+        return self.sweeping(buckets, lowest_kept).do()
+
+    def sweeping(self, buckets, lowest_kept):
+        """`sweep` as a task for a crew."""
+        cdef Sweeping task = Sweeping.__new__(Sweeping)
+        task._buckets, task._lowest = _integer(buckets, "buckets"), _integer(lowest_kept, "lowest_kept")
         self._enter()
+        task._grid = self
         self._busy = True
-        with nogil:
-            dropped = sj_bucket_sweep(&self._grid, count, lowest)
-        self._busy = False
-        return dropped
+        return task
 
     def live_rows(self, lowest_kept, step=1):
         """Count the rows that are not dead in the first bucket and each `step`-th after it."""
@@ -247,28 +245,37 @@ cdef class BucketGrid:
             live = sj_bucket_live_rows(&self._grid, lowest, every)
         return live
 
-    def row_numbers(self, begin=0, end=None, step=1, most=_MAX_ROWS):
-        """Rows of some buckets, bucket by bucket, in order of arrival there: int32."""
+    def row_numbers(self, begin=0, end=None):
+        """Rows of buckets ``begin:end``, bucket by bucket, in order of arrival there: int32."""
         cdef int64_t first = _integer(begin, "begin")
         cdef int64_t last = self._grid.bucket_count if end is None else _integer(end, "end")
-        cdef int64_t every, limit, count
+        cdef int64_t count
         cdef int32_t *out
         if not 0 <= first <= last <= self._grid.bucket_count:
             raise _error("begin and end are no range of buckets", "begin")
-        step, most = _integer(step, "step"), _integer(most, "most")
-        if not 1 <= step <= _MAX_ROWS:
-            raise _error("step is out of range", "step", "1 or more")
-        if not 0 <= most <= _MAX_ROWS:
-            raise _error("most is out of range", "most", "0 or more")
-        every, limit = step, most
         self._enter()
         with nogil:
-            count = sj_bucket_rows(&self._grid, first, last, every, limit, NULL)
+            count = sj_bucket_rows(&self._grid, first, last, NULL)
         rows = np.empty(count, dtype=np.int32)
         out = _int32_out(rows)
         with nogil:
-            sj_bucket_rows(&self._grid, first, last, every, limit, out)
+            sj_bucket_rows(&self._grid, first, last, out)
         return rows
+
+    def spread_rows(self, most):
+        """Rows evenly spaced over the first chunks of all buckets, `most` of them at most: int32."""
+        cdef int64_t limit, count
+        cdef int32_t *out
+        most = _integer(most, "most")
+        if not 1 <= most <= _MAX_ROWS:
+            raise _error("most is out of range", "most", "1 or more")
+        limit = most
+        self._enter()
+        rows = np.empty(most, dtype=np.int32)
+        out = _int32_out(rows)
+        with nogil:
+            count = sj_bucket_spread_rows(&self._grid, limit, out)
+        return rows[:count]
 
     def bucket_numbers(self, keys):
         """The bucket of each of some rows, from their keys: int32."""
@@ -289,3 +296,45 @@ cdef class BucketGrid:
         if status < 0:
             raise MemoryError
         return buckets
+
+
+cdef class Inserting(Task):
+    """Appends rows to a grid; where it stopped."""
+
+    cdef BucketGrid _grid
+    cdef const unsigned char **_addresses
+    cdef const double *_floats[SJ_BUCKET_KEYS]
+    cdef const int64_t *_ints[SJ_BUCKET_KEYS]
+    cdef int64_t _begin
+    cdef int64_t _count
+    cdef int64_t _lowest
+    cdef int64_t _stopped
+
+    def __dealloc__(self):
+        free(<void *>self._addresses)
+
+    cdef void _work(self) noexcept nogil:
+        self._stopped = sj_bucket_insert(&self._grid._grid, self._addresses, self._floats, self._ints, self._begin,
+                                         self._count, self._lowest)
+
+    cdef object _done(self):
+        self._grid._busy = False
+        if self._stopped < 0:
+            raise MemoryError
+        return self._stopped
+
+
+cdef class Sweeping(Task):
+    """Drops dead rows of some buckets; how many."""
+
+    cdef BucketGrid _grid
+    cdef int64_t _buckets
+    cdef int64_t _lowest
+    cdef int64_t _dropped
+
+    cdef void _work(self) noexcept nogil:
+        self._dropped = sj_bucket_sweep(&self._grid._grid, self._buckets, self._lowest)
+
+    cdef object _done(self):
+        self._grid._busy = False
+        return self._dropped

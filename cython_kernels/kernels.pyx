@@ -366,33 +366,53 @@ def probe_buckets(left_first, lo, hi, width):
     return _bucket_range(left_first, lo, hi, width, False)[0]
 
 
+include "crew.pxi"
+
+
 def grid_order(buckets, second):
     """Sort by (bucket, second): a stable int32 permutation; see streamjoin_ds.engine.reference."""
-    cdef const double *floats = NULL
-    cdef const int64_t *ints = NULL
-    cdef const int64_t *bucket_numbers = NULL
-    cdef int64_t count
-    cdef int32_t *out
-    cdef int status
+    return grid_ordering(buckets, second).do()
+
+
+def grid_ordering(buckets, second):
+    """`grid_order` as a task for a crew."""
+    cdef Ordering task = Ordering.__new__(Ordering)
     if _is_float(second, "second"):
-        floats = _float_address(second)
+        task._floats = _float_address(second)
     else:
-        ints = _int_address(second)
-    count = len(second)
-    if count > _MAX_ROWS:
+        task._ints = _int_address(second)
+    task._count = len(second)
+    if task._count > _MAX_ROWS:
         raise _error("second has more rows than int32 can number", "second")
     if buckets is not None:
         _check_array(buckets, "buckets", _INT)
-        if len(buckets) != count:
+        if len(buckets) != task._count:
             raise _error("buckets and second differ in length", "buckets")
-        bucket_numbers = _int_address(buckets)
-    order = np.empty(count, dtype=np.int32)
-    out = _int32_out(order)
-    with nogil:
-        status = sj_grid_order(bucket_numbers, floats, ints, count, out)
-    if status:
-        raise MemoryError
-    return order
+        task._buckets = _int_address(buckets)
+    task._order = np.empty(task._count, dtype=np.int32)
+    task._out = _int32_out(task._order)
+    task._kept = (buckets, second)
+    return task
+
+
+cdef class Ordering(Task):
+    """Sorts rows; the permutation."""
+
+    cdef const double *_floats
+    cdef const int64_t *_ints
+    cdef const int64_t *_buckets
+    cdef int64_t _count
+    cdef int32_t *_out
+    cdef object _order
+    cdef int _status
+
+    cdef void _work(self) noexcept nogil:
+        self._status = sj_grid_order(self._buckets, self._floats, self._ints, self._count, self._out)
+
+    cdef object _done(self):
+        if self._status:
+            raise MemoryError
+        return self._order
 
 
 def bucket_directory(sorted_buckets):
@@ -783,6 +803,7 @@ include "bucket_grid.pxi"
 include "runs_probe.pxi"
 include "bucket_index.pxi"
 include "arrow_rows.pxi"
+include "result_rows.pxi"
 include "bytes.pxi"
 
 

@@ -139,6 +139,13 @@ cdef int _check_fences(fences, column) except -1:
     return 0
 
 
+cdef struct sj_pair_room:
+    int32_t *probes
+    int32_t *rows
+    int32_t *places
+    int64_t count
+
+
 cdef class RunsProbe:
     """A few probes against many runs; see streamjoin_ds.engine.reference.runs.RunsProbe."""
 
@@ -216,6 +223,23 @@ cdef class RunsProbe:
     def fill(self, out_probe, out_run, out_place):
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
         cdef int64_t written
+        cdef sj_pair_room room
+        self._enter(out_probe, out_run, out_place, &room)
+        with nogil:
+            written = sj_runs_fill(&self._runs, room.probes, room.rows, room.places, room.count)
+        self._busy = False
+        if written < 0:
+            raise MemoryError
+        return written
+
+    def filling(self, out_probe, out_run, out_place):
+        """`fill` as a task for a crew."""
+        cdef Filling task = Filling.__new__(Filling)
+        self._enter(out_probe, out_run, out_place, &task._room)
+        task._probing, task._kept = self, (out_probe, out_run, out_place)
+        return task
+
+    cdef int _enter(self, out_probe, out_run, out_place, sj_pair_room *room) except -1:
         cdef sj_view probes, rows, places
         _int32_view(out_probe, "out_probe", True, &probes)
         _int32_view(out_run, "out_run", True, &rows)
@@ -225,13 +249,27 @@ cdef class RunsProbe:
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
         self._busy = True
-        with nogil:
-            written = sj_runs_fill(&self._runs, <int32_t *>probes.items, <int32_t *>rows.items,
-                                   <int32_t *>places.items, probes.count)
-        self._busy = False
-        if written < 0:
+        room.probes, room.rows, room.places = <int32_t *>probes.items, <int32_t *>rows.items, <int32_t *>places.items
+        room.count = probes.count
+        return 0
+
+
+cdef class Filling(Task):
+    """Fills one buffer of pairs; how many there are."""
+
+    cdef RunsProbe _probing
+    cdef sj_pair_room _room
+    cdef int64_t _written
+
+    cdef void _work(self) noexcept nogil:
+        self._written = sj_runs_fill(&self._probing._runs, self._room.probes, self._room.rows, self._room.places,
+                                     self._room.count)
+
+    cdef object _done(self):
+        self._probing._busy = False
+        if self._written < 0:
             raise MemoryError
-        return written
+        return self._written
 
 
 # Fewer are copied sooner than the GIL is let go of and taken again.
@@ -344,27 +382,50 @@ cdef class RunColumns:
 
     def gather(self, places, rows, outs):
         """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
+        cdef Copying task = self._copying(places, rows, outs)
+        self._copy(&task._picks, task._outs)
+
+    def gathering(self, places, rows, outs):
+        """`gather` as a task for a crew."""
+        return self._copying(places, rows, outs)
+
+    cdef Copying _copying(self, places, rows, outs):
         cdef int64_t column
-        cdef sj_picks picks
-        cdef unsigned char **addresses
-        self._pick(places, rows, &picks)
+        cdef Copying task = Copying.__new__(Copying)
+        self._pick(places, rows, &task._picks)
         if len(outs) != self._column_count:
             raise _error("there must be an out for each column", "outs")
-        if not picks.count:
-            return
-        addresses = <unsigned char **>calloc(self._column_count + 1, sizeof(void *))
-        if addresses == NULL:
+        task._outs = <unsigned char **>calloc(self._column_count + 1, sizeof(void *))
+        if task._outs == NULL:
             raise MemoryError
-        try:
-            for column in range(self._column_count):
-                out = outs[column]
-                if out is None:
-                    continue
-                if (len(out) != picks.count or not isinstance(out, np.ndarray)
-                        or out.dtype.itemsize != self._item_bytes[column]):
-                    raise _error("out and rows differ in length", "outs")
-                _check_array(out, "outs", out.dtype, True)
-                addresses[column] = _bytes_out(out)
-            self._copy(&picks, addresses)
-        finally:
-            free(addresses)
+        task._columns, task._kept = self, (places, rows, outs)
+        for column in range(self._column_count if task._picks.count else 0):
+            out = outs[column]
+            if out is None:
+                continue
+            if (len(out) != task._picks.count or not isinstance(out, np.ndarray)
+                    or out.dtype.itemsize != self._item_bytes[column]):
+                raise _error("out and rows differ in length", "outs")
+            _check_array(out, "outs", out.dtype, True)
+            task._outs[column] = _bytes_out(out)
+        return task
+
+
+cdef class Copying(Task):
+    """Copies some rows' columns."""
+
+    cdef RunColumns _columns
+    cdef sj_picks _picks
+    cdef unsigned char **_outs
+    cdef int _status
+
+    def __dealloc__(self):
+        free(self._outs)
+
+    cdef void _work(self) noexcept nogil:
+        self._status = self._columns._copied(&self._picks, self._outs)
+
+    cdef object _done(self):
+        if self._status < 0:
+            raise _error("rows or places point outside the runs", "rows")
+        return None

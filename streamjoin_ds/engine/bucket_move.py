@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.keys import INT64_MIN
+from streamjoin_ds.engine.steps import Steps, alone
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.bucket_run import BucketRun
@@ -45,15 +46,15 @@ class BucketMove:
     def __init__(self, to: BucketRun, place: int = 0) -> None:
         self.to, self.place = to, place
 
-    def follow(self, run: BucketRun, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> None:
+    def following(self, run: BucketRun, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[None]:
         """Take those of the rows that came to `run`, an array for each of its columns, whose buckets are copied."""
         buckets = run.native.bucket_numbers(run.cell_keys(given))
         rows = np.flatnonzero(buckets < self.place).astype(np.int32)
         if len(rows):
             gather = run.form.kernels.module.gather
-            self.to = self.to.taking([gather(values, rows) for values in given], lowest_kept)
+            self.to = yield from self.to.putting([gather(values, rows) for values in given], lowest_kept)
 
-    def advance(self, run: BucketRun, rows: int, lowest_kept: int) -> BucketRun:
+    def advancing(self, run: BucketRun, rows: int, lowest_kept: int) -> Steps[BucketRun]:
         """Copy living rows of the next buckets of `run`, which have about so many; the grid that is then to be used."""
         buckets, module = run.shape.buckets, run.form.kernels.module
         end = min(buckets, self.place + max(1, rows * buckets // max(run.rows, 1)))
@@ -65,7 +66,7 @@ class BucketMove:
                 moved = moved[module.gather(run.key_room(run.form.position_key), moved) >= lowest_kept]
             if len(moved):
                 columns = [module.gather(room, moved) for room in run.columns.values()]
-                self.to = self.to.taking(columns, lowest_kept)
+                self.to = yield from self.to.putting(columns, lowest_kept)
             self.place = stop
         return run if self.place < buckets else run.replaced(self.to)
 
@@ -88,4 +89,4 @@ class BucketMove:
             msg = "these are not the facts of rows on their way"
             raise ValueError(msg)
         to = run.empty(run.form, shape, built_rows, run.zone, run.payload)
-        return cls(to.taking(run.given(tuples), INT64_MIN), place)
+        return cls(alone(to.putting(run.given(tuples), INT64_MIN)), place)

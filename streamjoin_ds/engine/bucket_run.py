@@ -25,6 +25,7 @@ from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.payload import Payload
 from streamjoin_ds.engine.run import Range, Run, RunForm
+from streamjoin_ds.engine.steps import Steps, alone
 
 __all__ = ["BucketRun", "in_order"]
 
@@ -40,10 +41,8 @@ _SWEEPS = 4
 _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those the grid was made for.
 _COUNTED_SHARE = 16
-# Of a sample in which they are counted, and from which a shape is chosen: of each no more rows than so many, which is
-# far more than there are in one that is not hot.
-_SAMPLED_BUCKETS = 8192
-_SAMPLED_BUCKET_ROWS = 64
+# Of a sample in which they are counted.
+_COUNTED_BUCKETS = 8192
 _KEY_BYTES = 8
 
 
@@ -120,7 +119,7 @@ class BucketRun(Run):
         names = payload_names(form, tuples)
         payload = _payload(form, names if copied is None else names | payload_names(form, copied))
         run = cls.empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
-        run = run.added(tuples, zone, None)
+        run = alone(run.adding(tuples, zone, None))
         run._uncounted_rows = 0
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
@@ -165,8 +164,8 @@ class BucketRun(Run):
         rows: int = self.native.rows
         return rows
 
-    def added(self, tuples: pa.RecordBatch, zone: tuple[Range, ...], lowest_kept: int | None) -> BucketRun:
-        """Take tuples in, in order; the same grid, or another where its memory was too small.
+    def adding(self, tuples: pa.RecordBatch, zone: tuple[Range, ...], lowest_kept: int | None) -> Steps[BucketRun]:
+        """Take tuples in, in order, step by step; the same grid, or another where its memory was too small.
 
         Parameters
         ----------
@@ -178,12 +177,12 @@ class BucketRun(Run):
             Rows at lower positions are dead, and make room.
         """
         if not self.payload.names.issuperset(payload_names(self.form, tuples)):
-            return self._with_payload(tuples).added(tuples, zone, lowest_kept)
+            return (yield from self._with_payload(tuples).adding(tuples, zone, lowest_kept))
         given = self.given(tuples)
         was_empty, lowest = not self.rows, INT64_MIN if lowest_kept is None else lowest_kept
-        run = self.taking(given, lowest)
+        run = yield from self.putting(given, lowest)
         if run.move is not None:
-            run.move.follow(run, given, lowest)
+            yield from run.move.following(run, given, lowest)
         joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
         run.zone = zone if was_empty else joined
         return run._thinned()
@@ -206,7 +205,7 @@ class BucketRun(Run):
         payload = _payload(form, self.payload.names | payload_names(form, tuples))
         run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         for begin in range(0, len(rows), _WIDENED_ROWS):
-            run = run.added(self._batch(rows[begin : begin + _WIDENED_ROWS]), self.zone, None)
+            run = alone(run.adding(self._batch(rows[begin : begin + _WIDENED_ROWS]), self.zone, None))
         run.built_rows, run._swept_to, run._uncounted_rows = self.built_rows, self._swept_to, self._uncounted_rows
         run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
         return run
@@ -223,11 +222,14 @@ class BucketRun(Run):
         names = list(self.columns)
         return [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
 
-    def taking(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> BucketRun:
-        """Take rows in, an array for each of `columns`; the same grid, or another where its memory was too small."""
+    def putting(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[BucketRun]:
+        """`adding` of rows, an array for each of `columns`."""
         keys = self.cell_keys(given)
         run, place, rows = self, 0, len(given[0])
-        while (place := run.native.insert(given, keys, place, lowest_kept)) < rows:
+        while True:
+            (place,) = yield [run.native.inserting(given, keys, place, lowest_kept)]
+            if place == rows:
+                break
             run = run._enlarged()
         run._uncounted_rows += rows
         run._unsampled_rows += rows
@@ -243,20 +245,14 @@ class BucketRun(Run):
 
     def live_rows(self, lowest_kept: int) -> int:
         """About how many rows are not dead: those of a sample of the buckets are counted."""
-        step = self._sample_step
+        step = max(1, self.shape.buckets // _COUNTED_BUCKETS)
         return min(self.rows, step * int(self.native.live_rows(lowest_kept, step)))
 
     def some_keys(self, lowest_kept: int) -> Keys:
-        """Keys of living rows, evenly spaced over a sample of the buckets."""
-        module = self.form.kernels.module
-        rows = self.native.row_numbers(step=self._sample_step, most=_SAMPLED_BUCKET_ROWS)
+        """Keys of living rows, evenly spaced over the buckets."""
+        module, rows = self.form.kernels.module, self.native.spread_rows(SAMPLE_ROWS)
         rows = rows[module.gather(self.key_room(self.form.position_key), rows) >= lowest_kept]
-        rows = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE_ROWS)])
         return [widened(module.gather(self.key_room(number), rows)) for number in range(len(self.form.keys))]
-
-    @property
-    def _sample_step(self) -> int:
-        return max(1, self.shape.buckets // _SAMPLED_BUCKETS)
 
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
@@ -299,23 +295,22 @@ class BucketRun(Run):
         keys = [widened(module.gather(self.key_room(number), chosen)) for number in range(len(self.form.keys))]
         self._sample, self._unsampled_rows = GridSample(keys, len(rows)), 0
 
-    def swept(self, lowest_kept: int) -> int:
-        """Drop dead rows of as many buckets as the window has moved on since the last time; how many rows there were.
+    def sweeping(self, lowest_kept: int) -> Steps[None]:
+        """Drop dead rows of as many buckets as the window has moved on since the last time.
 
         All buckets have had their turn when it has moved on by a quarter.
         """
         if not self.rows:
             self._swept_to = None
-            return 0
+            return
         lowest, newest = self._swept_to, int(self.position[1])
         if lowest is None:
             lowest = min(int(self.position[0]), lowest_kept)
         step = max((newest - lowest_kept) // _SWEEPS, 1)
         buckets = min(self.shape.buckets, self.shape.buckets * (lowest_kept - lowest) // step)
-        if buckets <= 0:
-            return 0
-        self._swept_to = lowest_kept
-        return int(self.native.sweep(buckets, lowest_kept))
+        if buckets > 0:
+            self._swept_to = lowest_kept
+            yield [self.native.sweeping(buckets, lowest_kept)]
 
     def cleared(self, lowest_kept: int) -> None:
         """Drop the dead rows of all buckets."""

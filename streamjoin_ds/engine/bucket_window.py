@@ -27,6 +27,7 @@ from streamjoin_ds.engine.memory import give_back
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
+from streamjoin_ds.engine.steps import Steps, alone
 from streamjoin_ds.engine.tail import Tail
 from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail, unlike_header
 from streamjoin_ds.errors import KernelError
@@ -91,11 +92,15 @@ class BucketWindow(Window):
 
     def taking(self, arrived: Any) -> tuple[Window, Picks]:
         """As `Window.taking`; a large batch is sorted as the last one was, where it is of like size."""
+        return super().taking(arrived) if arrived.rows <= MAX_TAILED_ROWS else alone(self.taking_steps(arrived))
+
+    def taking_steps(self, arrived: Any) -> Steps[tuple[Window, Picks]]:
+        """`taking`, step by step."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return super().taking(arrived)
         tuples, layout = self.form.with_hashes(arrived.batch), self.layout
         is_like = layout is not None and layout[1] <= 2 * arrived.rows <= 4 * layout[1]
-        run = self.form.sealed(tuples, layout[0] if layout is not None and is_like else None)
+        run = yield from self.form.sealing(tuples, layout[0] if layout is not None and is_like else None)
         run.arrived = tuples
         window = self.remade((*self.sealed, run), self.tail)
         if not is_like:
@@ -104,20 +109,24 @@ class BucketWindow(Window):
 
     def merged(self) -> Window:
         """The window with all but the tail in the grid."""
+        return self if self.is_merged else alone(self.merging_steps())
+
+    def merging_steps(self) -> Steps[Window]:
+        """`merged`, step by step."""
         if self.is_merged:
             return self
         run, others = self.bucket_run, self.sealed[1:]
         for other in others:
             tuples = in_order(self.form, other.tuples) if other.arrived is None else other.arrived
-            run = run.added(tuples, other.zone, self.lowest_kept)
+            run = yield from run.adding(tuples, other.zone, self.lowest_kept)
         if self.lowest_kept is not None:
-            run.swept(self.lowest_kept)
-        window = self.remade([run], self.tail)._resized(sum([other.rows for other in others]))
+            yield from run.sweeping(self.lowest_kept)
+        window = yield from self.remade([run], self.tail)._resizing(sum([other.rows for other in others]))
         if isinstance(window, BucketWindow) and self.form.bucketing is not None and self.form.bucketing.is_sampled:
             window.bucket_run.sample()
         return window
 
-    def _resized(self, arrived_rows: int) -> Window:
+    def _resizing(self, arrived_rows: int) -> Steps[Window]:
         """Go on making a grid for as many rows as there are now, where this one was made for far more or fewer."""
         run, bucketing = self.bucket_run, self.form.bucketing
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
@@ -131,7 +140,7 @@ class BucketWindow(Window):
                 self._begin_move(run, lowest)
         if run.move is None:
             return self
-        made = run.move.advance(run, _COPIED_ROWS * arrived_rows, lowest)
+        made = yield from run.move.advancing(run, _COPIED_ROWS * arrived_rows, lowest)
         if made is run:
             return self
         give_back()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
 from typing import Any
@@ -30,9 +31,10 @@ from streamjoin_ds.engine.parallel import ParallelFill
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import Probes
 from streamjoin_ds.engine.progress import PieceProgress
+from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.window import Window
 
-__all__ = ["SLICE_PROBES", "Finder"]
+__all__ = ["SLICE_PROBES", "Finder", "Probing"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -42,6 +44,31 @@ _BATCH_PROBES = 1 << 16
 _GROUPS_PER_THREAD = 2
 _PLACES = 2
 SLICE_PROBES = 2048
+
+
+@dataclass(slots=True, eq=False)
+class Probing:
+    """Probes on their way through a window.
+
+    Attributes
+    ----------
+    kernel : RunsProbe, ParallelFill or OverRuns
+    pairs : PairBuffer
+    stack : Stack
+        What the pairs' runs are numbered in.
+    filled : int or None
+        How many pairs are in the buffer already.
+    """
+
+    kernel: Any
+    pairs: PairBuffer
+    stack: Stack
+    filled: int | None = None
+
+    def found(self) -> tuple[Int32, Picks]:
+        """The pairs that are in the buffer."""
+        rows = self.pairs.rows[:, : self.filled or 0]
+        return rows[0], Picks(self.stack, rows[1], rows[2])
 
 
 class Finder:
@@ -69,40 +96,56 @@ class Finder:
         self._counting = Lock()
         self.candidates = 0
 
-    def matches(
+    def begin(
         self,
         conditions: tuple[ProbeCondition, ...],
         columns: list[npt.NDArray[Any]],
         count: int,
         window: Window,
-        mark: PieceProgress | None,
-    ) -> Iterator[tuple[Int32, Picks]]:
-        """Matches of the probes with all runs, exactly a chunk at a time.
+    ) -> Probing:
+        """Probes against all runs of a window."""
+        return Probing(self._probing(conditions, columns, count, window), self._buffer(), window.stack)
+
+    def matches(self, probing: Probing, mark: PieceProgress | None) -> Iterator[tuple[Int32, Picks]]:
+        """Matches of the probes, exactly a chunk at a time.
 
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
         three streams and more come.
         """
-        stack = window.stack
-        if not stack.runs:
-            return
-        probing = self._probing(conditions, columns, count, window)
-        pairs, full = self._buffer(), self._chunk_rows
-        used = 0
-        while written := probing.fill(*pairs.room(used, full)):
+        kernel, pairs, stack, full = probing.kernel, probing.pairs, probing.stack, self._chunk_rows
+        written, used = probing.filled, 0
+        if written is None:
+            written = kernel.fill(*pairs.room(0, full))
+        while written:
             used += written
             if used >= full:
                 if mark is not None:
-                    mark.tested(getattr(probing, "tested_pairs", probing.candidates))
+                    mark.tested(getattr(kernel, "tested_pairs", kernel.candidates))
                 yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
                 pairs.rows[:, : used - full] = pairs.rows[:, full:used]
                 used -= full
-            elif getattr(probing, "is_done", False):
+            elif getattr(kernel, "is_done", False):
                 break
-        with self._counting:
-            self.candidates += probing.candidates
+            written = kernel.fill(*pairs.room(used, full))
         if used:
             yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
-        self._pairs.append(pairs)
+        self.end(probing)
+
+    def end(self, probing: Probing) -> None:
+        """Nothing of what was found is wanted any more."""
+        with self._counting:
+            self.candidates += probing.kernel.candidates
+        self._pairs.append(probing.pairs)
+
+    def filling(self, probing: Probing) -> Any:
+        """A task for a crew: the first pairs of a probing in bucket grids, into all the room its buffer has."""
+        return probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
+
+    def all_found(self, probing: Probing) -> int | None:
+        """How many pairs there are in all, where the buffer has them and they are a chunk at most; else None."""
+        if probing.filled is None:
+            probing.filled = int(probing.kernel.fill(*probing.pairs.room(0, self._chunk_rows)))
+        return probing.filled if probing.kernel.is_done and probing.filled <= self._chunk_rows else None
 
     def _buffer(self) -> PairBuffer:
         try:
@@ -115,6 +158,8 @@ class Finder:
     ) -> Any:
         """What fills buffers with probes, rows and runs."""
         runs = window.stack.runs
+        if not runs:
+            return self._runs_probe(columns, [], -1, count)
         if isinstance(runs[0], BucketRun):
             indexes, last_rows = window.stack.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, SLICE_PROBES)

@@ -39,8 +39,8 @@ __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
-# New tuples that one thread sorts sooner than two that wait for one another.
-_SORTED_ALONE_ROWS = 1 << 16
+# New tuples that one thread sorts sooner than another is woken.
+_SORTED_ALONE_ROWS = 2048
 
 
 class WindowJoin:
@@ -116,7 +116,10 @@ class WindowJoin:
         self.threads = threads
         # With bucket grids the caller is one of the threads, on the first core.
         own = cores[0] if bucket_rows is not None and len(cores) > 1 else None
-        executor = kernel_threads(threads, cores if own is None else cores[1:]) if threads > 1 else None
+        helping = cores if own is None else cores[1:]
+        executor = kernel_threads(threads, helping) if threads > 1 else None
+        # Bucket grids are probed, gathered from and added to by threads that need no GIL.
+        self._crew = None if bucket_rows is None else self.kernels.module.Crew(threads - 1, helping)
         self.chunk_rows = chunk_rows
         count = len(bound.names)
         forced = forced_index(bound, index)
@@ -136,7 +139,7 @@ class WindowJoin:
         self._is_torn = False
         self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
-        self._joining = Joining(bound, self.kernels, executor, threads, chunk_rows, own)
+        self._joining = Joining(bound, self.kernels, executor, threads, chunk_rows, own, self._crew)
         self.result_schema = self._joining.result_schema
 
     # ------------------------------------------------------------------ pushing
@@ -202,8 +205,8 @@ class WindowJoin:
                 null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
-        if sum(arrived) > _SORTED_ALONE_ROWS:
-            taken = self._joining.side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
+        if self._crew is not None and sum(arrived) > _SORTED_ALONE_ROWS:
+            taken = self._joining.in_step([windows[stream].taking_steps(ready[stream]) for stream in ready])
         else:
             taken = [windows[stream].taking(tuples) for stream, tuples in ready.items()]
         arrivals = []
@@ -232,7 +235,10 @@ class WindowJoin:
         if is_due:
             # Grids change in place: until all have, there is no way back.
             self._is_torn = any(isinstance(window, BucketWindow) for window in windows)
-            windows = self._joining.side_by_side(lambda window: window.merged(), windows)
+            if self._crew is None:
+                windows = self._joining.side_by_side(lambda window: window.merged(), windows)
+            else:
+                windows = self._joining.in_step([window.merging_steps() for window in windows])
             self._is_torn = False
         self._windows = windows
         for stream, count in enumerate(arrived):

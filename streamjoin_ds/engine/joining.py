@@ -4,6 +4,9 @@
 
     new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
                      └──────── several at a time, where there are threads: `ahead` ────────┘
+
+Where all that is found fits a few chunks, a crew finds the candidates of all pieces at once, and gathers at once: what
+Python does in between is little then beside the threads' work.
 """
 
 from __future__ import annotations
@@ -12,23 +15,25 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine.ahead import HELD_CHUNKS, in_order, side_by_side
+from streamjoin_ds.engine import ahead
+from streamjoin_ds.engine.ahead import HELD_CHUNKS, in_order
 from streamjoin_ds.engine.bucket_window import BucketWindow
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
-from streamjoin_ds.engine.finder import SLICE_PROBES, Finder
+from streamjoin_ds.engine.finder import SLICE_PROBES, Finder, Probing
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.pinning import staying_on
 from streamjoin_ds.engine.progress import PieceProgress, Progress
-from streamjoin_ds.engine.results import Results, SideBySide
+from streamjoin_ds.engine.results import Block, Results
+from streamjoin_ds.engine.steps import Steps, side_by_side
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.spec.bound import BoundJoin
@@ -87,6 +92,8 @@ class Joining:
         Most pairs in the air at each step, and most rows of a result table.
     core : int, optional
         Where the caller stays while other threads are at work.
+    crew : Crew, optional
+        As many threads for kernels alone.
 
     Attributes
     ----------
@@ -102,6 +109,7 @@ class Joining:
         threads: int,
         chunk_rows: int,
         core: int | None = None,
+        crew: Any = None,
     ) -> None:
         self._bound = bound
         self._executor, self._threads, self._chunk_rows, self._core = executor, threads, chunk_rows, core
@@ -111,7 +119,7 @@ class Joining:
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
         self._results = Results(bound)
         self.result_schema = self._results.schema
-        self._gathering = None if executor is None else self.side_by_side
+        self._crew = crew
         self._rows_per_probe = 0.0  # of the last push that was cut into pieces
         self.partials = 0
         self._counting = Lock()
@@ -127,34 +135,113 @@ class Joining:
 
     def results(self, arrivals: Sequence[Arrivals]) -> tuple[Progress, Generator[pa.Table]]:
         """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
+        if self._is_at_once(arrivals):
+            done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
+            return Progress(done), self._found_at_once(arrivals, done)
         pieces = self._pieces(arrivals)
         done = [PieceProgress(piece.count_pairs) for piece in pieces]
         if len(pieces) == 1:
-            return Progress(done), self._piece(pieces[0], done[0], self._gathering)
+            return Progress(done), self._piece(pieces[0], done[0], self._crew)
         return Progress(done), self._found(pieces, done, pieces is not arrivals)
 
     def _found(self, pieces: Sequence[Arrivals], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
         if not ahead or self._executor is None:
             for piece, mark in zip(pieces, done, strict=True):
-                yield from self._piece(piece, mark, self._gathering)
+                yield from self._piece(piece, mark, self._crew)
             return
         # A thread that waited for others of its pool might wait for itself.
         found = [self._piece(piece, mark, None) for piece, mark in zip(pieces, done, strict=True)]
         rows = 0
+        for chunk in self._ahead(found):
+            rows += chunk.num_rows
+            yield chunk
+        self._rows_per_probe = rows / sum([len(piece.picks) for piece in pieces])
+
+    def _ahead(self, found: Sequence[Iterator[pa.Table]]) -> Generator[pa.Table]:
+        """Chunks of all pieces, which several threads work on."""
+        if self._executor is None:
+            for piece in found:
+                yield from piece
+            return
         with closing(in_order(found, self._executor, self._threads)) as chunks:
             while True:
                 with staying_on(self._core):
                     chunk = next(chunks, None)
                 if chunk is None:
                     break
-                rows += chunk.num_rows
                 yield chunk
-        self._rows_per_probe = rows / sum([len(piece.picks) for piece in pieces])
+
+    def _is_at_once(self, arrivals: Sequence[Arrivals]) -> bool:
+        """Whether all pairs are looked for at once, and are results: new tuples that meet a bucket grid each."""
+        count = sum([len(arrived.picks) for arrived in arrivals])
+        if self._crew is None or count <= SLICE_PROBES or self._window_ids is not None:
+            return False
+        if count * self._rows_per_probe > self._threads * self._chunk_rows:
+            return False
+        for arrived in arrivals:
+            stream = arrived.order[0]
+            is_grid = isinstance(arrived.windows[stream], BucketWindow)
+            if len(arrived.order) > 1 or not is_grid or not self._step((arrived.stream,), stream).decision.is_empty:
+                return False
+        return True
+
+    def _found_at_once(self, arrivals: Sequence[Arrivals], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
+        rows = 0
+        with closing(side_by_side(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
+            for mark in done:
+                with staying_on(self._core):
+                    tables, left = next(works)
+                for table in chain(tables, self._ahead(left)):
+                    rows += table.num_rows
+                    yield table
+                mark.finish()
+        self._rows_per_probe = rows / sum([len(arrived.picks) for arrived in arrivals])
+
+    def _joined(self, arrived: Arrivals) -> Steps[tuple[list[pa.Table], list[Iterator[pa.Table]]]]:
+        """Results of new tuples that meet a bucket grid, step by step: those that fit a chunk, and the rest."""
+        count, (stream,) = len(arrived.picks), arrived.order
+        slices = -(-count // (self._threads * SLICE_PROBES))
+        pieces = self._cut([arrived], slices * SLICE_PROBES)
+        step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
+        probings = []
+        for piece in pieces:
+            columns = [piece.picks.key(condition.probe_key) for condition in step.tested]
+            probings.append(self._finder.begin(step.tested, columns, len(piece.picks), window))
+        written = yield [self._finder.filling(probing) for probing in probings]
+        for probing, filled in zip(probings, written, strict=True):
+            probing.filled = filled
+        blocks: list[Block] = []
+        rows = 0
+        for piece, probing in zip(pieces, probings, strict=True):
+            if not probing.kernel.is_done or rows + (probing.filled or 0) > self._chunk_rows:
+                break
+            positions, found = probing.found()
+            blocks.append({piece.stream: piece.picks.take(positions), stream: found})
+            rows += len(found)
+        tables = (yield from self._results.gathered(blocks)) if rows else []
+        for probing in probings[: len(blocks)]:
+            self._finder.end(probing)
+        left = zip(pieces[len(blocks) :], probings[len(blocks) :], strict=True)
+        return tables, [self._piece(piece, PieceProgress(piece.count_pairs), None, probing) for piece, probing in left]
+
+    def in_step(self, works: Sequence[Steps[_Made]]) -> list[_Made]:
+        """The steps of several works, side by side; see `steps`."""
+        with staying_on(self._core):
+            return list(side_by_side(self._crew, works))
 
     def side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
         """One piece of work after the other, or on as many threads as there are; kernels let the others run."""
         with staying_on(self._core):
-            return side_by_side(work, given, self._executor)
+            return ahead.side_by_side(work, given, self._executor)
+
+    @staticmethod
+    def _cut(arrivals: Sequence[Arrivals], rows: int) -> list[Arrivals]:
+        """New tuples in pieces of so many."""
+        pieces = []
+        for arrived in arrivals:
+            edges = [*range(0, len(arrived.picks), rows), len(arrived.picks)]
+            pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
+        return pieces
 
     def _pieces(self, arrivals: Sequence[Arrivals]) -> Sequence[Arrivals]:
         """New tuples in pieces for several threads; as they are, where it is not worth it.
@@ -172,15 +259,13 @@ class Joining:
         # Whoever works for the reader keeps a few chunks and then waits: pieces are to have no more than that.
         wanted = max(self._threads, int(count * self._rows_per_probe / (HELD_CHUNKS * self._chunk_rows)))
         slices = _CHAIN_SLICES if is_chain else -(-count // (wanted * SLICE_PROBES))
-        pieces = []
-        for arrived in arrivals:
-            edges = [*range(0, len(arrived.picks), slices * SLICE_PROBES), len(arrived.picks)]
-            pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
-        return pieces
+        return self._cut(arrivals, slices * SLICE_PROBES)
 
-    def _piece(self, arrived: Arrivals, mark: PieceProgress, side_by_side: SideBySide | None) -> Generator[pa.Table]:
+    def _piece(
+        self, arrived: Arrivals, mark: PieceProgress, crew: Any, probing: Probing | None = None
+    ) -> Generator[pa.Table]:
         block = {arrived.stream: arrived.picks}
-        yield from self._extended(block, arrived.order, arrived.windows, mark, side_by_side)
+        yield from self._extended(block, arrived.order, arrived.windows, mark, crew, probing)
         mark.finish()
 
     def _extended(
@@ -189,13 +274,16 @@ class Joining:
         order: Sequence[int],
         windows: Sequence[Window],
         mark: PieceProgress | None,
-        side_by_side: SideBySide | None,
+        crew: Any,
+        probing: Probing | None = None,
     ) -> Iterator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
-        columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
-        count = len(next(iter(block.values())))
-        for positions, found in self._finder.matches(step.tested, columns, count, windows[step.stream], mark):
+        if probing is None:
+            columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
+            count = len(next(iter(block.values())))
+            probing = self._finder.begin(step.tested, columns, count, windows[step.stream])
+        for positions, found in self._finder.matches(probing, mark):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
             if not step.decision.is_empty:
@@ -208,11 +296,11 @@ class Joining:
             if not len(grown[step.stream]):
                 continue
             if len(order) == 1:
-                yield from self._tables(grown, side_by_side)
+                yield from self._tables(grown, crew)
             else:
                 with self._counting:
                     self.partials += len(grown[step.stream])
-                yield from self._extended(grown, order[1:], windows, None, side_by_side)
+                yield from self._extended(grown, order[1:], windows, None, crew)
 
     def _step(self, joined: tuple[int, ...], stream: int) -> _Step:
         """How a stream joins partial results of others."""
@@ -221,12 +309,12 @@ class Joining:
             step = self._steps[joined, stream] = _Step(self._bound, frozenset(joined), stream)
         return step
 
-    def _tables(self, block: Mapping[int, Picks], side_by_side: SideBySide | None) -> Iterable[pa.Table]:
+    def _tables(self, block: Block, crew: Any) -> Iterable[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
-            return (self._results.table(block, side_by_side),)
+            return (self._results.table(block, crew),)
         expanded = self._window_ids.expanded(block, self._chunk_rows)
-        return (self._results.table(grown, side_by_side, window_ids) for grown, window_ids in expanded)
+        return (self._results.table(grown, crew, window_ids) for grown, window_ids in expanded)
 
 
 class _Step:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +12,15 @@ import pyarrow as pa
 from streamjoin_ds.engine.columns import array_of, item_dtype
 from streamjoin_ds.engine.keys import key_column
 from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.steps import Steps, side_by_side
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
-__all__ = ["Results"]
+__all__ = ["Block", "Results"]
 
-# Gathered by one thread at a time; fewer are gathered sooner than another is woken.
-_PIECE_ROWS = 16_384
+# Gathered by one thread at a time.
+_PIECE_ROWS = 8_192
 
-SideBySide = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+Block: TypeAlias = Mapping[int, Picks]
 
 
 class Results:
@@ -45,40 +46,18 @@ class Results:
         self._gathered = [tuple(wanted) for wanted in names]
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
-    def table(
-        self,
-        block: Mapping[int, Picks],
-        side_by_side: SideBySide | None,
-        window_ids: npt.NDArray[np.int64] | None = None,
-    ) -> pa.Table:
+    def table(self, block: Block, crew: Any = None, window_ids: npt.NDArray[np.int64] | None = None) -> pa.Table:
         """The results that a block of partial results over all streams is.
 
         Parameters
         ----------
-        side_by_side : callable or None
-            Maps a function over pieces of the work, on several threads. None: this one does it all, and lets go of the
-            GIL as seldom as it can.
+        crew : Crew, optional
+            Threads that gather large blocks side by side.
         window_ids : ndarray, shape (n,), int64, optional
             The window each result was found in, where windows are periodic.
         """
-        count = len(block[0])
-        plain = tuple([block[stream].stack.plain(names) for stream, names in enumerate(self._gathered)])
-        part = self._kernel_parts.get(plain)
-        if part is None:
-            part = self._kernel_parts[plain] = _KernelPart(self, plain, block)
-        rows = part.rows(count)
-
-        if side_by_side is None or count <= _PIECE_ROWS:
-            for stream, names in enumerate(plain):
-                block[stream].gather_into(rows, stream, names, 0, count)
-        else:
-
-            def gather(piece: tuple[int, int]) -> None:
-                stream, begin = piece
-                block[stream].gather_into(rows, stream, plain[stream], begin, min(begin + _PIECE_ROWS, count))
-
-            side_by_side(gather, [(n, begin) for begin in range(0, count, _PIECE_ROWS) for n in range(len(plain))])
-        batch = part.batch(rows)
+        part = self._kernel_part(block)
+        batch = part.filled(block, crew)
         if part.is_whole and window_ids is None:
             return pa.Table.from_batches([batch])
         made = dict(zip(part.places, batch.columns, strict=True))
@@ -89,11 +68,25 @@ class Results:
             made[len(self._placed)] = array_of(window_ids, pa.int64())
         return pa.Table.from_arrays([made[place] for place in range(len(self.schema))], schema=self.schema)
 
+    def gathered(self, blocks: Sequence[Block]) -> Steps[list[pa.Table]]:
+        """The results of several blocks, step by step: one table where kernels gather all of it, else one each."""
+        parts = [self._kernel_part(block) for block in blocks]
+        if all(part is parts[0] and part.is_whole for part in parts):
+            return [pa.Table.from_batches([(yield from parts[0].filling(blocks))])]
+        return [self.table(block) for block in blocks]
+
+    def _kernel_part(self, block: Block) -> _KernelPart:
+        plain = tuple([block[stream].stack.plain(names) for stream, names in enumerate(self._gathered)])
+        part = self._kernel_parts.get(plain)
+        if part is None:
+            part = self._kernel_parts[plain] = _KernelPart(self, plain, block)
+        return part
+
 
 class _KernelPart:
     """Those result columns that kernels can gather: of fixed width and without nulls, and the event time."""
 
-    def __init__(self, results: Results, plain: Sequence[tuple[str, ...]], block: Mapping[int, Picks]) -> None:
+    def __init__(self, results: Results, plain: Sequence[tuple[str, ...]], block: Block) -> None:
         stacks = [block[stream].stack for stream in range(len(plain))]
         widths = [
             [item_dtype(stack.kinds[name]).itemsize for name in names]
@@ -107,13 +100,30 @@ class _KernelPart:
         module = stacks[0].module
         self._module, self._form = module, module.RowsForm(widths, list(found.values()), greatest=True)
         self._schema = pa.schema([results.schema.field(place) for place in found])
-        self.places = list(found)
+        self.places, self._plain = list(found), tuple(plain)
         self.is_whole = len(found) == len(results.schema)
 
-    def rows(self, count: int) -> Any:
-        """Room for so many results."""
-        return self._module.Rows(self._form, count)
+    def filling(self, blocks: Sequence[Block]) -> Steps[pa.RecordBatch]:
+        """The results' columns of `places`, of all blocks, one after the other, step by step."""
+        counts = [len(block[0]) for block in blocks]
+        rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
+        for block, count in zip(blocks, counts, strict=True):
+            for stream, names in enumerate(self._plain):
+                tasks += [
+                    block[stream].gathering(rows, stream, names, to, begin, min(begin + _PIECE_ROWS, count))
+                    for begin in range(0, count, _PIECE_ROWS)
+                ]
+            to += count
+        yield tasks
+        return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
-    def batch(self, rows: Any) -> pa.RecordBatch:
-        """The results' columns of `places`, filled."""
+    def filled(self, block: Block, crew: Any) -> pa.RecordBatch:
+        """Those of one block; where it is small by the caller alone."""
+        count = len(block[0])
+        if crew is not None and count > _PIECE_ROWS:
+            (batch,) = side_by_side(crew, [self.filling([block])])
+            return batch
+        rows = self._module.Rows(self._form, count)
+        for stream, names in enumerate(self._plain):
+            block[stream].gather_into(rows, stream, names)
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)

@@ -26,6 +26,7 @@ from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.keys import is_stored, key_column, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.merging import Merging, RatioMerging
+from streamjoin_ds.engine.steps import Steps, alone
 from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
@@ -76,13 +77,18 @@ class RunForm:
         tuples : pyarrow.RecordBatch
             Of `tuple_schema` (or `run_schema`); rows in any order, no null and no NaN in a key.
         """
+        return alone(self.sealing(tuples, grid))
+
+    def sealing(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> Steps[Run]:
+        """`sealed`, step by step."""
         tuples = self.with_hashes(tuples)
         keys = [self.key_of(tuples, number) for number in range(len(self.keys))]
         grid = self.chooser.choose(keys) if grid is None else grid
         zone = tuple(_range(values) for values in keys)
         if not grid.is_sorted:
             return Run(self, tuples, grid, zone)
-        return self._laid_out([tuples], [keys], None, self._order(keys, grid), grid, zone)
+        (order,) = yield [self._ordering(keys, grid)]
+        return (yield from self._laying_out([tuples], [keys], None, order, grid, zone))
 
     def arrived(self, tuples: pa.RecordBatch) -> Run:
         """A run of these tuples as they lie, in no order that a probe can use."""
@@ -90,7 +96,7 @@ class RunForm:
         zone = tuple(_range(self.key_of(tuples, number)) for number in range(len(self.keys)))
         return Run(self, tuples, NO_GRID, zone)
 
-    def _laid_out(
+    def _laying_out(
         self,
         parts: Sequence[pa.RecordBatch],
         keys: Sequence[Sequence[npt.NDArray[Any]]],
@@ -98,7 +104,7 @@ class RunForm:
         order: npt.NDArray[np.int32],
         grid: Grid,
         zone: tuple[Range, ...],
-    ) -> Run:
+    ) -> Steps[Run]:
         """The run whose row i is row ``order[i]`` of part ``places[i]``; None: of the only part."""
         plain = [
             place
@@ -113,7 +119,7 @@ class RunForm:
         ]
         memory = ColumnMemory(len(order) * sum(values.itemsize for values in sources[0]), len(sources[0]))
         outs = [memory.column(len(order), values.dtype) for values in sources[0]]
-        self.kernels.module.RunColumns(sources).gather(places, order, outs)
+        yield [self.kernels.module.RunColumns(sources).gathering(places, order, outs)]
         made = dict(zip(plain, outs, strict=False))
         if len(plain) < len(self.run_schema) and places is not None:
             starts = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
@@ -147,7 +153,7 @@ class RunForm:
             (min(lowest for lowest, _ in ends), max(highest for _, highest in ends))
             for ends in zip(*(run.zone for run in runs), strict=True)
         )
-        return self._laid_out([run.tuples for run in runs], keys, places, order, grid, zone)
+        return alone(self._laying_out([run.tuples for run in runs], keys, places, order, grid, zone))
 
     def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
         """Values of a key of tuples of `run_schema`, float64 or int64; none is null."""
@@ -175,14 +181,13 @@ class RunForm:
                 columns.append(array_of(values.hashes(), pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
-    def _order(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> npt.NDArray[np.int32]:
+    def _ordering(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> Any:
         module = self.kernels.module
         buckets = None
         if grid.first >= 0:
             zero = 0.0 if keys[grid.first].dtype.kind == "f" else 0
             buckets = module.grid_buckets(keys[grid.first], grid.width, zero)
-        order: npt.NDArray[np.int32] = module.grid_order(buckets, keys[grid.second])
-        return order
+        return module.grid_ordering(buckets, keys[grid.second])
 
 
 class Run:

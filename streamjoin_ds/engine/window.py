@@ -17,6 +17,7 @@ from streamjoin_ds.engine.keys import INT64_MAX
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
+from streamjoin_ds.engine.steps import Steps
 from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
 from streamjoin_ds.errors import StateCorruptError
 
@@ -137,6 +138,16 @@ class Window:
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
         window.is_merged = True
         return window if self.form.bucketing is None else self.form.bucketing.window(window)
+
+    def taking_steps(self, arrived: Any) -> Steps[tuple[Window, Picks]]:
+        """`taking`, step by step."""
+        yield from ()
+        return self.taking(arrived)
+
+    def merging_steps(self) -> Steps[Window]:
+        """`merged`, step by step."""
+        yield from ()
+        return self.merged()
 
     def in_runs(self) -> Window:
         """The same rows in runs that never change: the window itself."""

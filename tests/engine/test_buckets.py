@@ -212,7 +212,7 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
 def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
     monkeypatch.setattr(bucket_move, "_MOVED_ROWS", 100)
-    monkeypatch.setattr(bucket_run, "_SAMPLED_BUCKETS", 8)
+    monkeypatch.setattr(bucket_run, "_COUNTED_BUCKETS", 100)
     bound, batch = steady(6000, domain)
     join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)
     place, shapes, rates, moving = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60, []
@@ -305,15 +305,15 @@ def test_after_a_push_that_broke_off_half_way_nothing_goes_on_but_a_saved_state(
     batches = [{stream: batch(place, 500) for stream in (0, 1)} for place in range(0, 2000, 500)]
     for number in (0, 1):
         assert pushed(join, batches[number], 0) == pushed(twin, batches[number], 0)
-    saved, added = join.save(), BucketRun.added
+    saved, adding = join.save(), BucketRun.adding
 
     def no_memory(run: BucketRun, *told):
         if run.form.stream == 1:
             raise MemoryError
-        return added(run, *told)
+        return adding(run, *told)
 
     with monkeypatch.context() as patch:
-        patch.setattr(BucketRun, "added", no_memory)
+        patch.setattr(BucketRun, "adding", no_memory)
         with pytest.raises(MemoryError):
             pushed(join, batches[2], 0)
     for refused in (lambda: pushed(join, batches[2], 0), join.save):

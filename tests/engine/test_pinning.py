@@ -140,6 +140,9 @@ def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucke
     cores = (min(usable), max(usable))
     before = {int(thread) for thread in os.listdir("/proc/self/task")}
     join = WindowJoin(feed.bound, threads=2, cores=cores, bucket_rows=bucket_rows)
+    crew = {int(thread) for thread in os.listdir("/proc/self/task")} - before
+    assert len(crew) == (0 if bucket_rows is None else 1)
+    assert all(os.sched_getaffinity(thread) == set(cores[1:]) for thread in crew)
     for place in range(0, 80_000, 20_000):
         for _ in join.push({stream: feed.batch(stream, place, 20_000) for stream in (0, 1)}):
             assert os.sched_getaffinity(0) == usable
@@ -152,7 +155,7 @@ def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucke
     expected = set(cores) if bucket_rows is None else set(cores[1:])
     assert all(os.sched_getaffinity(thread) == expected for thread in named)
     # Arrow's own pool lives as long as the process: none of its threads may have been made on a pinned one.
-    assert all(os.sched_getaffinity(thread) == usable for thread in fresh - named)
+    assert all(os.sched_getaffinity(thread) == usable for thread in fresh - named - crew)
     executor.shutdown()
 
 

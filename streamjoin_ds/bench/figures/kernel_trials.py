@@ -172,7 +172,12 @@ def chain(trial: Trial) -> Outcome:
     def once() -> float:
         nonlocal found
         began = time.perf_counter()
-        found = sum([len(places) for places, _ in finder.matches(conditions, columns, trial.push_rows, window, None)])
+        found = sum(
+            [
+                len(places)
+                for places, _ in finder.matches(finder.begin(conditions, columns, trial.push_rows, window), None)
+            ]
+        )
         return time.perf_counter() - began
 
     means = _repeated(trial, once)

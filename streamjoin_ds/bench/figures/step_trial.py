@@ -53,10 +53,10 @@ def steps(pushes: Pushes) -> Outcome:
                 columns = [picks.key(condition.probe_key) for condition in places]
                 took["insert"] += inserted - began
                 began = inserted
-                for positions, partners in finder.matches(places, columns, len(picks), other, None):
+                for positions, partners in finder.matches(finder.begin(places, columns, len(picks), other), None):
                     searched = time.perf_counter()
                     block = {stream: picks.take(positions), 1 - stream: partners}
-                    matches += results.table(block, lambda work, given: [work(one) for one in given]).num_rows
+                    matches += results.table(block).num_rows
                     gathered = time.perf_counter()
                     took["search"] += searched - began
                     took["gather"] += gathered - searched

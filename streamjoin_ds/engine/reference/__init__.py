@@ -16,6 +16,7 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
                    ▲
           bucket_grid, arrow_rows       a window that is neither sorted nor merged; small batches in, results out
           bytes                         strings and binary values: hashed, gathered
+          crew                          several of these at once
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, BatchForm, RoomColumns, Rows, RowsForm
 from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid, BucketIndex
 from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
+from streamjoin_ds.engine.reference.crew import Crew, Task
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
     FENCE_ROWS,
@@ -30,6 +32,7 @@ from streamjoin_ds.engine.reference.layout import (
     gather,
     grid_buckets,
     grid_order,
+    grid_ordering,
     merge_order,
     probe_buckets,
     sorted_steps,
@@ -49,6 +52,7 @@ __all__ = [
     "BucketGrid",
     "BucketIndex",
     "ByteColumn",
+    "Crew",
     "GridProbe",
     "RoomColumns",
     "Rows",
@@ -57,6 +61,7 @@ __all__ = [
     "RunIndex",
     "RunsProbe",
     "Scan",
+    "Task",
     "bucket_directory",
     "cpu_features",
     "default_implementation",
@@ -64,6 +69,7 @@ __all__ = [
     "gather_bytes",
     "grid_buckets",
     "grid_order",
+    "grid_ordering",
     "implementations",
     "merge_order",
     "probe_buckets",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, check_array, check_column, refuse
+from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.runs import RunColumns
 
 __all__ = ["BatchColumns", "BatchForm", "RoomColumns", "Rows", "RowsForm"]
@@ -201,6 +203,12 @@ class Rows:
         columns.gather(places, rows, [column[begin : begin + len(rows)] for column in self._columns[first:last]])
         for column in range(first, last):
             self._filled[column] += len(rows)
+
+    def gathering(
+        self, part: int, columns: RunColumns, places: Int32 | int | None, rows: Int32, begin: int = 0
+    ) -> Task:
+        """`gather` as a task for a crew."""
+        return Task(partial(self.gather, part, columns, places, rows, begin))
 
     def put(self, column: int, values: list[Any], *, floating: bool) -> bool:
         """Fill a column with Python's numbers.

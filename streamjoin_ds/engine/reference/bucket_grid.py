@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -27,6 +28,7 @@ from streamjoin_ds.engine.reference.arguments import (
     index,
     refuse,
 )
+from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.layout import bucket_range, grid_buckets
 
 __all__ = ["CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
@@ -34,7 +36,6 @@ __all__ = ["CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
 CHUNK_ROWS = 16
 MAX_KEYS = 2
 MAX_VISITS = 64
-MAX_ROWS = 2**31 - 1
 WALKED_CHUNKS = 4
 
 _UNSIGNED = 1 << 64
@@ -238,6 +239,14 @@ class BucketGrid:
         del chain[used:]
         return len(rows) - len(kept)
 
+    def inserting(self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int) -> Task:
+        """`insert` as a task for a crew."""
+        return Task(partial(self.insert, columns, keys, begin, lowest_kept))
+
+    def sweeping(self, buckets: int, lowest_kept: int) -> Task:
+        """`sweep` as a task for a crew."""
+        return Task(partial(self.sweep, buckets, lowest_kept))
+
     def sweep(self, buckets: int, lowest_kept: int) -> int:
         """Drop the dead rows of the next buckets, round and round; returns how many.
 
@@ -261,17 +270,23 @@ class BucketGrid:
         rows = [row for bucket in range(0, self.buckets, step) for row in self.rows_of(bucket)]
         return int(np.count_nonzero(positions[np.array(rows, dtype=np.int64)] >= lowest_kept))
 
-    def row_numbers(self, begin: int = 0, end: int | None = None, step: int = 1, most: int = MAX_ROWS) -> Int32:
-        """Rows of every `step`-th bucket from `begin` to before `end`, in order of arrival there, `most` of each."""
+    def row_numbers(self, begin: int = 0, end: int | None = None) -> Int32:
+        """Rows of buckets ``begin:end``, bucket by bucket, in order of arrival there."""
         end = self.buckets if end is None else end
         if not 0 <= index(begin, "begin") <= index(end, "end") <= self.buckets:
             refuse("begin and end are no range of buckets", "begin")
-        if index(step, "step") < 1:
-            refuse("step is out of range", "step", hint="1 or more")
-        if index(most, "most") < 0:
-            refuse("most is out of range", "most", hint="0 or more")
-        rows = [row for bucket in range(begin, end, step) for row in self.rows_of(bucket)[:most]]
-        return np.array(rows, dtype=np.int32)
+        return np.array([row for bucket in range(begin, end) for row in self.rows_of(bucket)], dtype=np.int32)
+
+    def spread_rows(self, most: int) -> Int32:
+        """Rows evenly spaced over the first chunks of all buckets, `most` of them at most.
+
+        Of a bucket of many rows, as one of a hot value is, only those in its first chunk count.
+        """
+        if index(most, "most") < 1:
+            refuse("most is out of range", "most", hint="1 or more")
+        rows = [self._row(bucket, n) for bucket in range(self.buckets) for n in range(self.counts[bucket])]
+        step = max(1, -(-len(rows) // most))
+        return np.array(rows[step // 2 :: step], dtype=np.int32)
 
     def bucket_numbers(self, keys: Sequence[Column]) -> Int32:
         """The bucket of each of some rows, from their keys."""

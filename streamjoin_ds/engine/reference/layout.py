@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from streamjoin_ds.engine.reference.arguments import (
     refuse,
     saturate,
 )
+from streamjoin_ds.engine.reference.crew import Task
 
 __all__ = [
     "FENCE_ROWS",
@@ -118,6 +120,11 @@ def grid_order(buckets: Int64 | None, second: Column) -> Int32:
     if len(buckets) != len(second):
         refuse("buckets and second differ in length", "buckets")
     return np.lexsort((second, buckets)).astype(np.int32)
+
+
+def grid_ordering(buckets: Int64 | None, second: Column) -> Task:
+    """`grid_order` as a task for a crew."""
+    return Task(partial(grid_order, buckets, second))
 
 
 def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> tuple[Int32, Int32]:

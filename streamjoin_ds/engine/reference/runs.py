@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from streamjoin_ds.engine.reference.arguments import (
     refuse,
 )
 from streamjoin_ds.engine.reference.bucket_grid import BucketIndex, BucketProbe
+from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
 from streamjoin_ds.engine.reference.scan import Scan
@@ -143,6 +145,10 @@ class RunsProbe:
         is_last = self._begin + self._count >= self._end
         return self._kernel is None and is_last and (self._place + 1 >= len(self._indexes) or not self._count)
 
+    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task:
+        """`fill` as a task for a crew."""
+        return Task(partial(self.fill, out_probe, out_run, out_place))
+
     def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
         for name, out in (("out_probe", out_probe), ("out_run", out_run), ("out_place", out_place)):
@@ -221,6 +227,10 @@ class RunColumns:
     def item_bytes(self) -> list[int]:
         """Of each column."""
         return [column.dtype.itemsize for column in self._runs[0]]
+
+    def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task:
+        """`gather` as a task for a crew."""
+        return Task(partial(self.gather, places, rows, outs))
 
     def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None:
         """Write each column's ``columns[places[i]][rows[i]]`` to its out, where there is one.
