@@ -44,6 +44,7 @@ HEADERS = [
     "bytes.pxi",
     "crew.pxi",
     "result_rows.pxi",
+    "sealing.pxi",
     "runs_probe.pxi",
     "arrow_rows.h",
     "band.h",

@@ -76,6 +76,7 @@ cdef extern from "band.h" nogil:
 
 cdef extern from "stdlib.h" nogil:
     void *calloc(size_t count, size_t size)
+    void *malloc(size_t size)
     void free(void *memory)
 
 
@@ -804,6 +805,7 @@ include "runs_probe.pxi"
 include "bucket_index.pxi"
 include "arrow_rows.pxi"
 include "result_rows.pxi"
+include "sealing.pxi"
 include "bytes.pxi"
 
 

@@ -20,7 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
+from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.keys import INT64_MIN
+from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.steps import Steps, alone
 
 if TYPE_CHECKING:
@@ -89,4 +91,5 @@ class BucketMove:
             msg = "these are not the facts of rows on their way"
             raise ValueError(msg)
         to = run.empty(run.form, shape, built_rows, run.zone, run.payload)
-        return cls(alone(to.putting(run.given(tuples), INT64_MIN)), place)
+        copied = Run(run.form, tuples, NO_GRID, run.zone)
+        return cls(alone(to.putting(run.given(copied), INT64_MIN)), place)

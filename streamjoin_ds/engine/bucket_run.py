@@ -119,7 +119,7 @@ class BucketRun(Run):
         names = payload_names(form, tuples)
         payload = _payload(form, names if copied is None else names | payload_names(form, copied))
         run = cls.empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
-        run = alone(run.adding(tuples, zone, None))
+        run = alone(run.adding(Run(form, tuples, NO_GRID, zone), None))
         run._uncounted_rows = 0
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
@@ -164,39 +164,41 @@ class BucketRun(Run):
         rows: int = self.native.rows
         return rows
 
-    def adding(self, tuples: pa.RecordBatch, zone: tuple[Range, ...], lowest_kept: int | None) -> Steps[BucketRun]:
-        """Take tuples in, in order, step by step; the same grid, or another where its memory was too small.
+    def adding(self, added: Run, lowest_kept: int | None) -> Steps[BucketRun]:
+        """Take tuples in, as they lie, step by step; the same grid, or another where its memory was too small.
 
         Parameters
         ----------
-        tuples : pyarrow.RecordBatch
-            Of the form's ``run_schema``.
-        zone : tuple of (smallest, largest)
-            Of these tuples' keys.
+        added : Run
+            In any order; tuples that came with one push are then in that order in their bucket.
         lowest_kept : int or None
             Rows at lower positions are dead, and make room.
         """
-        if not self.payload.names.issuperset(payload_names(self.form, tuples)):
-            return (yield from self._with_payload(tuples).adding(tuples, zone, lowest_kept))
-        given = self.given(tuples)
+        if not added.is_plain and not self.payload.names.issuperset(payload_names(self.form, added.tuples)):
+            return (yield from self._with_payload(added.tuples).adding(added, lowest_kept))
+        given = self.given(added)
         was_empty, lowest = not self.rows, INT64_MIN if lowest_kept is None else lowest_kept
         run = yield from self.putting(given, lowest)
         if run.move is not None:
             yield from run.move.following(run, given, lowest)
-        joined = tuple((min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, zone, strict=True))
-        run.zone = zone if was_empty else joined
+        joined = tuple(
+            (min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, added.zone, strict=True)
+        )
+        run.zone = added.zone if was_empty else joined
         return run._thinned()
 
-    def given(self, tuples: pa.RecordBatch) -> list[npt.NDArray[Any]]:
+    def given(self, added: Run) -> list[npt.NDArray[Any]]:
         """An array for each of `columns`, of tuples whose payload is taken in."""
         given = []
         for name, room in self.columns.items():
             if name == PAYLOAD_NUMBER:
-                given.append(self.payload.append(tuples))
+                given.append(self.payload.append(added.tuples))
             elif name.startswith("="):
-                given.append(self.form.key_of(tuples, int(name[1:])))
+                given.append(added.key(int(name[1:])))
             else:
-                given.append(item_values(tuples.column(name)).view(room.dtype))
+                values = added.values(name)
+                assert values is not None, "columns with nulls are in the payload"
+                given.append(values.view(room.dtype))
         return given
 
     def _with_payload(self, tuples: pa.RecordBatch) -> BucketRun:
@@ -205,7 +207,8 @@ class BucketRun(Run):
         payload = _payload(form, self.payload.names | payload_names(form, tuples))
         run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         for begin in range(0, len(rows), _WIDENED_ROWS):
-            run = alone(run.adding(self._batch(rows[begin : begin + _WIDENED_ROWS]), self.zone, None))
+            moved = Run(form, self._batch(rows[begin : begin + _WIDENED_ROWS]), NO_GRID, self.zone)
+            run = alone(run.adding(moved, None))
         run.built_rows, run._swept_to, run._uncounted_rows = self.built_rows, self._swept_to, self._uncounted_rows
         run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
         return run

@@ -98,10 +98,9 @@ class BucketWindow(Window):
         """`taking`, step by step."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return super().taking(arrived)
-        tuples, layout = self.form.with_hashes(arrived.batch), self.layout
+        layout = self.layout
         is_like = layout is not None and layout[1] <= 2 * arrived.rows <= 4 * layout[1]
-        run = yield from self.form.sealing(tuples, layout[0] if layout is not None and is_like else None)
-        run.arrived = tuples
+        run = yield from self.form.sealing_batch(arrived, layout[0] if layout is not None and is_like else None)
         window = self.remade((*self.sealed, run), self.tail)
         if not is_like:
             window.layout = run.grid, arrived.rows
@@ -117,8 +116,7 @@ class BucketWindow(Window):
             return self
         run, others = self.bucket_run, self.sealed[1:]
         for other in others:
-            tuples = in_order(self.form, other.tuples) if other.arrived is None else other.arrived
-            run = yield from run.adding(tuples, other.zone, self.lowest_kept)
+            run = yield from run.adding(other, self.lowest_kept)
         if self.lowest_kept is not None:
             yield from run.sweeping(self.lowest_kept)
         window = yield from self.remade([run], self.tail)._resizing(sum([other.rows for other in others]))

@@ -23,7 +23,16 @@ import pyarrow as pa
 from streamjoin_ds.engine.columns import item_values, not_null
 from streamjoin_ds.spec.bound import TS, BoundJoin
 
-__all__ = ["INT64_MAX", "INT64_MIN", "Joinable", "compared_columns", "key_column", "key_values"]
+__all__ = [
+    "INT64_MAX",
+    "INT64_MIN",
+    "Joinable",
+    "compared_columns",
+    "is_stored",
+    "is_widened",
+    "key_column",
+    "key_values",
+]
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -102,3 +111,8 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
 def is_stored(kind: str) -> bool:
     """Whether a key is kept beside its column: hashes are, all others are made from the column again."""
     return kind == "hash"
+
+
+def is_widened(kind: pa.DataType) -> bool:
+    """Whether kernels can widen a type's items to keys."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_date32(kind))

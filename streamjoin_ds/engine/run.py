@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.batch_sealer import BatchSealer
 from streamjoin_ds.engine.columns import (
     array_of,
     byte_column,
@@ -68,6 +69,9 @@ class RunForm:
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
+        dtypes = [np.dtype(np.float64 if key.kind == "float" else np.int64) for key in self.keys]
+        keys = list(zip(self.columns, dtypes, strict=True))
+        self._batch_sealer = None if hashes else BatchSealer.of(self.tuple_schema, keys, kernels.module)
 
     def sealed(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> Run:
         """A run of these tuples, in a grid that is given or chosen for them.
@@ -89,6 +93,14 @@ class RunForm:
             return Run(self, tuples, grid, zone)
         (order,) = yield [self._ordering(keys, grid)]
         return (yield from self._laying_out([tuples], [keys], None, order, grid, zone))
+
+    def sealing_batch(self, arrived: Any, grid: Grid | None) -> Steps[Run]:
+        """`sealing` of `BatchColumns`: in one step where a kernel can put all of it in order."""
+        sealer = self._batch_sealer
+        if sealer is not None and grid is not None and grid.second >= 0 and sealer.takes(arrived):
+            zone, values, keys = yield from sealer.sealing(arrived, grid)
+            return Run.of_items(self, grid, zone, values, keys)
+        return (yield from self.sealing(arrived.batch, grid))
 
     def arrived(self, tuples: pa.RecordBatch) -> Run:
         """A run of these tuples as they lie, in no order that a probe can use."""
@@ -195,10 +207,8 @@ class Run:
 
     Attributes
     ----------
-    tuples : pyarrow.RecordBatch
-        The inside form, and a column ``_key_<n>`` for each hashed key.
     rows : int
-        How many.
+        How many tuples.
     grid : Grid
     zone : tuple of (smallest, largest)
         One a key; key 0 is the event time in microseconds.
@@ -208,21 +218,51 @@ class Run:
         0: not merged since it was sealed; 1: merged (`BlockMerging` tells them apart).
     """
 
-    def __init__(self, form: RunForm, tuples: pa.RecordBatch, grid: Grid, zone: tuple[Range, ...]) -> None:
+    def __init__(self, form: RunForm, tuples: pa.RecordBatch | None, grid: Grid, zone: tuple[Range, ...]) -> None:
         self.form = form
-        self.tuples = tuples
+        self._tuples = tuples
         self.grid = grid
         self.zone = zone
         self._keys: dict[int, npt.NDArray[Any]] = {}
         self._values: dict[str, npt.NDArray[Any] | None] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
         self._byte_columns: dict[str, Any] = {}
-        self.rows = int(tuples.num_rows)
+        self.rows = 0 if tuples is None else int(tuples.num_rows)
         self.block: str | None = None
         self.level = 0
-        self.arrived: pa.RecordBatch | None = None  # the same tuples in order of arrival, where they are still wanted
         # What the state codec made of this run; a run never changes, so neither does that.
         self.encoded: pa.Buffer | None = None
+
+    @classmethod
+    def of_items(
+        cls,
+        form: RunForm,
+        grid: Grid,
+        zone: tuple[Range, ...],
+        values: dict[str, npt.NDArray[Any]],
+        keys: dict[int, npt.NDArray[Any]],
+    ) -> Run:
+        """A run of columns that are all of a fixed width and without nulls; Arrow is given them when it is asked."""
+        run = cls(form, None, grid, zone)
+        run.rows = len(next(iter(values.values())))
+        run._values.update(values)
+        run._keys.update(keys)
+        return run
+
+    @property
+    def tuples(self) -> pa.RecordBatch:
+        """The tuples as a batch of ``run_schema``."""
+        if self._tuples is None:
+            schema = self.form.run_schema
+            items = {name: values for name, values in self._values.items() if values is not None}
+            columns = [array_of(items[field.name], field.type) for field in schema]
+            self._tuples = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return self._tuples
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is surely of columns of a fixed width and without nulls alone."""
+        return self._tuples is None
 
     @cached_property
     def size_bytes(self) -> int:

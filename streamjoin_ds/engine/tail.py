@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.columns import array_of, concatenated, filtered, fixed_width, item_dtype
 from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.keys import is_stored
+from streamjoin_ds.engine.keys import is_stored, is_widened
 from streamjoin_ds.engine.run import Range, Run, RunForm
 
 __all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
@@ -53,10 +53,10 @@ class TailBuffer:
             name = f"_key_{number}" if is_stored(key.kind) else form.columns[number]
             values = self.values.get(name)
             is_shared = values is not None and values.dtype == dtype
-            is_widened = not is_shared and _is_number(form.run_schema.field(name).type)
+            has_source = not is_shared and is_widened(form.run_schema.field(name).type)
             self.keys.append(values if values is not None and is_shared else np.zeros(room, dtype=dtype))
-            sources.append(names.index(name) if is_widened else -1)
-            if not is_shared and not is_widened:
+            sources.append(names.index(name) if has_source else -1)
+            if not is_shared and not has_source:
                 self._made.append(number)
         self._pieced = [(place, self.pieces[name]) for place, name in enumerate(names) if name in self.pieces]
         fields = enumerate(form.run_schema)
@@ -167,8 +167,3 @@ class Tail(Run):
         if self.rows:
             buffer.append(self.form.run_columns(self.tuples))
         return buffer
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    """Whether kernels can widen a type's items to keys."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_date32(kind))

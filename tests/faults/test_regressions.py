@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from tests.faults.model.checkpoint import Checkpoint, StateDiffersError
-from tests.faults.model.schedule import Fault, Schedule, plain_schedule
+from tests.faults.model.schedule import Fault, Schedule, plain_schedule, random_schedule
 from tests.faults.planted import COMES_BACK, planted
 from tests.faults.simulate import outcome_of
 
@@ -91,3 +91,8 @@ def test_a_worker_may_die_while_a_stopped_task_of_it_is_yet_to_be_killed() -> No
 @pytest.mark.parametrize("seed", [2792, 4381, 4553, 4828, 5284])
 def test_schedules_that_found_a_flaw_of_the_model(seed: int) -> None:
     assert not outcome_of(plain_schedule(seed)).violations
+
+
+def test_a_second_attempt_that_a_rival_s_task_had() -> None:
+    """A flaw of the model, too: of 100 000 schedules one."""
+    assert not outcome_of(random_schedule(78760)).violations

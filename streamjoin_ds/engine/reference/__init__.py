@@ -16,6 +16,7 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
                    ▲
           bucket_grid, arrow_rows       a window that is neither sorted nor merged; small batches in, results out
           bytes                         strings and binary values: hashed, gathered
+          sealing                       a small batch put in order
           crew                          several of these at once
 """
 
@@ -39,6 +40,7 @@ from streamjoin_ds.engine.reference.layout import (
 )
 from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
+from streamjoin_ds.engine.reference.sealing import SealForm
 
 __all__ = [
     "CHUNK_ROWS",
@@ -61,6 +63,7 @@ __all__ = [
     "RunIndex",
     "RunsProbe",
     "Scan",
+    "SealForm",
     "Task",
     "bucket_directory",
     "cpu_features",

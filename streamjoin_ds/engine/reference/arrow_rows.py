@@ -15,7 +15,7 @@ from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, check
 from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.runs import RunColumns
 
-__all__ = ["BatchColumns", "BatchForm", "RoomColumns", "Rows", "RowsForm"]
+__all__ = ["BatchColumns", "BatchForm", "RoomColumns", "Rows", "RowsForm", "column_items", "widened_items"]
 
 _ITEMS: dict[int, Any] = {
     1: pa.int8(),
@@ -132,11 +132,11 @@ class RoomColumns:
             refuse("there is no room for the batch, or it is empty", "begin")
         for place, values in enumerate(self._values):
             if values is not None:
-                values[begin:end] = _items(batch.column(place), values.dtype)
+                values[begin:end] = column_items(batch.column(place), values.dtype)
         ranges = []
         for keys, source in zip(self._keys, self._sources, strict=True):
             if source >= 0:
-                keys[begin:end] = _numbers(batch.column(source), keys.dtype)
+                keys[begin:end] = widened_items(batch.column(source), is_float=keys.dtype.kind == "f", name="sources")
             part = keys[begin:end]
             ranges.append((part.min().item() + 0, part.max().item() + 0))
         return tuple(ranges)
@@ -265,7 +265,7 @@ class Rows:
         return address
 
 
-def _items(column: pa.Array, dtype: np.dtype[Any]) -> Column:
+def column_items(column: pa.Array, dtype: np.dtype[Any]) -> Column:
     """A column's items of fixed width as they lie in memory, seen as another dtype of that width."""
     kind = column.type
     is_plain = pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)
@@ -274,14 +274,14 @@ def _items(column: pa.Array, dtype: np.dtype[Any]) -> Column:
     return np.frombuffer(column.buffers()[1], dtype=dtype, count=len(column), offset=column.offset * dtype.itemsize)
 
 
-def _numbers(column: pa.Array, dtype: np.dtype[Any]) -> Column:
+def widened_items(column: pa.Array, *, is_float: bool, name: str = "keys") -> Column:
     """A column's items widened to float64 or int64."""
     kind, types = column.type, pa.types
-    if types.is_integer(kind) or (types.is_floating(kind) and dtype.kind == "f" and kind.bit_width > 16):
+    if types.is_integer(kind) or (types.is_floating(kind) and is_float and kind.bit_width > 16):
         source = np.dtype(kind.to_pandas_dtype())
     elif (types.is_temporal(kind) and not types.is_interval(kind)) and kind.bit_width in (32, 64):
         source = np.dtype(np.int32 if kind.bit_width == 32 else np.int64)
     else:
-        refuse("a key cannot be made of its column", "sources")
-    values: Column = _items(column, source).astype(dtype)
+        refuse("a key cannot be made of its column", name)
+    values: Column = column_items(column, source).astype(np.float64 if is_float else np.int64)
     return values

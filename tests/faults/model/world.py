@@ -297,7 +297,8 @@ class World:
     def second_attempts(self, process: Process) -> Iterator[int]:
         """Of a task that has a second attempt: which of the two counts."""
         for fault in list(self.unfired):
-            if (fault.kind, fault.batch, fault.actor) == ("twice", process.root.batch, process.actor):
+            is_ours = (fault.kind, fault.batch, fault.actor) == ("twice", process.root.batch, process.actor)
+            if is_ours and fault in self.unfired:  # not: a rival's task had it, while this one's attempts ran
                 self.unfired.remove(fault)
                 self.fired.append(fault)
                 yield fault.delay

@@ -1,0 +1,72 @@
+"""A batch of new tuples put in grid order by one kernel, where all its columns are such as a kernel can copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.columns import fixed_width, item_dtype
+from streamjoin_ds.engine.grid import Grid
+from streamjoin_ds.engine.keys import is_widened
+from streamjoin_ds.engine.memory import ColumnMemory
+from streamjoin_ds.engine.steps import Steps
+
+__all__ = ["BatchSealer"]
+
+_Values = npt.NDArray[Any]
+
+
+class BatchSealer:
+    """How the batches of one stream are put in order.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the tuples, all of a fixed width.
+    keys : sequence of (str, numpy.dtype)
+        The column of each, and float64 or int64.
+    module : module
+        The kernels.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[tuple[str, np.dtype[Any]]], module: Any) -> None:
+        self._names = schema.names
+        self._dtypes = [item_dtype(field.type) for field in schema]
+        places = [self._names.index(name) for name, _ in keys]
+        # Keys that are their column's items need no room of their own.
+        dtypes = [None if self._dtypes[n] == kind else kind for n, (_, kind) in zip(places, keys, strict=True)]
+        self._key_dtypes = dtypes
+        self._nullable = tuple(place for place, field in enumerate(schema) if field.nullable)
+        self._form = module.SealForm([(n, kind.kind == "f") for n, (_, kind) in zip(places, keys, strict=True)])
+        self._row_bytes = sum(dtype.itemsize for dtype in (*self._dtypes, *dtypes) if dtype is not None)
+
+    @classmethod
+    def of(cls, schema: pa.Schema, keys: Sequence[tuple[str, np.dtype[Any]]], module: Any) -> BatchSealer | None:
+        """None where there are columns of no fixed width, or keys that kernels cannot make of their column."""
+        if not all(fixed_width(field.type) for field in schema):
+            return None
+        for name, dtype in keys:
+            kind = schema.field(name).type
+            if item_dtype(kind) != dtype and not is_widened(kind):
+                return None
+        return cls(schema, keys, module)
+
+    def takes(self, arrived: Any) -> bool:
+        """Whether no column has a null."""
+        return arrived.rows > 0 and not arrived.has_null(self._nullable)
+
+    def sealing(
+        self, arrived: Any, grid: Grid
+    ) -> Steps[tuple[tuple[tuple[Any, Any], ...], dict[str, _Values], dict[int, _Values]]]:
+        """The ends of each key, the columns' items in grid order, and those keys that are no column; in one step."""
+        rows = arrived.rows
+        memory = ColumnMemory(rows * self._row_bytes, len(self._dtypes) + len(self._key_dtypes))
+        values = [memory.column(rows, dtype) for dtype in self._dtypes]
+        keys = [None if dtype is None else memory.column(rows, dtype) for dtype in self._key_dtypes]
+        (zone,) = yield [self._form.sealing(arrived, values, keys, grid.first, grid.second, grid.width)]
+        made = {number: key for number, key in enumerate(keys) if key is not None}
+        return zone, dict(zip(self._names, values, strict=True)), made

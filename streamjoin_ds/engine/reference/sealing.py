@@ -1,0 +1,93 @@
+"""A batch put in grid order in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from streamjoin_ds.engine.reference.arguments import Bound, Column, check_array, check_column, index, refuse
+from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, column_items, widened_items
+from streamjoin_ds.engine.reference.crew import Task
+from streamjoin_ds.engine.reference.layout import grid_buckets, grid_order
+
+__all__ = ["SealForm"]
+
+
+class SealForm:
+    """What is put in order: which columns of a batch are its keys.
+
+    Parameters
+    ----------
+    keys : sequence of (int, bool)
+        Number of the column, and whether the key is float64: floats, or else integers and moments, are widened to it.
+    """
+
+    def __init__(self, keys: Sequence[tuple[int, bool]]) -> None:
+        self.keys = tuple((index(place, "keys"), bool(is_float)) for place, is_float in keys)
+
+    def sealing(
+        self,
+        batch: BatchColumns,
+        values: Sequence[Column],
+        keys: Sequence[Column | None],
+        first: int,
+        second: int,
+        width: Bound,
+    ) -> Task:
+        """A task that writes a batch's rows in grid order, and gives the smallest and largest of each key.
+
+        Parameters
+        ----------
+        batch : BatchColumns
+            One row at least; no null, and no NaN in a key.
+        values : sequence of ndarray
+            Room for each column's items, as long as the batch.
+        keys : sequence of ndarray, float64 or int64, or None
+            Room for each key's values, where they are wanted beside the columns.
+        first, second : int
+            Numbers of keys: rows go by ``floor(first / width)``, where that is not -1, then by the second.
+        width : float or int
+
+        Returns
+        -------
+        Task
+            Of which comes a tuple of (smallest, largest), a zero without its sign.
+        """
+        if len(values) != batch.batch.num_columns or len(keys) != len(self.keys):
+            refuse("there must be an array for each column and each key", "values")
+        if not -1 <= index(first, "first") < len(self.keys) or not 0 <= index(second, "second") < len(self.keys):
+            refuse("first and second are no keys", "second")
+        if not batch.rows:
+            refuse("the batch is empty, or has more rows than int32 can number", "batch")
+        for name, arrays in (("values", values), ("keys", [array for array in keys if array is not None])):
+            for array in arrays:
+                check_array(array, name, array.dtype, writeable=True)
+                if len(array) != batch.rows:
+                    refuse("the arrays are not as long as the batch", name)
+        for room, (place, is_float) in zip(keys, self.keys, strict=True):
+            if not 0 <= place < len(values):
+                refuse("a key is not the number of a column", "keys")
+            if room is not None:
+                check_column(room, "keys")
+                if (room.dtype.kind == "f") != is_float:
+                    refuse("a key is of another type", "keys")
+        return Task(partial(self._sealed, batch, values, keys, first, second, width))
+
+    def _sealed(
+        self,
+        batch: BatchColumns,
+        values: Sequence[Column],
+        keys: Sequence[Column | None],
+        first: int,
+        second: int,
+        width: Bound,
+    ) -> tuple[tuple[Bound, Bound], ...]:
+        made = [widened_items(batch.column(place), is_float=is_float) for place, is_float in self.keys]
+        buckets = None if first < 0 else grid_buckets(made[first], width, 0.0 if self.keys[first][1] else 0)
+        order = grid_order(buckets, made[second])
+        for place, array in enumerate(values):
+            array[:] = column_items(batch.column(place), array.dtype)[order]
+        for room, own in zip(keys, made, strict=True):
+            if room is not None:
+                room[:] = own[order]
+        return tuple((own.min().item() + 0, own.max().item() + 0) for own in made)
