@@ -193,15 +193,15 @@ cdef class BucketGrid:
         """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
         return self.inserting(columns, keys, begin, lowest_kept).do()
 
-    def inserting(self, columns, keys, begin, lowest_kept):
-        """`insert` as a task for a crew."""
+    def inserting(self, columns, keys, begin, lowest_kept, swept_buckets=0):
+        """`insert` as a task for a crew, and then `sweep`, where all rows are in."""
         cdef Inserting task = Inserting.__new__(Inserting)
         cdef int place
         columns, keys = list(columns), list(keys)
         if len(columns) != len(self.columns):
             raise _error("there must be as many columns as the grid has", "columns")
         task._count, task._begin = len(columns[0]), _integer(begin, "begin")
-        task._lowest = _integer(lowest_kept, "lowest_kept")
+        task._lowest, task._swept = _integer(lowest_kept, "lowest_kept"), _integer(swept_buckets, "swept_buckets")
         if not 0 <= task._begin <= task._count:
             raise _error("begin is out of range", "begin")
         self._enter()
@@ -308,6 +308,7 @@ cdef class Inserting(Task):
     cdef int64_t _begin
     cdef int64_t _count
     cdef int64_t _lowest
+    cdef int64_t _swept
     cdef int64_t _stopped
 
     def __dealloc__(self):
@@ -316,6 +317,8 @@ cdef class Inserting(Task):
     cdef void _work(self) noexcept nogil:
         self._stopped = sj_bucket_insert(&self._grid._grid, self._addresses, self._floats, self._ints, self._begin,
                                          self._count, self._lowest)
+        if self._stopped == self._count:
+            sj_bucket_sweep(&self._grid._grid, self._swept, self._lowest)
 
     cdef object _done(self):
         self._grid._busy = False

@@ -164,7 +164,7 @@ class BucketRun(Run):
         rows: int = self.native.rows
         return rows
 
-    def adding(self, added: Run, lowest_kept: int | None) -> Steps[BucketRun]:
+    def adding(self, added: Run, lowest_kept: int | None, *, sweeps: bool = False) -> Steps[BucketRun]:
         """Take tuples in, as they lie, step by step; the same grid, or another where its memory was too small.
 
         Parameters
@@ -173,19 +173,34 @@ class BucketRun(Run):
             In any order; tuples that came with one push are then in that order in their bucket.
         lowest_kept : int or None
             Rows at lower positions are dead, and make room.
+        sweeps : bool
+            Whether dead rows are to be dropped then, of as many buckets as the window has moved on since the last time.
+            All buckets have had their turn when it has moved on by a quarter.
         """
         if not added.is_plain and not self.payload.names.issuperset(payload_names(self.form, added.tuples)):
-            return (yield from self._with_payload(added.tuples).adding(added, lowest_kept))
+            return (yield from self._with_payload(added.tuples).adding(added, lowest_kept, sweeps=sweeps))
         given = self.given(added)
-        was_empty, lowest = not self.rows, INT64_MIN if lowest_kept is None else lowest_kept
-        run = yield from self.putting(given, lowest)
+        lowest = INT64_MIN if lowest_kept is None else lowest_kept
+        ends = zip(self.zone, added.zone, strict=True)
+        zone = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in ends) if self.rows else added.zone
+        buckets = self._due_buckets(zone[self.form.position_key], lowest) if sweeps and lowest_kept is not None else 0
+        run = yield from self.putting(given, lowest, buckets)
         if run.move is not None:
             yield from run.move.following(run, given, lowest)
-        joined = tuple(
-            (min(old[0], new[0]), max(old[1], new[1])) for old, new in zip(self.zone, added.zone, strict=True)
-        )
-        run.zone = added.zone if was_empty else joined
+        run.zone = zone
         return run._thinned()
+
+    def _due_buckets(self, position: Range, lowest_kept: int) -> int:
+        """How many buckets are to be swept now."""
+        lowest, newest = self._swept_to, int(position[1])
+        if lowest is None:
+            lowest = min(int(position[0]), lowest_kept)
+        step = max((newest - lowest_kept) // _SWEEPS, 1)
+        buckets = min(self.shape.buckets, self.shape.buckets * (lowest_kept - lowest) // step)
+        if buckets <= 0:
+            return 0
+        self._swept_to = lowest_kept
+        return buckets
 
     def given(self, added: Run) -> list[npt.NDArray[Any]]:
         """An array for each of `columns`, of tuples whose payload is taken in."""
@@ -225,12 +240,12 @@ class BucketRun(Run):
         names = list(self.columns)
         return [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
 
-    def putting(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[BucketRun]:
-        """`adding` of rows, an array for each of `columns`."""
+    def putting(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int, swept_buckets: int = 0) -> Steps[BucketRun]:
+        """`adding` of rows, an array for each of `columns`; then so many buckets are swept."""
         keys = self.cell_keys(given)
         run, place, rows = self, 0, len(given[0])
         while True:
-            (place,) = yield [run.native.inserting(given, keys, place, lowest_kept)]
+            (place,) = yield [run.native.inserting(given, keys, place, lowest_kept, swept_buckets)]
             if place == rows:
                 break
             run = run._enlarged()
@@ -298,26 +313,9 @@ class BucketRun(Run):
         keys = [widened(module.gather(self.key_room(number), chosen)) for number in range(len(self.form.keys))]
         self._sample, self._unsampled_rows = GridSample(keys, len(rows)), 0
 
-    def sweeping(self, lowest_kept: int) -> Steps[None]:
-        """Drop dead rows of as many buckets as the window has moved on since the last time.
-
-        All buckets have had their turn when it has moved on by a quarter.
-        """
-        if not self.rows:
-            self._swept_to = None
-            return
-        lowest, newest = self._swept_to, int(self.position[1])
-        if lowest is None:
-            lowest = min(int(self.position[0]), lowest_kept)
-        step = max((newest - lowest_kept) // _SWEEPS, 1)
-        buckets = min(self.shape.buckets, self.shape.buckets * (lowest_kept - lowest) // step)
-        if buckets > 0:
-            self._swept_to = lowest_kept
-            yield [self.native.sweeping(buckets, lowest_kept)]
-
     def cleared(self, lowest_kept: int) -> None:
         """Drop the dead rows of all buckets."""
-        self.move = None
+        self.move = self._swept_to = None
         self.native.sweep(self.shape.buckets, lowest_kept)
         self._thinned()
 

@@ -116,9 +116,7 @@ class BucketWindow(Window):
             return self
         run, others = self.bucket_run, self.sealed[1:]
         for other in others:
-            run = yield from run.adding(other, self.lowest_kept)
-        if self.lowest_kept is not None:
-            yield from run.sweeping(self.lowest_kept)
+            run = yield from run.adding(other, self.lowest_kept, sweeps=other is others[-1])
         window = yield from self.remade([run], self.tail)._resizing(sum([other.rows for other in others]))
         if isinstance(window, BucketWindow) and self.form.bucketing is not None and self.form.bucketing.is_sampled:
             window.bucket_run.sample()

@@ -307,10 +307,10 @@ def test_after_a_push_that_broke_off_half_way_nothing_goes_on_but_a_saved_state(
         assert pushed(join, batches[number], 0) == pushed(twin, batches[number], 0)
     saved, adding = join.save(), BucketRun.adding
 
-    def no_memory(run: BucketRun, *told):
+    def no_memory(run: BucketRun, *told, **named):
         if run.form.stream == 1:
             raise MemoryError
-        return adding(run, *told)
+        return adding(run, *told, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(BucketRun, "adding", no_memory)

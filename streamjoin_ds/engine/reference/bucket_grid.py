@@ -239,9 +239,18 @@ class BucketGrid:
         del chain[used:]
         return len(rows) - len(kept)
 
-    def inserting(self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int) -> Task:
-        """`insert` as a task for a crew."""
-        return Task(partial(self.insert, columns, keys, begin, lowest_kept))
+    def inserting(
+        self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int, swept_buckets: int = 0
+    ) -> Task:
+        """`insert` as a task for a crew, and then `sweep`, where all rows are in."""
+
+        def inserted() -> int:
+            stopped = self.insert(columns, keys, begin, lowest_kept)
+            if stopped == len(columns[0]):
+                self.sweep(swept_buckets, lowest_kept)
+            return stopped
+
+        return Task(inserted)
 
     def sweeping(self, buckets: int, lowest_kept: int) -> Task:
         """`sweep` as a task for a crew."""
