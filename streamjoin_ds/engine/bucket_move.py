@@ -32,6 +32,9 @@ __all__ = ["BucketMove"]
 
 # Copied at a time: in cache, and little beside the grids.
 _MOVED_ROWS = 1 << 14
+# Of the new grid's memory, which the system clears when it is first touched: that much a push, a few milliseconds in a
+# virtual machine.
+_TOUCHED_BYTES = 1 << 21
 
 
 class BucketMove:
@@ -41,12 +44,13 @@ class BucketMove:
     ----------
     to : BucketRun
         The grid to be, with the same payload.
-    place : int
-        The buckets of the grid in use before this one are copied.
+    place : int, optional
+        The buckets of the grid in use before this one are copied. Below 0: so many parts of the new grid's memory are
+        to be had from the system first.
     """
 
-    def __init__(self, to: BucketRun, place: int = 0) -> None:
-        self.to, self.place = to, place
+    def __init__(self, to: BucketRun, place: int | None = None) -> None:
+        self.to, self.place = to, -_parts(to) if place is None else place
 
     def following(self, run: BucketRun, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[None]:
         """Take those of the rows that came to `run`, an array for each of its columns, whose buckets are copied."""
@@ -58,6 +62,10 @@ class BucketMove:
 
     def advancing(self, run: BucketRun, rows: int, lowest_kept: int) -> Steps[BucketRun]:
         """Copy living rows of the next buckets of `run`, which have about so many; the grid that is then to be used."""
+        if self.place < 0:
+            self.to.touch(self.place + _parts(self.to), _parts(self.to))
+            self.place += 1
+            return run
         buckets, module = run.shape.buckets, run.form.kernels.module
         end = min(buckets, self.place + max(1, rows * buckets // max(run.rows, 1)))
         step = max(1, _MOVED_ROWS * buckets // max(run.rows, 1))
@@ -87,9 +95,17 @@ class BucketMove:
         shape, place, built_rows = BucketShape.from_facts(facts), facts["place"], facts["built_rows"]
         is_told = type(place) is int and type(built_rows) is int and facts["rows"] == tuples.num_rows
         is_known = is_told and max(shape.keys) < len(run.form.keys)
-        if not (is_known and 0 <= place < run.shape.buckets and 0 <= built_rows <= MAX_ROWS):
+        if not (is_known and place < run.shape.buckets and 0 <= built_rows <= MAX_ROWS):
             msg = "these are not the facts of rows on their way"
             raise ValueError(msg)
         to = run.empty(run.form, shape, built_rows, run.zone, run.payload)
+        if place < -_parts(to):
+            msg = "more of the new grid is to come than there is"
+            raise ValueError(msg)
         copied = Run(run.form, tuples, NO_GRID, run.zone)
         return cls(alone(to.putting(run.given(copied), INT64_MIN)), place)
+
+
+def _parts(to: BucketRun) -> int:
+    """In how many parts a grid's memory is had."""
+    return -(-to.size_bytes // _TOUCHED_BYTES)

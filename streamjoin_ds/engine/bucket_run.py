@@ -39,11 +39,12 @@ _WIDENED_ROWS = 1 << 18
 _SWEEPS = 4
 # The grid is sampled anew when so many rows have come, as a share of those it had.
 _SAMPLED_SHARE = 4
-# Live rows are counted when so many more have come, as a share of those the grid was made for.
+# Live rows are counted when so many more have come, as a share of those there are.
 _COUNTED_SHARE = 16
 # Of a sample in which they are counted.
 _COUNTED_BUCKETS = 8192
 _KEY_BYTES = 8
+_PAGE_BYTES = 4096
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
@@ -253,13 +254,13 @@ class BucketRun(Run):
         run._unsampled_rows += rows
         return run
 
-    def has_outgrown(self, growth: float, lowest_kept: int) -> bool:
-        """Whether its living rows are `growth` times those it was made for; False where that was asked lately."""
-        most = growth * self.built_rows
-        if self.rows <= most or self._uncounted_rows * _COUNTED_SHARE < self.built_rows:
+    @property
+    def is_due(self) -> bool:
+        """Whether its living rows should be counted again; False then until enough have come."""
+        if self._uncounted_rows * _COUNTED_SHARE < self.rows:
             return False
         self._uncounted_rows = 0
-        return self.live_rows(lowest_kept) > most
+        return True
 
     def live_rows(self, lowest_kept: int) -> int:
         """About how many rows are not dead: those of a sample of the buckets are counted."""
@@ -289,6 +290,18 @@ class BucketRun(Run):
         if self.move is not None:
             facts["move"] = self.move.to_facts()
         return {**self.shape.to_facts(), **facts, "swept": self.native.swept, "swept_to": self._swept_to}
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the buckets' own chunks."""
+        rows = self.shape.buckets * int(self.form.kernels.module.CHUNK_ROWS)
+        return rows * sum(column.itemsize for column in self.columns.values())
+
+    def touch(self, part: int, parts: int) -> None:
+        """Have the system give a part of the buckets' own chunks, where no row is yet."""
+        rows = self.shape.buckets * int(self.form.kernels.module.CHUNK_ROWS)
+        for column in self.columns.values():
+            column[rows * part // parts : rows * (part + 1) // parts : _PAGE_BYTES // column.itemsize] = 0
 
     def replaced(self, other: BucketRun) -> BucketRun:
         """Another grid in place of this one, with the same rows, which were copied to it."""

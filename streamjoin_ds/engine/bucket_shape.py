@@ -1,8 +1,8 @@
 """How a bucket grid cuts a window: which keys make a cell, how wide it is, how many buckets there are.
 
-A bucket is to hold a little more than half a chunk of rows, so cells are as wide as makes that many rows a cell,
-whatever the band: a wide band then covers several cells, neighbours in memory along the last key (epsilon-grid order
-without sorting).
+A bucket is to hold most of a chunk's 16 rows: more would often need a second chunk, fewer leave memory empty (a full
+window is about 1.26 times its columns). So cells are as wide as makes that many rows a cell, whatever the band: a wide
+band then covers several cells, neighbours in memory along the last key (epsilon-grid order without sorting).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamjoin_ds.engine.grid import GridChooser, Keys, Sample
 
 __all__ = ["MAX_ROWS", "SAMPLE_ROWS", "BucketShape", "chosen_shape"]
 
-_ROWS_PER_BUCKET = 11.0
+_ROWS_PER_BUCKET = 14.0
 # Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
 _MAX_COVERED_CELLS = 12.0
 _MAX_ROWS_PER_BUCKET = 64.0

@@ -25,7 +25,7 @@ from streamjoin_ds.engine.grid import NO_GRID, Grid, sampled
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.memory import give_back
 from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.run import Range, Run, RunForm
 from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.steps import Steps, alone
 from streamjoin_ds.engine.tail import Tail
@@ -38,6 +38,9 @@ __all__ = ["BUCKET_ROWS", "BucketWindow", "Bucketing", "bucketed"]
 BUCKET_ROWS = 1 << 16
 
 _GROWN, _SHRUNK = 1.3, 0.25
+# A window that is filling is given a grid for what it will be when it is full, but for no more than so many times the
+# rows it has: few grids are made on the way, and none when it is full, which would be a second one beside it.
+_FORESEEN = 8
 # Rows that are copied for each that comes, while a grid is made anew: the window has grown by an eighth meanwhile.
 _COPIED_ROWS = 8
 
@@ -123,28 +126,30 @@ class BucketWindow(Window):
         return window
 
     def _resizing(self, arrived_rows: int) -> Steps[Window]:
-        """Go on making a grid for as many rows as there are now, where this one was made for far more or fewer."""
+        """Go on making a grid for as many rows as there will be, where this one was made for far more or fewer."""
         run, bucketing = self.bucket_run, self.form.bucketing
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
         if bucketing is None:
             return self
-        if run.move is None:
-            is_large = run.rows < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
+        if run.move is None and run.is_due:
+            live = run.live_rows(lowest)
+            wanted = bucketing.wanted_rows(live, run.position, self.lowest_kept)
+            is_small = live > _GROWN * run.built_rows or min(wanted, 2 * _GROWN * live) > _GROWN * run.built_rows
+            is_large = wanted < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
                 return self.in_runs()
-            if is_large or run.has_outgrown(_GROWN, lowest):
-                self._begin_move(run, lowest)
+            if live and (is_small or is_large):
+                self._begin_move(run, wanted, lowest)
         if run.move is None:
             return self
         made = yield from run.move.advancing(run, _COPIED_ROWS * arrived_rows, lowest)
         if made is run:
             return self
         give_back()
-        return self.remade([made], self.tail)
+        return BucketWindow(self.form, [made], self.tail, None, self.lowest_kept, self.layout)
 
-    def _begin_move(self, run: BucketRun, lowest_kept: int) -> None:
-        rows = run.live_rows(lowest_kept)
-        shape = chosen_shape(self.form.chooser, run.some_keys(lowest_kept), rows) if rows else None
+    def _begin_move(self, run: BucketRun, rows: int, lowest_kept: int) -> None:
+        shape = chosen_shape(self.form.chooser, run.some_keys(lowest_kept), rows)
         if shape == run.shape:
             run.built_rows = rows
         elif shape is not None:
@@ -189,12 +194,32 @@ class Bucketing:
     ----------
     least_rows : int
         Of a window that is to be in one.
+    extent : int
+        What the window spans once it is full, in units of its position.
     is_sampled : bool
         Whether an order of joining is to be decided by samples of it.
     """
 
-    def __init__(self, least_rows: int, is_sampled: bool = False) -> None:
+    def __init__(self, least_rows: int, extent: int, *, is_sampled: bool = False) -> None:
         self.least_rows, self.is_sampled = least_rows, is_sampled
+        self._extent = extent
+
+    def wanted_rows(self, rows: int, position: Range, lowest_kept: int | None) -> int:
+        """How many rows a grid is to be made for: as many as there will be, at this rate, when the window is full.
+
+        Parameters
+        ----------
+        rows : int
+            Of those that live.
+        position : (smallest, largest)
+            Of these, and of dead ones.
+        lowest_kept : int or None
+        """
+        oldest = int(position[0]) if lowest_kept is None else max(int(position[0]), lowest_kept)
+        span = int(position[1]) - oldest + 1
+        if span * _FORESEEN <= self._extent:
+            return rows * _FORESEEN
+        return max(rows, rows * self._extent // span)
 
     def window(self, window: Window) -> Window:
         """The window in a bucket grid, where it is large enough and a key narrows what a probe meets."""

@@ -127,7 +127,8 @@ class WindowJoin:
         self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merging[n]) for n in range(count))
         for form, layout in zip(self.forms, forced, strict=True):
             if bucket_rows is not None and layout == "auto":
-                form.bucketing = Bucketing(bucket_rows, is_sampled=count > 2)
+                extent = bound.join.window.extent(form.stream)
+                form.bucketing = Bucketing(bucket_rows, extent, is_sampled=count > 2)
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
