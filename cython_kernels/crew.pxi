@@ -101,10 +101,11 @@ cdef class Crew:
             sj_crew_wait(self._crew, &task._task)
         return task._done()
 
-    def give_up(self):
-        """Wait for all that was added; what came of it is of no interest."""
-        while self._added:
-            try:
-                self.wait(next(iter(self._added.values())))
-            except (KernelError, MemoryError):
-                pass
+    def give_up(self, tasks):
+        """Wait for those of these tasks that were not waited for yet; what came of them is of no interest."""
+        for task in tasks:
+            if id(task) in self._added:
+                try:
+                    self.wait(task)
+                except (KernelError, MemoryError):
+                    pass

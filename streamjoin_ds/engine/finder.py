@@ -141,12 +141,6 @@ class Finder:
         """A task for a crew: the first pairs of a probing in bucket grids, into all the room its buffer has."""
         return probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
 
-    def all_found(self, probing: Probing) -> int | None:
-        """How many pairs there are in all, where the buffer has them and they are a chunk at most; else None."""
-        if probing.filled is None:
-            probing.filled = int(probing.kernel.fill(*probing.pairs.room(0, self._chunk_rows)))
-        return probing.filled if probing.kernel.is_done and probing.filled <= self._chunk_rows else None
-
     def _buffer(self) -> PairBuffer:
         try:
             return self._pairs.pop()

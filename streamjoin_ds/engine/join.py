@@ -39,8 +39,9 @@ __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
-# New tuples that one thread sorts sooner than another is woken.
+# New tuples that one thread sorts sooner than another of a crew is woken, or two of Python's wait for one another.
 _SORTED_ALONE_ROWS = 2048
+_SORTED_IN_POOL_ROWS = 1 << 16
 
 
 class WindowJoin:
@@ -208,6 +209,8 @@ class WindowJoin:
                 ready[stream] = tuples
         if self._crew is not None and sum(arrived) > _SORTED_ALONE_ROWS:
             taken = self._joining.in_step([windows[stream].taking_steps(ready[stream]) for stream in ready])
+        elif sum(arrived) > _SORTED_IN_POOL_ROWS:
+            taken = self._joining.side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
         else:
             taken = [windows[stream].taking(tuples) for stream, tuples in ready.items()]
         arrivals = []

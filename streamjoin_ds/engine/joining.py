@@ -33,7 +33,7 @@ from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.pinning import staying_on
 from streamjoin_ds.engine.progress import PieceProgress, Progress
 from streamjoin_ds.engine.results import Block, Results
-from streamjoin_ds.engine.steps import Steps, side_by_side
+from streamjoin_ds.engine.steps import Steps, in_step
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.spec.bound import BoundJoin
@@ -187,7 +187,7 @@ class Joining:
 
     def _found_at_once(self, arrivals: Sequence[Arrivals], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
         rows = 0
-        with closing(side_by_side(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
+        with closing(in_step(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
             for mark in done:
                 with staying_on(self._core):
                     tables, left = next(works)
@@ -227,7 +227,7 @@ class Joining:
     def in_step(self, works: Sequence[Steps[_Made]]) -> list[_Made]:
         """The steps of several works, side by side; see `steps`."""
         with staying_on(self._core):
-            return list(side_by_side(self._crew, works))
+            return list(in_step(self._crew, works))
 
     def side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
         """One piece of work after the other, or on as many threads as there are; kernels let the others run."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.columns import array_of, item_dtype
 from streamjoin_ds.engine.keys import key_column
 from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.steps import Steps, side_by_side
+from streamjoin_ds.engine.steps import Steps, in_step
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
 __all__ = ["Block", "Results"]
@@ -121,7 +121,7 @@ class _KernelPart:
         """Those of one block; where it is small by the caller alone."""
         count = len(block[0])
         if crew is not None and count > _PIECE_ROWS:
-            (batch,) = side_by_side(crew, [self.filling([block])])
+            (batch,) = in_step(crew, [self.filling([block])])
             return batch
         rows = self._module.Rows(self._form, count)
         for stream, names in enumerate(self._plain):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-__all__ = ["Steps", "alone", "side_by_side"]
+__all__ = ["Steps", "alone", "in_step"]
 
 _Made = TypeVar("_Made")
 
@@ -34,7 +34,7 @@ def alone(steps: Steps[_Made]) -> _Made:
         return made
 
 
-def side_by_side(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
+def in_step(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
     """Take the steps of several works, now of one, now of another; what each makes, in their order.
 
     Parameters
@@ -47,6 +47,7 @@ def side_by_side(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
     waiting: deque[tuple[int, Sequence[Any]]] = deque((number, ()) for number in range(len(works)))
     has_begun = [False] * len(works)
     given = 0
+    tasks: Sequence[Any] = ()
     try:
         while waiting:
             number, tasks = waiting.popleft()
@@ -63,5 +64,6 @@ def side_by_side(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
             while given in made:
                 yield made.pop(given)
                 given += 1
-    finally:
-        crew.give_up()
+    finally:  # others' tasks go on: a push may be begun while another is being read
+        for left in (tasks, *(left for _, left in waiting)):
+            crew.give_up(left)

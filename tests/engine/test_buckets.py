@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -30,6 +30,7 @@ from streamjoin_ds.engine import (
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
 from streamjoin_ds.engine.grid_sample import GridSample
+from streamjoin_ds.engine.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.snapshot import opened
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind
@@ -178,7 +179,11 @@ def rows_of(join: WindowJoin, batches, watermark: int) -> list[str]:
 
 
 def pushed(join: WindowJoin, batches, watermark: int) -> list[tuple[int, int]]:
-    rows = [chunk.select(["r_seq", "s_seq"]).to_pydict() for chunk in join.push(batches, watermark)]
+    return pairs_of(join.push(batches, watermark))
+
+
+def pairs_of(chunks: Iterable[pa.Table]) -> list[tuple[int, int]]:
+    rows = [chunk.select(["r_seq", "s_seq"]).to_pydict() for chunk in chunks]
     return [pair for chunk in rows for pair in zip(chunk["r_seq"], chunk["s_seq"], strict=True)]
 
 
@@ -570,3 +575,23 @@ def test_facts_that_lie_are_named() -> None:
         with pytest.raises(StateCorruptError):
             bucketed(join.forms, [runs, runs], told)
     assert bucketed(join.forms, [runs, runs], [None, None]) == [runs, runs]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
+def test_a_push_that_is_given_up_while_another_is_read_takes_nothing_from_it(threads: int, chunk_rows: int) -> None:
+    bound, batch = steady(2000, 30)
+    join, twin = (WindowJoin(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
+    for place in range(0, 6000, 500):
+        batches = {stream: batch(place, 500) for stream in (0, 1)}
+        expected = pushed(twin, batches, place)
+        reading = join.push(batches, place)
+        found = [next(reading)]
+        for count in (0, 1):
+            other = join.push(batches, place)
+            for _ in range(count):
+                next(other)
+            other.close()
+        found += reading
+        assert pairs_of(found) == expected
+    assert join.save() == twin.save()

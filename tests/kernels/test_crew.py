@@ -113,7 +113,7 @@ def test_what_goes_wrong_is_told_to_who_waits_for_it(module) -> None:
         assert caught.value.name == "task"
     again = columns.gathering(0, np.array([7], np.int32), out)
     crew.add(again)
-    crew.give_up()
+    crew.give_up([right, again])
     with pytest.raises(KernelError):
         crew.wait(again)
     _, (other,) = sorts(module, 1)

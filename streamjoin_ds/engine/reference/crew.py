@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from streamjoin_ds.engine.reference.arguments import index, refuse
@@ -70,8 +70,9 @@ class Crew:
         self._added.remove(task)
         return task.done()
 
-    def give_up(self) -> None:
-        """Wait for all that was added; what came of it is of no interest."""
-        while self._added:
-            with contextlib.suppress(KernelError, MemoryError):
-                self.wait(self._added[0])
+    def give_up(self, tasks: Iterable[Task]) -> None:
+        """Wait for those of these tasks that were not waited for yet; what came of them is of no interest."""
+        for task in tasks:
+            if task in self._added:
+                with contextlib.suppress(KernelError, MemoryError):
+                    self.wait(task)
