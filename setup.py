@@ -43,6 +43,8 @@ HEADERS = [
     "arrow_rows.pxi",
     "bytes.pxi",
     "crew.pxi",
+    "joins.pxi",
+    "layout.pxi",
     "result_rows.pxi",
     "sealing.pxi",
     "runs_probe.pxi",

@@ -5,8 +5,8 @@
     new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
                      └──────── several at a time, where there are threads: `ahead` ────────┘
 
-Where all that is found fits a few chunks, a crew finds the candidates of all pieces at once, and gathers at once: what
-Python does in between is little then beside the threads' work.
+Where all that is found fits a few chunks, and two streams meet in bucket grids, candidates and results are the tasks of
+a crew (`steps`): Python's part of one stream is done while kernels are at the other's.
 """
 
 from __future__ import annotations

@@ -1,0 +1,237 @@
+# Scans and grid probes; semantics: streamjoin_ds.engine.reference.scan and grid_probe.
+
+cdef const sj_implementation *_implementation(name) except NULL:
+    if name is None:
+        name = default_implementation()
+    index = _numbers.get(name)
+    if index is None:
+        raise _error("this implementation is not available here", "implementation", ", ".join(_numbers))
+    return sj_implementation_at(index)
+
+
+cdef class _Join:
+    """What both joins share: the conditions, the chosen implementation, the check of the output."""
+
+    cdef const sj_implementation *_chosen
+    cdef list _kept
+    cdef bint _busy
+
+    cdef int _choose(self, implementation) except -1:
+        self._chosen = _implementation(implementation)
+        return 0
+
+    cdef int _fill_band(self, sj_band *band, list left, list right, list lo, list hi, int leading, left_count,
+                        right_count) except -1:
+        cdef int condition
+        if not len(left) == len(right) == len(lo) == len(hi):
+            raise _error("left, right, lo and hi differ in length", "left")
+        if len(left) > SJ_MAX_CONDITIONS:
+            raise _error("more than 16 conditions", "left")
+        band.probe_count = _common_length(left, "left", left_count)
+        band.run_count = _common_length(right, "right", right_count)
+        self._kept = [left, right]
+        conditions = list(range(len(left)))
+        if leading >= 0:
+            conditions.remove(leading)
+            conditions.insert(0, leading)
+        for condition in conditions:
+            self._add_condition(band, left[condition], right[condition], lo[condition], hi[condition])
+        return 0
+
+    cdef int _add_condition(self, sj_band *band, left, right, lo, hi) except -1:
+        cdef int index
+        if left.dtype != right.dtype:
+            raise _error("left and right differ in type", "right")
+        if left.dtype == _FLOAT:
+            index = band.float_count
+            band.float_left[index] = _float_address(left)
+            band.float_right[index] = _float_address(right)
+            band.float_lo[index] = _float_bound(lo, "lo")
+            band.float_hi[index] = _float_bound(hi, "hi")
+            band.float_count = index + 1
+        else:
+            index = band.int_count
+            band.int_left[index] = _int_address(left)
+            band.int_right[index] = _int_address(right)
+            band.int_lo[index] = _wide_bound(lo, "lo")
+            band.int_hi[index] = _wide_bound(hi, "hi")
+            band.int_count = index + 1
+        return 0
+
+    cdef int64_t _enter(self, out_probe, out_run) except -1:
+        _check_array(out_probe, "out_probe", _INT32, True)
+        _check_array(out_run, "out_run", _INT32, True)
+        cdef int64_t capacity = len(out_probe)
+        if len(out_run) != capacity or capacity < SJ_MIN_CAPACITY:
+            raise _error("out_probe and out_run must be of one length, 64 at least", "out_probe")
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        return capacity
+
+
+cdef int64_t _common_length(list columns, str name, count) except -1:
+    for column in columns:
+        _is_float(column, name)
+        if count is not None and len(column) != count:
+            raise _error(f"the columns of {name} differ in length", name)
+        count = len(column)
+    if count is None:
+        raise _error("without conditions the counts are needed", name, "pass left_count and right_count")
+    if not 0 <= count <= _MAX_ROWS:
+        raise _error(f"{name} has more rows than int32 can number", name)
+    return count
+
+
+cdef class Scan(_Join):
+    """Nested-loop join, SIMD; see streamjoin_ds.engine.reference.Scan."""
+
+    cdef sj_scan _scan
+
+    def __init__(self, left, right, lo, hi, implementation=None, *, unrolled=True, left_count=None,
+                 right_count=None):
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        memset(&self._scan, 0, sizeof(self._scan))
+        self._choose(implementation)
+        self._fill_band(&self._scan.band, list(left), list(right), list(lo), list(hi), -1, left_count, right_count)
+        self._scan.is_rolled = not unrolled
+
+    @property
+    def candidates(self):
+        """Pairs tested so far."""
+        return self._scan.candidates
+
+    @property
+    def implementation(self):
+        """Name of the implementation in use."""
+        return self._chosen.name.decode()
+
+    def fill(self, out_probe, out_run):
+        """Write the next pairs; 0 means there are no more."""
+        cdef int64_t capacity = self._enter(out_probe, out_run)
+        cdef int32_t *probes = _int32_out(out_probe)
+        cdef int32_t *rows = _int32_out(out_run)
+        cdef int64_t written
+        cdef sj_scan_fill fill = self._chosen.scan_fill
+        self._busy = True
+        with nogil:
+            written = fill(&self._scan, probes, rows, capacity)
+        self._busy = False
+        return written
+
+
+def scan_roof(is_float=False, implementation=None):
+    """Measure the roof of `Scan` on this core: pairs a second of its first condition's compares alone, rows in L1."""
+    cdef const sj_implementation *chosen = _implementation(implementation)
+    cdef int floats = bool(is_float)
+    cdef int64_t rounds = 1 << 16
+    cdef unsigned found
+    began = time.perf_counter()
+    with nogil:
+        found = chosen.scan_roof(floats, rounds)
+    elapsed = time.perf_counter() - began
+    assert not found
+    return rounds * SJ_SCAN_TILE_ROWS / elapsed
+
+
+cdef class GridProbe(_Join):
+    """Sorted probes against a run in grid order, SIMD; see streamjoin_ds.engine.reference.GridProbe."""
+
+    cdef sj_grid _grid
+
+    def __init__(self, left, right, lo, hi, *, first, second, width, bucket_ids, bucket_starts, probe_order,
+                 fences=None, steps=None, implementation=None, left_count=None, right_count=None):
+        cdef bint float_second = False
+        cdef const double *second_floats = NULL
+        cdef const int64_t *second_ints = NULL
+        cdef const int64_t *starts
+        cdef int sorted_probes
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        memset(&self._grid, 0, sizeof(self._grid))
+        self._choose(implementation)
+        left, right, lo, hi = list(left), list(right), list(lo), list(hi)
+        first, second = _integer(first, "first"), _integer(second, "second")
+        for name, choice in (("first", first), ("second", second)):
+            if not -1 <= choice < len(left):
+                raise _error(f"{name} is not the number of a condition", name)
+        _check_array(probe_order, "probe_order", _INT32)
+        for name, array in (("bucket_ids", bucket_ids), ("bucket_starts", bucket_starts)):
+            if array is not None:
+                _check_array(array, name, _INT)
+        if left_count is None and not left:
+            left_count = len(probe_order)
+        if right_count is None and not right and bucket_starts is not None and len(bucket_starts):
+            right_count = int(bucket_starts[len(bucket_starts) - 1])
+        self._fill_band(&self._grid.band, left, right, lo, hi, second, left_count, right_count)
+        if len(probe_order) != self._grid.band.probe_count:
+            raise _error("probe_order and left differ in length", "probe_order")
+        if first >= 0:
+            if bucket_ids is None or bucket_starts is None:
+                raise _error("a bucket attribute needs bucket_ids and bucket_starts", "bucket_ids")
+            bucket_from, bucket_to = _bucket_range(left[first], lo[first], hi[first], width, True)
+        else:
+            bucket_ids = np.zeros(1, dtype=np.int64)
+            bucket_starts = np.array([0, self._grid.band.run_count], dtype=np.int64)
+            bucket_from = bucket_to = np.zeros(self._grid.band.probe_count, dtype=np.int64)
+        if len(bucket_starts) != len(bucket_ids) + 1 or bucket_starts[len(bucket_ids)] != self._grid.band.run_count:
+            raise _error("bucket_starts does not fit bucket_ids and the run", "bucket_starts")
+        self._kept += [probe_order, bucket_ids, bucket_starts, bucket_from, bucket_to]
+        self._grid.probe_order = _order_address(probe_order)
+        self._grid.bucket_ids = _int_address(bucket_ids)
+        self._grid.bucket_starts = _int_address(bucket_starts)
+        self._grid.bucket_from = _int_address(bucket_from)
+        self._grid.bucket_to = _int_address(bucket_to)
+        self._grid.bucket_count = len(bucket_ids)
+        self._grid.sorted = SJ_SORTED_NONE
+        if second >= 0:
+            float_second = left[second].dtype == _FLOAT
+            self._grid.sorted = SJ_SORTED_FLOAT if float_second else SJ_SORTED_INT
+            if float_second:
+                second_floats = self._grid.band.float_left[0]
+            else:
+                second_ints = self._grid.band.int_left[0]
+            self._set_fences(fences, right[second])
+            if steps is not None and first < 0:
+                _set_steps(&self._grid.steps, steps, right[second])
+                self._kept.append(steps)
+        starts = self._grid.bucket_from
+        with nogil:
+            sorted_probes = sj_probes_sorted(starts, second_floats, second_ints, self._grid.band.probe_count)
+        if not sorted_probes:
+            raise _error("the probes are not sorted by start bucket and second attribute", "left",
+                         "permute left by grid_order(probe_buckets(...), left[second])")
+
+    cdef int _set_fences(self, fences, column) except -1:
+        if fences is None:
+            return 0
+        _check_fences(fences, column)
+        self._kept.append(fences)
+        if column.dtype == _FLOAT:
+            self._grid.float_fences = _float_address(fences)
+        else:
+            self._grid.int_fences = _int_address(fences)
+        return 0
+
+    @property
+    def candidates(self):
+        """Pairs tested so far: rows of the visited buckets within the probe's band of the sort attribute."""
+        return self._grid.candidates
+
+    @property
+    def implementation(self):
+        """Name of the implementation in use."""
+        return self._chosen.name.decode()
+
+    def fill(self, out_probe, out_run):
+        """Write the next pairs; 0 means there are no more."""
+        cdef int64_t capacity = self._enter(out_probe, out_run)
+        cdef int32_t *probes = _int32_out(out_probe)
+        cdef int32_t *rows = _int32_out(out_run)
+        cdef int64_t written
+        cdef sj_grid_fill fill = self._chosen.grid_fill
+        self._busy = True
+        with nogil:
+            written = fill(&self._grid, probes, rows, capacity)
+        self._busy = False
+        return written
