@@ -135,10 +135,11 @@ class Joining:
 
     def results(self, arrivals: Sequence[Arrivals]) -> tuple[Progress, Generator[pa.Table]]:
         """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
-        if self._is_at_once(arrivals):
+        count = sum([len(arrived.picks) for arrived in arrivals])
+        if count > SLICE_PROBES and self._is_at_once(arrivals, count):
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
             return Progress(done), self._found_at_once(arrivals, done)
-        pieces = self._pieces(arrivals)
+        pieces = arrivals if count <= SLICE_PROBES else self._pieces(arrivals, count)
         done = [PieceProgress(piece.count_pairs) for piece in pieces]
         if len(pieces) == 1:
             return Progress(done), self._piece(pieces[0], done[0], self._crew)
@@ -171,10 +172,9 @@ class Joining:
                     break
                 yield chunk
 
-    def _is_at_once(self, arrivals: Sequence[Arrivals]) -> bool:
+    def _is_at_once(self, arrivals: Sequence[Arrivals], count: int) -> bool:
         """Whether all pairs are looked for at once, and are results: new tuples that meet a bucket grid each."""
-        count = sum([len(arrived.picks) for arrived in arrivals])
-        if self._crew is None or count <= SLICE_PROBES or self._window_ids is not None:
+        if self._crew is None or self._window_ids is not None:
             return False
         if count * self._rows_per_probe > self._threads * self._chunk_rows:
             return False
@@ -243,15 +243,14 @@ class Joining:
             pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
         return pieces
 
-    def _pieces(self, arrivals: Sequence[Arrivals]) -> Sequence[Arrivals]:
-        """New tuples in pieces for several threads; as they are, where it is not worth it.
+    def _pieces(self, arrivals: Sequence[Arrivals], count: int) -> Sequence[Arrivals]:
+        """Many new tuples in pieces for several threads; as they are, where it is not worth it.
 
         Only where bucket grids are all that they meet: their probes are sliced whatever the number of threads. Where
         partial results meet another stream the pieces decide the order, and are the same for any number.
         """
-        count = sum([len(arrived.picks) for arrived in arrivals])
-        is_chain = count > 0 and len(arrivals[0].order) > 1
-        if count <= SLICE_PROBES or (self._executor is None and not is_chain):
+        is_chain = len(arrivals[0].order) > 1
+        if self._executor is None and not is_chain:
             return arrivals
         met = [arrived.windows[stream] for arrived in arrivals for stream in arrived.order]
         if not all(isinstance(window, BucketWindow) for window in met):
