@@ -63,8 +63,11 @@ class BucketMove:
     def advancing(self, run: BucketRun, rows: int, lowest_kept: int) -> Steps[BucketRun]:
         """Copy living rows of the next buckets of `run`, which have about so many; the grid that is then to be used."""
         if self.place < 0:
-            self.to.touch(self.place + _parts(self.to), _parts(self.to))
-            self.place += 1
+            # As much as so many rows take: a push of many is not to be outrun by its window.
+            parts, count = _parts(self.to), max(1, rows * self.to.row_bytes // _TOUCHED_BYTES)
+            for part in range(self.place + parts, min(self.place + count, 0) + parts):
+                self.to.touch(part, parts)
+            self.place = min(self.place + count, 0)
             return run
         buckets, module = run.shape.buckets, run.form.kernels.module
         end = min(buckets, self.place + max(1, rows * buckets // max(run.rows, 1)))

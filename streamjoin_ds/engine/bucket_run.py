@@ -295,7 +295,12 @@ class BucketRun(Run):
     def size_bytes(self) -> int:
         """Bytes of the buckets' own chunks."""
         rows = self.shape.buckets * int(self.form.kernels.module.CHUNK_ROWS)
-        return rows * sum(column.itemsize for column in self.columns.values())
+        return rows * self.row_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in all columns."""
+        return sum(column.itemsize for column in self.columns.values())
 
     def touch(self, part: int, parts: int) -> None:
         """Have the system give a part of the buckets' own chunks, where no row is yet."""
