@@ -45,6 +45,7 @@ HEADERS = [
     "crew.pxi",
     "joins.pxi",
     "layout.pxi",
+    "run_columns.pxi",
     "result_rows.pxi",
     "sealing.pxi",
     "runs_probe.pxi",

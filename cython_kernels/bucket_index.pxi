@@ -1,7 +1,7 @@
 # A bucket grid among the runs of a window.
 
 cdef class BucketIndex(RunIndex):
-    """A bucket grid as `RunsProbe` wants it; see streamjoin_ds.engine.reference.bucket_grid.BucketIndex."""
+    """A bucket grid as `RunsProbe` wants it; see streamjoin_ds.engine.reference.bucket_probe.BucketIndex."""
 
     def __init__(self, grid, right, lo, hi, *, keys):
         cdef int place

@@ -207,26 +207,15 @@ cdef class Rows:
         return <uintptr_t>&self._array
 
 
-cdef class Gathering(Task):
+cdef class Gathering(Copying):
     """Gathers some rows of a part."""
 
     cdef Rows _to
-    cdef RunColumns _columns
-    cdef sj_picks _picks
-    cdef unsigned char **_outs
     cdef int64_t _first
-    cdef int _status
-
-    def __dealloc__(self):
-        free(self._outs)
-
-    cdef void _work(self) noexcept nogil:
-        self._status = self._columns._copied(&self._picks, self._outs)
 
     cdef object _done(self):
         cdef int64_t column
-        if self._status < 0:
-            raise _error("rows or places point outside the runs", "rows")
+        Copying._done(self)
         for column in range(self._columns._column_count):
             self._to._filled[self._first + column] += self._picks.count
         return None

@@ -54,6 +54,8 @@ class BucketMove:
 
     def following(self, run: BucketRun, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[None]:
         """Take those of the rows that came to `run`, an array for each of its columns, whose buckets are copied."""
+        if self.place <= 0:
+            return
         buckets = run.native.bucket_numbers(run.cell_keys(given))
         rows = np.flatnonzero(buckets < self.place).astype(np.int32)
         if len(rows):

@@ -254,8 +254,7 @@ class BucketRun(Run):
         run._unsampled_rows += rows
         return run
 
-    @property
-    def is_due(self) -> bool:
+    def falls_due(self) -> bool:
         """Whether its living rows should be counted again; False then until enough have come."""
         if self._uncounted_rows * _COUNTED_SHARE < self.rows:
             return False

@@ -131,10 +131,11 @@ class BucketWindow(Window):
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
         if bucketing is None:
             return self
-        if run.move is None and run.is_due:
+        if run.move is None and run.falls_due():
             live = run.live_rows(lowest)
             wanted = bucketing.wanted_rows(live, run.position, self.lowest_kept)
-            is_small = live > _GROWN * run.built_rows or min(wanted, 2 * _GROWN * live) > _GROWN * run.built_rows
+            # Rows that are still to come are no reason before this one is half full.
+            is_small = wanted > _GROWN * run.built_rows and 2 * live > run.built_rows
             is_large = wanted < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
                 return self.in_runs()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import fixed_width, item_dtype
-from streamjoin_ds.engine.keys import is_stored
+from streamjoin_ds.engine.keys import is_stored, key_dtype
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.run import RunForm
 
@@ -45,7 +45,7 @@ def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[s
     for number, key in enumerate(form.keys):
         name = key_column_name(form, number)
         if name.startswith("="):
-            dtypes[name] = np.dtype(np.float64 if key.kind == "float" else np.int64)
+            dtypes[name] = key_dtype(key.kind)
         elif key.kind == "float":
             dtypes[name] = np.dtype(np.float64 if pa.types.is_float64(form.run_schema.field(name).type) else np.float32)
     if payload:

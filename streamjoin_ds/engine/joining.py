@@ -203,10 +203,7 @@ class Joining:
         slices = -(-count // (self._threads * SLICE_PROBES))
         pieces = self._cut([arrived], slices * SLICE_PROBES)
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
-        probings = []
-        for piece in pieces:
-            columns = [piece.picks.key(condition.probe_key) for condition in step.tested]
-            probings.append(self._finder.begin(step.tested, columns, len(piece.picks), window))
+        probings = [self._begun({piece.stream: piece.picks}, step, window) for piece in pieces]
         written = yield [self._finder.filling(probing) for probing in probings]
         for probing, filled in zip(probings, written, strict=True):
             probing.filled = filled
@@ -279,9 +276,7 @@ class Joining:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
         if probing is None:
-            columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
-            count = len(next(iter(block.values())))
-            probing = self._finder.begin(step.tested, columns, count, windows[step.stream])
+            probing = self._begun(block, step, windows[step.stream])
         for positions, found in self._finder.matches(probing, mark):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
@@ -300,6 +295,11 @@ class Joining:
                 with self._counting:
                     self.partials += len(grown[step.stream])
                 yield from self._extended(grown, order[1:], windows, None, crew)
+
+    def _begun(self, block: Block, step: _Step, window: Window) -> Probing:
+        """A block of partial results on its way through the window of the stream that joins them."""
+        columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
+        return self._finder.begin(step.tested, columns, len(next(iter(block.values()))), window)
 
     def _step(self, joined: tuple[int, ...], stream: int) -> _Step:
         """How a stream joins partial results of others."""

@@ -31,6 +31,7 @@ __all__ = [
     "is_stored",
     "is_widened",
     "key_column",
+    "key_dtype",
     "key_values",
 ]
 
@@ -116,3 +117,8 @@ def is_stored(kind: str) -> bool:
 def is_widened(kind: pa.DataType) -> bool:
     """Whether kernels can widen a type's items to keys."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_date32(kind))
+
+
+def key_dtype(kind: str) -> np.dtype[Any]:
+    """What a key's values are."""
+    return np.dtype(np.float64 if kind == "float" else np.int64)

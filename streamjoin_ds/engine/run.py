@@ -24,7 +24,7 @@ from streamjoin_ds.engine.columns import (
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.grid import NO_GRID, Grid, GridChooser, sampled
 from streamjoin_ds.engine.kernels import Kernels
-from streamjoin_ds.engine.keys import is_stored, key_column, key_values
+from streamjoin_ds.engine.keys import is_stored, key_column, key_dtype, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.merging import Merging, RatioMerging
 from streamjoin_ds.engine.steps import Steps, alone
@@ -69,8 +69,7 @@ class RunForm:
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
-        dtypes = [np.dtype(np.float64 if key.kind == "float" else np.int64) for key in self.keys]
-        keys = list(zip(self.columns, dtypes, strict=True))
+        keys = [(name, key_dtype(key.kind)) for name, key in zip(self.columns, self.keys, strict=True)]
         self._batch_sealer = None if hashes else BatchSealer.of(self.tuple_schema, keys, kernels.module)
 
     def sealed(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> Run:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.columns import byte_column, bytes_of, gathered
 from streamjoin_ds.engine.conditions import ProbeCondition
+from streamjoin_ds.engine.keys import key_dtype
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.tail import Tail
 
@@ -97,7 +98,7 @@ class Stack:
 
     def key_dtype(self, number: int) -> np.dtype[Any]:
         """float64 or int64."""
-        return np.dtype(np.float64 if self.runs[0].form.keys[number].kind == "float" else np.int64)
+        return key_dtype(self.runs[0].form.keys[number].kind)
 
     def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
         """As `BucketRun.narrow_key`, where there is a grid: all of it is not to be widened for a few rows."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.columns import array_of, concatenated, filtered, fixed_width, item_dtype
 from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.keys import is_stored, is_widened
+from streamjoin_ds.engine.keys import is_stored, is_widened, key_dtype
 from streamjoin_ds.engine.run import Range, Run, RunForm
 
 __all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
@@ -49,7 +49,7 @@ class TailBuffer:
         names, sources = form.run_schema.names, []
         self._made: list[int] = []  # keys that Arrow must make of their columns
         for number, key in enumerate(form.keys):
-            dtype = np.dtype(np.float64 if key.kind == "float" else np.int64)
+            dtype = key_dtype(key.kind)
             name = f"_key_{number}" if is_stored(key.kind) else form.columns[number]
             values = self.values.get(name)
             is_shared = values is not None and values.dtype == dtype

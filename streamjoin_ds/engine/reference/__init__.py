@@ -23,7 +23,8 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
 from __future__ import annotations
 
 from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, BatchForm, RoomColumns, Rows, RowsForm
-from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid, BucketIndex
+from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid
+from streamjoin_ds.engine.reference.bucket_probe import BucketIndex
 from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
 from streamjoin_ds.engine.reference.crew import Crew, Task
 from streamjoin_ds.engine.reference.grid_probe import GridProbe

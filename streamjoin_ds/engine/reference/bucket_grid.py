@@ -1,4 +1,4 @@
-"""Rows in chunks by the grid cell they lie in, probed without sorting them.
+"""Rows in chunks by the grid cell they lie in: nothing is sorted.
 
 ::
 
@@ -7,21 +7,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import product
-from typing import Any
 
 import numpy as np
 
 from streamjoin_ds.engine.reference.arguments import (
     INT64_MAX,
-    INT64_MIN,
-    MAX_CONDITIONS,
     Bound,
     Column,
     Int32,
-    Int64,
     check_array,
     check_column,
     float_bound,
@@ -29,17 +24,15 @@ from streamjoin_ds.engine.reference.arguments import (
     refuse,
 )
 from streamjoin_ds.engine.reference.crew import Task
-from streamjoin_ds.engine.reference.layout import bucket_range, grid_buckets
+from streamjoin_ds.engine.reference.layout import grid_buckets
 
-__all__ = ["CHUNK_ROWS", "BucketGrid", "BucketIndex", "BucketProbe"]
+__all__ = ["CHUNK_ROWS", "BucketGrid"]
 
 CHUNK_ROWS = 16
 MAX_KEYS = 2
-MAX_VISITS = 64
 WALKED_CHUNKS = 4
 
 _UNSIGNED = 1 << 64
-_ITEM_KINDS = ("f8", "f4", "i8", "i4")
 
 
 class BucketGrid:
@@ -309,115 +302,3 @@ class BucketGrid:
             refuse("there must be an array for each key", "keys")
         if any(len(key) != count for key in keys):
             refuse("columns and keys differ in length", "keys")
-
-
-class BucketIndex:
-    """A bucket grid as `RunsProbe` wants it; rows that come later are seen by later probings.
-
-    Parameters
-    ----------
-    grid : BucketGrid
-    right : sequence of ndarray, float64, float32, int64 or int32
-        Of each condition the grid's own column: that very array.
-    lo, hi : sequence of float or int
-        As in `Scan`.
-    keys : sequence of int
-        Of each key of the grid, the condition that serves it; -1: none does, and every probe looks at all buckets.
-    """
-
-    def __init__(
-        self,
-        grid: BucketGrid,
-        right: Sequence[Column],
-        lo: Sequence[Bound],
-        hi: Sequence[Bound],
-        *,
-        keys: Sequence[int],
-    ) -> None:
-        if not isinstance(grid, BucketGrid):
-            refuse("grid must be a BucketGrid", "grid")
-        if not len(right) == len(lo) == len(hi):
-            refuse("right, lo and hi differ in length", "right")
-        if len(right) > MAX_CONDITIONS:
-            refuse("more than 16 conditions", "right")
-        if len(keys) != len(grid.keys) or any(not -1 <= number < len(right) for number in keys):
-            refuse("keys must name a condition, or -1, for each key of the grid", "keys")
-        served = [number for number in keys if number >= 0]
-        if len(set(served)) < len(served):
-            refuse("one condition cannot serve two keys", "keys")
-        for column in right:
-            if not any(column is mine for mine in grid.columns) or column.dtype.str[1:] not in _ITEM_KINDS:
-                refuse("right must be columns of the grid", "right", hint="float64 or float32, int64 or int32")
-        for number, (is_float, _) in zip(keys, grid.keys, strict=True):
-            if number >= 0 and (right[number].dtype.kind == "f") != is_float:
-                refuse("a key is of another type than its condition", "keys")
-        self.grid, self.columns, self.lo, self.hi, self.keys = grid, list(right), list(lo), list(hi), list(keys)
-        # The probes' side has columns of these types.
-        self.right = [np.empty(0, dtype=np.float64 if column.dtype.kind == "f" else np.int64) for column in right]
-
-
-class BucketProbe:
-    """Probes against a bucket grid.
-
-    Notes
-    -----
-    Order of the pairs: by probe; of a probe by cell, the first key's ascending, then the second's, each bucket once;
-    in a bucket by arrival. A probe that covers more than 64 cells, or that no key of the grid serves, looks at all
-    buckets in order.
-    """
-
-    def __init__(self, left: Sequence[Column], of: BucketIndex, count: int) -> None:
-        self._left, self._of, self._count = left, of, count
-        self._pairs = self._found()
-        self.candidates = 0
-
-    def fill(self, out_probe: Int32, out_run: Int32) -> int:
-        """Write the next pairs; 0 means there are no more."""
-        written = 0
-        for probe, row in self._pairs:
-            out_probe[written], out_run[written] = probe, row
-            written += 1
-            if written == len(out_probe):
-                break
-        return written
-
-    def _found(self) -> Iterator[tuple[int, int]]:
-        of, grid = self._of, self._of.grid
-        serves = bool(grid.keys) and min(of.keys) >= 0
-        ranges: list[tuple[Int64, Int64]] = [
-            bucket_range(self._left[number], of.lo[number], of.hi[number], width)
-            for number, (_, width) in zip(of.keys, grid.keys, strict=True)
-            if serves
-        ]
-        for probe in range(self._count):
-            spans = [range(int(start[probe]), int(end[probe]) + 1) for start, end in ranges]
-            cells = 1
-            for span in spans:
-                cells *= max(0, span.stop - span.start)  # len() refuses more than an int64
-            buckets = list(range(grid.buckets))
-            if serves and cells <= MAX_VISITS:
-                buckets = list(dict.fromkeys(grid.bucket_of(cell) for cell in product(*spans)))
-            if self._is_dead(probe):
-                continue
-            for bucket in buckets:
-                rows = grid.rows_of(bucket)
-                self.candidates += len(rows)
-                yield from ((probe, row) for row in rows if self._matches(probe, row))
-
-    def _is_dead(self, probe: int) -> bool:
-        """Whether no value at all can match."""
-        for left, lo, hi in zip(self._left, self._of.lo, self._of.hi, strict=True):
-            value = left[probe].item()
-            if value != value:
-                return True
-            if left.dtype.kind == "i" and (lo > hi or value - hi > INT64_MAX or value - lo < INT64_MIN):
-                return True
-        return False
-
-    def _matches(self, probe: int, row: int) -> bool:
-        for left, column, lo, hi in zip(self._left, self._of.columns, self._of.lo, self._of.hi, strict=True):
-            # A Python number is a float64, or an integer without bounds.
-            difference: Any = left[probe].item() - column[row].item()
-            if not lo <= difference <= hi:
-                return False
-        return True

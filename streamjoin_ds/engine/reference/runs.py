@@ -18,7 +18,7 @@ from streamjoin_ds.engine.reference.arguments import (
     common_length,
     refuse,
 )
-from streamjoin_ds.engine.reference.bucket_grid import BucketIndex, BucketProbe
+from streamjoin_ds.engine.reference.bucket_probe import BucketIndex, BucketProbe
 from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets

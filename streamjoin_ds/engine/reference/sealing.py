@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from streamjoin_ds.engine.reference.arguments import Bound, Column, check_array, check_column, index, refuse
 from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, column_items, widened_items
@@ -71,23 +70,16 @@ class SealForm:
                 check_column(room, "keys")
                 if (room.dtype.kind == "f") != is_float:
                     refuse("a key is of another type", "keys")
-        return Task(partial(self._sealed, batch, values, keys, first, second, width))
 
-    def _sealed(
-        self,
-        batch: BatchColumns,
-        values: Sequence[Column],
-        keys: Sequence[Column | None],
-        first: int,
-        second: int,
-        width: Bound,
-    ) -> tuple[tuple[Bound, Bound], ...]:
-        made = [widened_items(batch.column(place), is_float=is_float) for place, is_float in self.keys]
-        buckets = None if first < 0 else grid_buckets(made[first], width, 0.0 if self.keys[first][1] else 0)
-        order = grid_order(buckets, made[second])
-        for place, array in enumerate(values):
-            array[:] = column_items(batch.column(place), array.dtype)[order]
-        for room, own in zip(keys, made, strict=True):
-            if room is not None:
-                room[:] = own[order]
-        return tuple((own.min().item() + 0, own.max().item() + 0) for own in made)
+        def sealed() -> tuple[tuple[Bound, Bound], ...]:
+            made = [widened_items(batch.column(place), is_float=is_float) for place, is_float in self.keys]
+            buckets = None if first < 0 else grid_buckets(made[first], width, 0.0 if self.keys[first][1] else 0)
+            order = grid_order(buckets, made[second])
+            for place, items in enumerate(values):
+                items[:] = column_items(batch.column(place), items.dtype)[order]
+            for room, own in zip(keys, made, strict=True):
+                if room is not None:
+                    room[:] = own[order]
+            return tuple((own.min().item() + 0, own.max().item() + 0) for own in made)
+
+        return Task(sealed)
