@@ -51,10 +51,9 @@ void sj_crew_end(sj_crew *crew)
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
-#include <unistd.h>
 
 /* How long whoever has nothing to do stays awake: what Python does between two tasks of one push takes less. */
-#define AWAKE_NS 200000
+#define AWAKE_NS 500000
 #define LOOKS 64
 
 typedef struct {
@@ -69,12 +68,18 @@ struct sj_crew {
     sj_task *first; /* of those that nobody has begun; all of this is under the lock */
     sj_task *last;
     int64_t waiting; /* how many these are: looked at without the lock, too */
+    int at_work;     /* how many are being done */
     int asleep;      /* helpers that must be woken */
     int is_ending;
-    pid_t process;
+    sj_crew *older; /* of all crews of this process */
     int helper_count;
     helper helpers[];
 };
+
+/* All crews, newest first, for whoever forks. Whoever holds this lock and that of a crew took this one first. */
+static pthread_mutex_t crews_lock = PTHREAD_MUTEX_INITIALIZER;
+static sj_crew *crews;
+static pthread_once_t forks_are_told = PTHREAD_ONCE_INIT;
 
 static int64_t now_ns(void)
 {
@@ -112,9 +117,11 @@ static void do_one(sj_crew *crew)
     sj_task *task = crew->first;
     crew->first = task->next;
     __atomic_store_n(&crew->waiting, crew->waiting - 1, __ATOMIC_RELEASE);
+    crew->at_work++;
     pthread_mutex_unlock(&crew->lock);
     task->work(task->of);
     pthread_mutex_lock(&crew->lock);
+    crew->at_work--;
     __atomic_store_n(&task->is_done, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&crew->done);
 }
@@ -154,8 +161,46 @@ static void pin(pthread_t thread, int core)
 #endif
 }
 
+/* A task that was begun is finished before a process is forked: half done, it would be done twice in the new one. */
+static void before_fork(void)
+{
+    pthread_mutex_lock(&crews_lock);
+    for (sj_crew *crew = crews; crew; crew = crew->older) {
+        pthread_mutex_lock(&crew->lock);
+        while (crew->at_work) {
+            pthread_cond_wait(&crew->done, &crew->lock);
+        }
+    }
+}
+
+static void after_fork_here(void)
+{
+    for (sj_crew *crew = crews; crew; crew = crew->older) {
+        pthread_mutex_unlock(&crew->lock);
+    }
+    pthread_mutex_unlock(&crews_lock);
+}
+
+/* There are no helpers there. Tasks that nobody had begun are done by who waits for them. */
+static void after_fork_there(void)
+{
+    for (sj_crew *crew = crews; crew; crew = crew->older) {
+        pthread_mutex_init(&crew->lock, NULL);
+        pthread_cond_init(&crew->added, NULL);
+        pthread_cond_init(&crew->done, NULL);
+        crew->asleep = crew->helper_count = 0;
+    }
+    pthread_mutex_init(&crews_lock, NULL);
+}
+
+static void tell_forks(void)
+{
+    pthread_atfork(before_fork, after_fork_here, after_fork_there);
+}
+
 sj_crew *sj_crew_new(int helpers, const int *cores, int core_count)
 {
+    pthread_once(&forks_are_told, tell_forks);
     sj_crew *crew = calloc(1, sizeof(sj_crew) + (size_t)helpers * sizeof(helper));
     if (!crew) {
         return NULL;
@@ -163,10 +208,10 @@ sj_crew *sj_crew_new(int helpers, const int *cores, int core_count)
     pthread_mutex_init(&crew->lock, NULL);
     pthread_cond_init(&crew->added, NULL);
     pthread_cond_init(&crew->done, NULL);
-    crew->process = getpid();
     sigset_t all, before; /* signals are the caller's, who may be waiting for one */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&crews_lock);
     for (int n = 0; n < helpers; n++) {
         helper *one = &crew->helpers[n];
         one->crew = crew;
@@ -178,31 +223,20 @@ sj_crew *sj_crew_new(int helpers, const int *cores, int core_count)
             pin(one->thread, cores[n % core_count]);
         }
     }
+    crew->older = crews;
+    crews = crew;
+    pthread_mutex_unlock(&crews_lock);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return crew;
 }
 
 int sj_crew_helpers(const sj_crew *crew)
 {
-    return crew->process == getpid() ? crew->helper_count : 0;
-}
-
-/* In a forked process: the lock may be held by a thread that is not there, and tasks be half done by one. */
-static void begin_alone(sj_crew *crew)
-{
-    if (crew->process != getpid()) {
-        pthread_mutex_init(&crew->lock, NULL);
-        pthread_cond_init(&crew->added, NULL);
-        pthread_cond_init(&crew->done, NULL);
-        crew->first = NULL;
-        crew->waiting = crew->asleep = crew->helper_count = 0;
-        crew->process = getpid();
-    }
+    return crew->helper_count;
 }
 
 void sj_crew_add(sj_crew *crew, sj_task *task)
 {
-    begin_alone(crew);
     task->next = NULL;
     task->is_done = 0;
     pthread_mutex_lock(&crew->lock);
@@ -221,17 +255,11 @@ void sj_crew_add(sj_crew *crew, sj_task *task)
 
 void sj_crew_wait(sj_crew *crew, sj_task *task)
 {
-    begin_alone(crew);
     pthread_mutex_lock(&crew->lock);
     while (!task->is_done) {
         if (crew->first) {
             do_one(crew);
             continue;
-        }
-        if (!crew->helper_count) { /* added before the process was forked */
-            task->work(task->of);
-            task->is_done = 1;
-            break;
         }
         pthread_mutex_unlock(&crew->lock);
         stay_awake(&task->is_done, &crew->waiting);
@@ -245,14 +273,20 @@ void sj_crew_wait(sj_crew *crew, sj_task *task)
 
 void sj_crew_end(sj_crew *crew)
 {
-    if (sj_crew_helpers(crew)) {
-        pthread_mutex_lock(&crew->lock);
-        crew->is_ending = 1;
-        pthread_cond_broadcast(&crew->added);
-        pthread_mutex_unlock(&crew->lock);
-        for (int n = 0; n < crew->helper_count; n++) {
-            pthread_join(crew->helpers[n].thread, NULL);
+    pthread_mutex_lock(&crews_lock);
+    for (sj_crew **place = &crews; *place; place = &(*place)->older) {
+        if (*place == crew) {
+            *place = crew->older;
+            break;
         }
+    }
+    pthread_mutex_unlock(&crews_lock);
+    pthread_mutex_lock(&crew->lock);
+    crew->is_ending = 1;
+    pthread_cond_broadcast(&crew->added);
+    pthread_mutex_unlock(&crew->lock);
+    for (int n = 0; n < crew->helper_count; n++) {
+        pthread_join(crew->helpers[n].thread, NULL);
     }
     free(crew); /* of a forked process: its threads, and whatever they held, are the parent's */
 }

@@ -26,7 +26,7 @@ typedef struct sj_crew sj_crew;
 sj_crew *sj_crew_new(int helpers, const int *cores, int core_count);
 
 /* A task to be done, which stays where it is until somebody has waited for it. In a process that was forked since, there are
- * no helpers, and no tasks of before. */
+ * no helpers; each task of before is done there, or was not begun. */
 void sj_crew_add(sj_crew *crew, sj_task *task);
 
 /* Returns when the task is done; until then the caller does tasks too. */

@@ -71,15 +71,18 @@ cdef class Crew:
         if self._crew == NULL:
             raise MemoryError
 
-    def __dealloc__(self):
+    def __del__(self):
+        # Before the collector of a cycle takes anything from tasks that are at work.
         cdef Task task
-        if self._crew == NULL:
-            return
-        for task in self._added.values():
+        if self._crew != NULL:
+            for task in self._added.values():
+                with nogil:
+                    sj_crew_wait(self._crew, &task._task)
+
+    def __dealloc__(self):
+        if self._crew != NULL:
             with nogil:
-                sj_crew_wait(self._crew, &task._task)
-        with nogil:
-            sj_crew_end(self._crew)
+                sj_crew_end(self._crew)
 
     @property
     def helpers(self):

@@ -37,6 +37,7 @@ class BatchSealer:
         self._names = schema.names
         self._dtypes = [item_dtype(field.type) for field in schema]
         places = [self._names.index(name) for name, _ in keys]
+        self._key_places, self._kinds = places, [kind for _, kind in keys]
         # Keys that are their column's items need no room of their own.
         dtypes = [None if self._dtypes[n] == kind else kind for n, (_, kind) in zip(places, keys, strict=True)]
         self._key_dtypes = dtypes
@@ -61,12 +62,13 @@ class BatchSealer:
 
     def sealing(
         self, arrived: Any, grid: Grid
-    ) -> Steps[tuple[tuple[tuple[Any, Any], ...], dict[str, _Values], dict[int, _Values]]]:
-        """The ends of each key, the columns' items in grid order, and those keys that are no column; in one step."""
+    ) -> Steps[tuple[tuple[tuple[Any, Any], ...], dict[str, _Values], list[_Values]]]:
+        """The ends of each key, the columns' items in grid order, and the keys; in one step."""
         rows = arrived.rows
         memory = ColumnMemory(rows * self._row_bytes, len(self._dtypes) + len(self._key_dtypes))
         values = [memory.column(rows, dtype) for dtype in self._dtypes]
         keys = [None if dtype is None else memory.column(rows, dtype) for dtype in self._key_dtypes]
         (zone,) = yield [self._form.sealing(arrived, values, keys, grid.first, grid.second, grid.width)]
-        made = {number: key for number, key in enumerate(keys) if key is not None}
+        told = zip(keys, self._key_places, self._kinds, strict=True)
+        made = [values[place].view(kind) if key is None else key for key, place, kind in told]
         return zone, dict(zip(self._names, values, strict=True)), made

@@ -42,7 +42,7 @@ _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those there are.
 _COUNTED_SHARE = 16
 # Of a sample in which they are counted.
-_COUNTED_BUCKETS = 8192
+_COUNTED_BUCKETS = 2048
 _KEY_BYTES = 8
 _PAGE_BYTES = 4096
 
@@ -350,8 +350,7 @@ class BucketRun(Run):
         module = self.form.kernels.module
         if name in self.payload.names:
             return self.payload.take(name, module.gather(self.columns[PAYLOAD_NUMBER], rows))
-        field = self.form.run_schema.field(name)
-        return array_of(module.gather(self._items(field), rows), field.type)
+        return array_of(module.gather(self._items(name), rows), self.form.kinds[name])
 
     def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Where in the payload some rows are: the numbers of their batches, and their rows there."""
@@ -359,10 +358,10 @@ class BucketRun(Run):
 
     def values(self, name: str) -> npt.NDArray[Any] | None:
         """Items of a column, with all the room there is; None where it is in the payload."""
-        return None if name in self.payload.names else self._items(self.form.run_schema.field(name))
+        return None if name in self.payload.names else self._items(name)
 
-    def _items(self, field: pa.Field) -> npt.NDArray[Any]:
-        return self.columns[field.name].view(item_dtype(field.type))
+    def _items(self, name: str) -> npt.NDArray[Any]:
+        return self.columns[name].view(item_dtype(self.form.kinds[name]))
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, with all the room there is."""

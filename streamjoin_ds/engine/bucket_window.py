@@ -93,21 +93,26 @@ class BucketWindow(Window):
         """The window with other runs."""
         return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept, self.layout)
 
-    def taking(self, arrived: Any) -> tuple[Window, Picks]:
-        """As `Window.taking`; a large batch is sorted as the last one was, where it is of like size."""
-        return super().taking(arrived) if arrived.rows <= MAX_TAILED_ROWS else alone(self.taking_steps(arrived))
-
-    def taking_steps(self, arrived: Any) -> Steps[tuple[Window, Picks]]:
-        """`taking`, step by step."""
+    def sealing(self, arrived: Any) -> Steps[Run | None]:
+        """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
         if arrived.rows <= MAX_TAILED_ROWS:
-            return super().taking(arrived)
-        layout = self.layout
-        is_like = layout is not None and layout[1] <= 2 * arrived.rows <= 4 * layout[1]
-        run = yield from self.form.sealing_batch(arrived, layout[0] if layout is not None and is_like else None)
-        window = self.remade((*self.sealed, run), self.tail)
-        if not is_like:
-            window.layout = run.grid, arrived.rows
-        return window, Picks.whole(run)
+            return None
+        return (yield from self.form.sealing_batch(arrived, self._layout_of(arrived.rows)))
+
+    def taking(self, arrived: Any, run: Run | None) -> tuple[Window, Picks]:
+        """As `Window.taking`."""
+        window, picks = super().taking(arrived, run)
+        if run is not None and self._layout_of(run.rows) is None:
+            assert isinstance(window, BucketWindow)
+            window.layout = run.grid, run.rows
+        return window, picks
+
+    def _layout_of(self, rows: int) -> Grid | None:
+        """That of the batch that was last sorted, for one of like size."""
+        if self.layout is None:
+            return None
+        grid, like = self.layout
+        return grid if like <= 2 * rows <= 4 * like else None
 
     def merged(self) -> Window:
         """The window with all but the tail in the grid."""

@@ -11,28 +11,30 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.bucket_window import Bucketing, BucketWindow, bucketed
+from streamjoin_ds.engine.bucket_window import Bucketing, bucketed
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.forced_index import forced_index
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.joining import Arrivals, Joining
+from streamjoin_ds.engine.kept import Kept
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.merging import chosen_merging
 from streamjoin_ds.engine.pairs import MIN_FREE
 from streamjoin_ds.engine.pinning import kernel_threads
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.run import RunForm
+from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
-from streamjoin_ds.engine.window import Window
-from streamjoin_ds.errors import ArgumentError, ColumnError, StateCorruptError
+from streamjoin_ds.engine.steps import alone
+from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window
+from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["WindowJoin"]
@@ -133,12 +135,12 @@ class WindowJoin:
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
-        self._windows = [Window(form) for form in self.forms]
+        self._kept = Kept([Window(form) for form in self.forms])
         self._matches = 0
         self._stored = [0] * count
         self._null_keys = [0] * count
         self._pushes = 0
-        self._is_torn = False
+        self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
         self._joining = Joining(bound, self.kernels, executor, threads, chunk_rows, own, self._crew)
@@ -181,7 +183,7 @@ class WindowJoin:
         -----
         The new tuples are in only when the iterator is exhausted; one that is given up leaves the windows as they were.
         """
-        self._check_whole()
+        self._kept.check_whole()
         fresh = {}
         for stream, tables in batches.items():
             if not 0 <= stream < len(self.forms):
@@ -195,9 +197,9 @@ class WindowJoin:
         return self._push(fresh, [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)])
 
     def _push(self, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
-        pushes, windows, matches = self._pushes, list(self._windows), 0
-        arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(len(windows))]
-        null_keys = [0] * len(windows)
+        pushes, matches, streams = self._pushes, 0, len(self.forms)
+        arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(streams)]
+        null_keys = [0] * streams
         ready = {}
         for stream in sorted(fresh):
             tuples = fresh[stream]
@@ -207,19 +209,16 @@ class WindowJoin:
                 null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
-        if self._crew is not None and sum(arrived) > _SORTED_ALONE_ROWS:
-            taken = self._joining.in_step([windows[stream].taking_steps(ready[stream]) for stream in ready])
-        elif sum(arrived) > _SORTED_IN_POOL_ROWS:
-            taken = self._joining.side_by_side(lambda stream: windows[stream].taking(ready[stream]), list(ready))
-        else:
-            taken = [windows[stream].taking(tuples) for stream, tuples in ready.items()]
+        windows, runs = self._sealed(ready, sum(arrived))
         arrivals = []
-        for stream, (window, picks) in zip(ready, taken, strict=True):
+        for (stream, tuples), run in zip(ready.items(), runs, strict=True):
+            window, picks = windows[stream].taking(tuples, run)
             order = self._order.chosen(stream, windows, picks)
             arrivals.append(Arrivals(stream, picks, order, tuple(windows)))
             windows[stream] = window
         self.progress, results = self._joining.results(arrivals)
         progress = self.progress
+        self._reading.append(results)
         try:
             for chunk in results:
                 matches += chunk.num_rows
@@ -227,29 +226,46 @@ class WindowJoin:
                 yield chunk
         finally:
             results.close()
+            self._reading.remove(results)
         progress.finish()
         if pushes != self._pushes:
             msg = "another push was finished while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
+        for other in self._reading:  # it would look at grids that are about to change
+            other.close()
         is_due = False
         for stream, lowest in enumerate(lowest_kept):
             if lowest is not None:
                 windows[stream] = windows[stream].expired(lowest)
             is_due = is_due or not windows[stream].is_merged
-        if is_due:
-            # Grids change in place: until all have, there is no way back.
-            self._is_torn = any(isinstance(window, BucketWindow) for window in windows)
-            if self._crew is None:
-                windows = self._joining.side_by_side(lambda window: window.merged(), windows)
-            else:
-                windows = self._joining.in_step([window.merging_steps() for window in windows])
-            self._is_torn = False
-        self._windows = windows
+        if is_due and self._crew is not None:
+            self._kept.merge(windows, self._joining.begun, waits=not self._crew.helpers)
+        elif is_due:
+            self._kept.replace(self._joining.side_by_side(lambda window: window.merged(), windows))
+        else:
+            self._kept.replace(windows)
         for stream, count in enumerate(arrived):
             self._stored[stream] += count
             self._null_keys[stream] += null_keys[stream]
         self._matches += matches
         self._pushes += 1
+
+    def _sealed(self, ready: Mapping[int, Any], rows: int) -> tuple[list[Window], list[Run | None]]:
+        """What is kept, and what becomes of new tuples: a run of each stream's, or None where they go to the tail.
+
+        With a crew they are put in order while those of the last push are taken in.
+        """
+        if rows <= MAX_TAILED_ROWS:
+            return list(self._kept.windows), [None] * len(ready)
+        works = [self._kept.taking[stream].sealing(tuples) for stream, tuples in ready.items()]
+        if self._crew is not None and rows > _SORTED_ALONE_ROWS:
+            with self._joining.staying():
+                ended = self._joining.begun(works)
+                return list(self._kept.windows), ended()
+        windows = list(self._kept.windows)
+        if rows > _SORTED_IN_POOL_ROWS:
+            return windows, self._joining.side_by_side(alone, works)
+        return windows, [alone(work) for work in works]
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
         """The tuples as `BatchColumns`."""
@@ -313,12 +329,9 @@ class WindowJoin:
         """Names of the blocks that hold what is kept; runs that were never saved with a store are in none."""
         return frozenset(run.block for window in self._windows for run in window.runs if run.block is not None)
 
-    def _check_whole(self) -> None:
-        if self._is_torn:
-            msg = "a push broke off while its tuples were taken in, and some are in"
-            raise StateCorruptError(
-                msg, name="state", hint="restore what was saved before it, and push again from there"
-            )
+    @property
+    def _windows(self) -> list[Window]:
+        return self._kept.windows
 
     def save(self, store: RunStore | None = None) -> bytes:
         """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`).
@@ -330,7 +343,7 @@ class WindowJoin:
         StateCorruptError
             As `push`.
         """
-        self._check_whole()
+        self._kept.check_whole()
         totals = [self._matches, self._expired_rows, self._pushes]
         tails = [window.tail.rows for window in self._windows]
         facts: dict[str, Any] = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys, "tails": tails}
@@ -364,9 +377,9 @@ class WindowJoin:
         stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
         matches, _, pushes = snapshot.numbers(facts, "totals", 3)
         windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
-        self._windows = bucketed(self.forms, windows, facts.get("buckets"))
+        self._kept.replace(bucketed(self.forms, windows, facts.get("buckets")))
         self._stored, self._null_keys = stored, null_keys
-        self._matches, self._pushes, self._is_torn = matches, pushes, False
+        self._matches, self._pushes = matches, pushes
         self._joining.begin()
 
     def explain(self) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from threading import Lock
@@ -221,10 +221,19 @@ class Joining:
         left = zip(pieces[len(blocks) :], probings[len(blocks) :], strict=True)
         return tables, [self._piece(piece, PieceProgress(piece.count_pairs), None, probing) for piece, probing in left]
 
-    def in_step(self, works: Sequence[Steps[_Made]]) -> list[_Made]:
-        """The steps of several works, side by side; see `steps`."""
-        with staying_on(self._core):
-            return list(in_step(self._crew, works))
+    def begun(self, works: Sequence[Steps[_Made]]) -> Callable[[], list[_Made]]:
+        """Begin several works, side by side (see `steps`); the answer ends them, once, and tells what they made."""
+        going = in_step(self._crew, works)
+
+        def ended() -> list[_Made]:
+            with closing(going):
+                return list(going)
+
+        return ended
+
+    def staying(self) -> AbstractContextManager[None]:
+        """Keep the caller on the core that is its own while a crew works with it."""
+        return staying_on(self._core)
 
     def side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
         """One piece of work after the other, or on as many threads as there are; kernels let the others run."""

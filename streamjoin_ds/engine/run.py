@@ -67,6 +67,7 @@ class RunForm:
         self.no_tail: Tail | None = None  # the tail without a row, once it was asked for
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
+        self.kinds = {field.name: field.type for field in self.run_schema}
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
         keys = [(name, key_dtype(key.kind)) for name, key in zip(self.columns, self.keys, strict=True)]
@@ -239,13 +240,13 @@ class Run:
         grid: Grid,
         zone: tuple[Range, ...],
         values: dict[str, npt.NDArray[Any]],
-        keys: dict[int, npt.NDArray[Any]],
+        keys: Sequence[npt.NDArray[Any]],
     ) -> Run:
         """A run of columns that are all of a fixed width and without nulls; Arrow is given them when it is asked."""
         run = cls(form, None, grid, zone)
         run.rows = len(next(iter(values.values())))
         run._values.update(values)
-        run._keys.update(keys)
+        run._keys.update(enumerate(keys))
         return run
 
     @property

@@ -29,8 +29,7 @@ class Stack:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = tuple(runs)
-        schema = runs[0].form.run_schema if runs else ()
-        self.kinds = {field.name: field.type for field in schema}
+        self.kinds: dict[str, pa.DataType] = runs[0].form.kinds if runs else {}
         self.tail = runs[-1].buffer if runs and isinstance(runs[-1], Tail) else None
         self._columns: dict[tuple[str, ...], Any] = {}
         self._plain: dict[tuple[str, ...], tuple[str, ...]] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 __all__ = ["Steps", "alone", "in_step"]
 
@@ -41,29 +41,39 @@ def in_step(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
     ----------
     crew : Crew
     works : sequence of generators
-        No two may change the same thing. Each has taken its first step when any takes its second.
+        No two may change the same thing. Each has taken its first step when this returns, and the crew is at work on
+        what they gave it, whether or not the answer is asked for anything. Closed, it waits for what was begun.
     """
+    going = _going(crew, works)
+    next(going)
+    return cast("Generator[_Made]", going)
+
+
+def _going(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made | None]:
+    """None when all have taken their first step, then what each makes."""
     made: dict[int, _Made] = {}
-    waiting: deque[tuple[int, Sequence[Any]]] = deque((number, ()) for number in range(len(works)))
-    has_begun = [False] * len(works)
-    given = 0
+    waiting: deque[tuple[int, Sequence[Any]]] = deque()
     tasks: Sequence[Any] = ()
+
+    def step(number: int, told: list[Any] | None) -> None:
+        try:
+            tasks = next(works[number]) if told is None else works[number].send(told)
+        except StopIteration as end:
+            made[number] = end.value
+        else:
+            waiting.append((number, tasks))
+            for task in tasks:
+                crew.add(task)
+
     try:
-        while waiting:
-            number, tasks = waiting.popleft()
-            told = [crew.wait(task) for task in tasks]
-            try:
-                tasks = works[number].send(told) if has_begun[number] else next(works[number])
-            except StopIteration as end:
-                made[number] = end.value
-            else:
-                for task in tasks:
-                    crew.add(task)
-                waiting.append((number, tasks))
-            has_begun[number] = True
-            while given in made:
-                yield made.pop(given)
-                given += 1
+        for number in range(len(works)):
+            step(number, None)
+        yield None
+        for given in range(len(works)):
+            while given not in made:
+                number, tasks = waiting.popleft()
+                step(number, [crew.wait(task) for task in tasks])
+            yield made.pop(given)
     finally:  # others' tasks go on: a push may be begun while another is being read
         for left in (tasks, *(left for _, left in waiting)):
             crew.give_up(left)

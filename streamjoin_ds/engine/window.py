@@ -97,20 +97,26 @@ class Window:
             raise unlike_header()
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
-    def taking(self, arrived: Any) -> tuple[Window, Picks]:
-        """The window with new tuples, before any merging, and these tuples as probes.
+    def sealing(self, arrived: Any) -> Steps[Run | None]:
+        """A large batch of new tuples as a run, step by step; None: it is to go to the tail.
 
-        A large batch becomes a run; a small one goes to the tail, which is sealed first where there is no room.
+        The window may be one whose last tuples are still being taken in.
+        """
+        return (yield from self.form.sealing(arrived.batch)) if arrived.rows > MAX_TAILED_ROWS else None
+
+    def taking(self, arrived: Any, run: Run | None) -> tuple[Window, Picks]:
+        """The window with new tuples, before any merging, and these tuples as probes.
 
         Parameters
         ----------
         arrived : BatchColumns
             Of tuples as for `RunForm.sealed`; one at least.
+        run : Run or None
+            What `sealing` made of them. None: they go to the tail, which is sealed first where there is no room.
         """
-        count = arrived.rows
-        if count > MAX_TAILED_ROWS:
-            run = self.form.sealed(arrived.batch)
+        if run is not None:
             return self.inserted(run), Picks.whole(run)
+        count = arrived.rows
         sealed, tail = self.sealed, self.tail
         is_long = tail.rows >= max(MAX_TAILED_ROWS, 1) and self.form.merging.ends(tail)
         if is_long or tail.rows + count > TAIL_ROWS:
@@ -138,11 +144,6 @@ class Window:
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
         window.is_merged = True
         return window if self.form.bucketing is None else self.form.bucketing.window(window)
-
-    def taking_steps(self, arrived: Any) -> Steps[tuple[Window, Picks]]:
-        """`taking`, step by step."""
-        yield from ()
-        return self.taking(arrived)
 
     def merging_steps(self) -> Steps[Window]:
         """`merged`, step by step."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from queue import SimpleQueue
+from threading import Thread
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +30,11 @@ from streamjoin_ds.engine import (
     probe,
     window,
 )
+from streamjoin_ds.engine import join as join_module
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
 from streamjoin_ds.engine.grid_sample import GridSample
+from streamjoin_ds.engine.kept import Kept
 from streamjoin_ds.engine.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.snapshot import opened
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
@@ -52,7 +57,7 @@ def _thresholds() -> Iterator[None]:
         patch.setattr(grid, "_MIN_GAIN", 100.0)
         patch.setattr(grid, "_BUCKET_COST", 0.0)
         patch.setattr(probe, "_SCAN_PAIRS", 0)
-        for module in (window, bucket_window):
+        for module in (join_module, window, bucket_window):
             patch.setattr(module, "MAX_TAILED_ROWS", 2)
         patch.setattr(window, "TAIL_ROWS", 4)
         for module in (finder, joining):
@@ -330,6 +335,124 @@ def test_after_a_push_that_broke_off_half_way_nothing_goes_on_but_a_saved_state(
     for number in (2, 3):
         assert pushed(join, batches[number], 0) == pushed(twin, batches[number], 0)
     assert join.save() == twin.save()
+
+
+def test_what_goes_wrong_while_nobody_waits_is_told_at_the_next_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, batch = steady(2000, 30)
+    join, twin = WindowJoin(bound, bucket_rows=100, threads=2), WindowJoin(bound, bucket_rows=100)
+    batches = [{stream: batch(place, 2000) for stream in (0, 1)} for place in range(0, 8000, 2000)]
+    expected = [pushed(twin, batches[number], 0) for number in range(4)]
+    assert pushed(join, batches[0], 0) == expected[0]
+    saved, adding = join.save(), BucketRun.adding
+
+    def no_memory(run: BucketRun, *told, **named):
+        made = yield from adding(run, *told, **named)
+        if run.form.stream == 1:
+            raise MemoryError
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BucketRun, "adding", no_memory)
+        assert pushed(join, batches[1], 0) == expected[1]
+        with pytest.raises(MemoryError):
+            pushed(join, batches[2], 0)
+    for refused in (lambda: pushed(join, batches[2], 0), join.save):
+        with pytest.raises(StateCorruptError, match="broke off"):
+            refused()
+    join.restore(saved)
+    for number in (1, 2, 3):
+        assert pushed(join, batches[number], 0) == expected[number]
+    assert join.save() == twin.save()
+
+
+@pytest.mark.parametrize("sizes", [(3000,), (3000, 10, 1, 700, 5000)])
+def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) -> None:
+    """Nobody waits for a push's tuples to be taken in, until something is asked for: then by anyone."""
+    bound, batch = steady(6000, 50)
+    alone, left, asked, watched = (WindowJoin(bound, bucket_rows=100, threads=threads) for threads in (1, 2, 3, 2))
+    asks = (
+        lambda join: join.save(),
+        lambda join: join.counters["state_rows"],
+        lambda join: [window.rows for window in join.windows],
+        lambda join: join.explain()[2:],
+    )
+    begun: SimpleQueue[bool] = SimpleQueue()
+    seen: list[int] = []
+
+    def watch() -> None:
+        while begun.get():
+            seen.extend(watched.state_rows for _ in range(20))
+
+    watching = Thread(target=watch)
+    watching.start()
+    place = 0
+    try:
+        for number in range(20):
+            begun.put(True)
+            size = sizes[number % len(sizes)]
+            batches = {stream: batch(place, size) for stream in (0, 1)}
+            place += size
+            expected = pushed(alone, batches, place)
+            for join in (left, asked, watched):
+                assert pushed(join, batches, place) == expected
+            ask = asks[number % len(asks)]
+            assert ask(asked) == ask(alone)
+    finally:
+        begun.put(False)
+        watching.join()
+    assert isinstance(alone.windows[0], BucketWindow)
+    assert left.save() == asked.save() == watched.save() == alone.save()
+    assert max(seen) <= alone.counters["state_rows"] + 2 * max(sizes)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_goes_on_by_itself() -> None:
+    bound, batch = steady(6000, 50)
+    join, twin = WindowJoin(bound, bucket_rows=100, threads=3), WindowJoin(bound, bucket_rows=100)
+    for place in range(0, 30_000, 3000):
+        batches = {stream: batch(place, 3000) for stream in (0, 1)}
+        expected = pushed(twin, batches, place)
+        assert pushed(join, batches, place) == expected
+        process = os.fork()
+        if not process:
+            status = 1
+            try:
+                join._joining._executor = None  # Python's own threads are not there
+                batches = {stream: batch(place + 3000, 3000) for stream in (0, 1)}
+                is_same = pushed(join, batches, place + 3000) == pushed(twin, batches, place + 3000)
+                status = 0 if is_same and join.save() == twin.save() else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert join.save() == twin.save()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
+def test_a_push_that_another_overtook_is_refused(
+    threads: int, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen grids that are changed when the other is over: what was begun for it is waited for first."""
+    bound, batch = steady(2000, 50)
+    join, twin = (WindowJoin(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
+    merge, left = Kept.merge, []
+
+    def merging(*told, **named) -> None:
+        left.extend(results for results in join._reading if results.gi_frame is not None)
+        merge(*told, **named)
+
+    monkeypatch.setattr(Kept, "merge", merging)
+    for place in range(0, 6000, 1000):
+        batches = {stream: batch(place, 1000) for stream in (0, 1)}
+        reading, unread = join.push(batches, place), join.push(batches, place)
+        next(reading)
+        assert pushed(join, batches, place) == pushed(twin, batches, place)
+        with pytest.raises(ArgumentError, match="another push was finished"):
+            list(reading)
+        unread.close()
+    assert join.save() == twin.save()
+    assert left == []
 
 
 def test_a_column_with_its_first_null_goes_to_the_payload() -> None:

@@ -11,6 +11,7 @@ from streamjoin_ds.engine.conditions import oriented
 from streamjoin_ds.engine.finder import Finder
 from streamjoin_ds.engine.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.results import Results
+from streamjoin_ds.engine.steps import alone
 
 if TYPE_CHECKING:
     from streamjoin_ds.bench.figures.trials import Pushes
@@ -48,7 +49,8 @@ def steps(pushes: Pushes) -> Outcome:
             for stream, batch in enumerate(batches):
                 other, places = windows[1 - stream], conditions[stream]
                 began = time.perf_counter()
-                window, picks = windows[stream].taking(join.forms[stream].run_columns(batch))
+                arrived = join.forms[stream].run_columns(batch)
+                window, picks = windows[stream].taking(arrived, alone(windows[stream].sealing(arrived)))
                 inserted = time.perf_counter()
                 columns = [picks.key(condition.probe_key) for condition in places]
                 took["insert"] += inserted - began
