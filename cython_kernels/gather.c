@@ -54,8 +54,8 @@ int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const i
     return 0;
 }
 
-int sj_gather_check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows,
-                    int64_t count)
+/* Whether each rows[i] is a row of run places[i]; `places` NULL: of run 0. -1: outside, 0: all of one run, 1: of several. */
+static int check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows, int64_t count)
 {
     int outside = 0;
     int other = 0;
@@ -81,8 +81,9 @@ void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, co
         memcpy(out + row * (item_bytes), columns[places[row]] + (int64_t)rows[row] * (item_bytes), (item_bytes));   \
     }
 
-void sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes, const int32_t *places,
-                    const int32_t *rows, int64_t count, unsigned char *out)
+/* out[i] = columns[places[i]][rows[i]] */
+static void gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes,
+                        const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
 {
     for (int64_t from = 0; from < count; from += BLOCK) {
         const int64_t to = count - from < BLOCK ? count : from + BLOCK;
@@ -103,4 +104,32 @@ void sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows
         default: GATHER_RUNS(16) break;
         }
     }
+}
+
+int sj_gather_columns(const sj_run_columns *from, const sj_picks *picks, unsigned char *const *outs)
+{
+    const int32_t *places = picks->places;
+    int64_t place = picks->place;
+    const int found = check(from->run_rows + place, from->run_count, places, picks->rows, picks->count);
+    if (found < 0) {
+        return -1;
+    }
+    if (found == 0 && places && picks->count) {
+        place = places[0];
+        places = NULL;
+    }
+    for (int64_t column = 0; column < from->column_count; column++) {
+        const unsigned char *const *addresses = from->addresses + column * from->run_count;
+        if (!outs[column]) {
+            continue;
+        }
+        if (places) {
+            gather_runs(addresses, from->run_rows, from->item_bytes[column], places, picks->rows, picks->count,
+                        outs[column]);
+        } else {
+            sj_gather_run(addresses[place], from->run_rows[place], from->item_bytes[column], picks->rows, picks->count,
+                          outs[column]);
+        }
+    }
+    return 0;
 }

@@ -46,17 +46,29 @@ int sj_grid_order(const int64_t *buckets, const double *float_second, const int6
 int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
               unsigned char *out);
 
-/* Whether each rows[i] is a row of run places[i]; `places` NULL: of run 0. -1: outside, 0: all of one run, 1: of
- * several. What this has let through is gathered column by column by the two that follow, which do not check. */
-int sj_gather_check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows,
-                    int64_t count);
-
-/* out[i] = column[order[i]], as sj_gather. */
+/* out[i] = column[order[i]], as sj_gather, but nothing is checked. */
 void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                    unsigned char *out);
 
-/* out[i] = columns[places[i]][rows[i]]: the same over the runs of a window. */
-void sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes, const int32_t *places,
-                    const int32_t *rows, int64_t count, unsigned char *out);
+/* The same columns of several runs. */
+typedef struct {
+    const unsigned char **addresses; /* column by column, run by run */
+    int64_t *run_rows;
+    int *item_bytes; /* of each column */
+    int64_t run_count;
+    int64_t column_count;
+} sj_run_columns;
+
+/* Rows of these runs: rows[i] of run places[i]; `places` NULL: all of run `place`, which is 0 otherwise. */
+typedef struct {
+    int64_t count;
+    const int32_t *rows;
+    const int32_t *places;
+    int64_t place;
+} sj_picks;
+
+/* Copies all columns of some rows, outs[c][i] = columns[c][places[i]][rows[i]], but for those whose out is NULL. -1, and
+ * nothing is copied: a row is outside. */
+int sj_gather_columns(const sj_run_columns *from, const sj_picks *picks, unsigned char *const *outs);
 
 #endif

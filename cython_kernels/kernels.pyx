@@ -126,12 +126,23 @@ cdef extern from "grid.h" nogil:
                        int32_t *rows)
     int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                   unsigned char *out)
-    int sj_gather_check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows,
-                        int64_t count)
     void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                        unsigned char *out)
-    void sj_gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes,
-                        const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
+
+    ctypedef struct sj_run_columns:
+        const unsigned char **addresses
+        int64_t *run_rows
+        int *item_bytes
+        int64_t run_count
+        int64_t column_count
+
+    ctypedef struct sj_picks:
+        int64_t count
+        const int32_t *rows
+        const int32_t *places
+        int64_t place
+
+    int sj_gather_columns(const sj_run_columns *source, const sj_picks *picks, unsigned char **outs)
 
 
 sj_dispatch_init()

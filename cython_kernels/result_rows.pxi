@@ -1,5 +1,10 @@
 # Rows gathered of several runs and handed to Arrow; semantics: streamjoin_ds.engine.reference.arrow_rows.
 
+cdef struct sj_part:
+    const sj_run_columns *columns
+    sj_picks picks
+
+
 cdef class RowsForm:
     """Which columns rows have; see streamjoin_ds.engine.reference.arrow_rows.RowsForm."""
 
@@ -128,37 +133,52 @@ cdef class Rows:
         sj_rows_let_go(self._rows)
         free(self._filled)
 
-    def gather(self, int64_t part, RunColumns columns, places, rows, int64_t begin=0):
-        """Fill a part's columns from row `begin` on with ``columns[places[i]][rows[i]]``; as in `RunColumns.gather`."""
-        cdef Gathering task = self._gathering(part, columns, places, rows, begin)
-        columns._copy(&task._picks, task._outs)
+    def gather(self, parts, int64_t begin=0):
+        """Fill the rows from `begin` on; each part's with ``columns[places[i]][rows[i]]``: see `RunColumns.gather`."""
+        cdef Gathering task = self._gathering(parts, begin)
+        if task._count < _FEW_ROWS:
+            task._work()
+        else:
+            with nogil:
+                task._work()
         task._done()
 
-    def gathering(self, int64_t part, RunColumns columns, places, rows, int64_t begin=0):
+    def gathering(self, parts, int64_t begin=0):
         """`gather` as a task for a crew."""
-        return self._gathering(part, columns, places, rows, begin)
+        return self._gathering(parts, begin)
 
-    cdef Gathering _gathering(self, int64_t part, RunColumns columns, places, rows, int64_t begin):
-        cdef int64_t first, column
+    cdef Gathering _gathering(self, parts, int64_t begin):
+        cdef int64_t part, column, first
+        cdef RunColumns columns
+        cdef sj_picks *picks
         cdef Gathering task = Gathering.__new__(Gathering)
         cdef RowsForm form = self._form
-        if not 0 <= part < form._part_count:
-            raise _error("there is no such part", "part")
-        first = form._firsts[part]
-        if columns._column_count != form._firsts[part + 1] - first:
-            raise _error("the part has another number of columns", "columns")
-        for column in range(columns._column_count):
-            if columns._item_bytes[column] != form._item_bytes[first + column]:
-                raise _error("the part has columns of other widths", "columns")
-        columns._pick(places, rows, &task._picks)
-        if begin < 0 or task._picks.count > self._count - begin:
-            raise _error("there are other numbers of rows", "rows")
-        task._outs = <unsigned char **>calloc(columns._column_count + 1, sizeof(void *))
-        if task._outs == NULL:
+        if begin < 0 or len(parts) != form._part_count:
+            raise _error("there are other numbers of parts", "parts")
+        task._to, task._kept, task._form = self, parts, form
+        task._parts = <sj_part *>calloc(form._part_count + 1, sizeof(sj_part))
+        task._outs = <unsigned char **>calloc(form._column_count + form._part_count + 1, sizeof(void *))
+        if task._parts == NULL or task._outs == NULL:
             raise MemoryError
-        for column in range(columns._column_count):
-            task._outs[column] = sj_rows_column(self._rows, first + column) + begin * form._item_bytes[first + column]
-        task._to, task._first, task._columns, task._kept = self, first, columns, (places, rows)
+        for column in range(form._column_count):
+            task._outs[column] = sj_rows_column(self._rows, column) + begin * form._item_bytes[column]
+        for part in range(form._part_count):
+            columns, places, rows = parts[part]
+            if columns is None:
+                raise _error("a part has no columns", "columns")
+            first, picks = form._firsts[part], &task._parts[part].picks
+            if columns._columns.column_count != form._firsts[part + 1] - first:
+                raise _error("the part has another number of columns", "columns")
+            for column in range(columns._columns.column_count):
+                if columns._columns.item_bytes[column] != form._item_bytes[first + column]:
+                    raise _error("the part has columns of other widths", "columns")
+            columns._pick(places, rows, picks)
+            if part == 0:
+                task._count = picks.count
+            if picks.count != task._count or picks.count > self._count - begin:
+                raise _error("there are other numbers of rows", "rows")
+            task._parts[part].columns = &columns._columns
+            task._outs[form._column_count + part] = task._outs[first]
         return task
 
     def put(self, int64_t column, list values, *, bint floating):
@@ -183,39 +203,48 @@ cdef class Rows:
 
     def exported(self):
         """Address of an ArrowArray of the filled columns that are exported: good while this object is, once."""
-        cdef const int64_t **columns
-        cdef int64_t part, column
+        cdef int64_t column
         cdef RowsForm form = self._form
         if self._is_exported:
             raise _error("these rows were exported already", "exported")
-        for column in range(form._firsts[form._part_count]):
+        for column in range(form._column_count):
             if self._filled[column] != self._count:
                 raise _error("a column of the rows was not filled", "exported")
-        if form._with_greatest:
-            columns = <const int64_t **>calloc(form._part_count, sizeof(void *))
-            if columns == NULL:
-                raise MemoryError
-            for part in range(form._part_count):
-                columns[part] = <const int64_t *>sj_rows_column(self._rows, form._firsts[part])
-            with nogil:
-                sj_greatest(columns, form._part_count, self._count,
-                            <int64_t *>sj_rows_column(self._rows, form._column_count - 1))
-            free(<void *>columns)
         if sj_rows_export(self._rows, form._exported, form._exported_count, &self._array):
             raise MemoryError
         self._is_exported = True
         return <uintptr_t>&self._array
 
 
-cdef class Gathering(Copying):
-    """Gathers some rows of a part."""
+cdef class Gathering(Task):
+    """Gathers some rows of all parts, and what is the greatest in each."""
 
     cdef Rows _to
-    cdef int64_t _first
+    cdef RowsForm _form
+    cdef int64_t _count
+    cdef sj_part *_parts
+    cdef unsigned char **_outs  # of all columns, then each part's first again
+    cdef int _status
+
+    def __dealloc__(self):
+        free(self._parts)
+        free(self._outs)
+
+    cdef void _work(self) noexcept nogil:
+        cdef int64_t part, parts = self._form._part_count, columns = self._form._column_count
+        for part in range(parts):
+            self._status = sj_gather_columns(self._parts[part].columns, &self._parts[part].picks,
+                                             self._outs + self._form._firsts[part])
+            if self._status < 0:
+                return
+        if self._form._with_greatest:
+            sj_greatest(<const int64_t **>self._outs + columns, parts, self._count,
+                        <int64_t *>self._outs[columns - 1])
 
     cdef object _done(self):
         cdef int64_t column
-        Copying._done(self)
-        for column in range(self._columns._column_count):
-            self._to._filled[self._first + column] += self._picks.count
+        if self._status < 0:
+            raise _error("rows or places point outside the runs", "rows")
+        for column in range(self._form._column_count):
+            self._to._filled[column] += self._count
         return None

@@ -55,7 +55,7 @@ class Picks:
     def take(self, positions: Int32) -> Picks:
         """Those picks that stand at these positions."""
         if self.rows is None:
-            rows = positions + np.int32(self.begin) if self.begin else positions
+            rows = positions + self.begin if self.begin else positions
             return Picks(self.stack, rows, self.places)
         gather = self.stack.module.gather
         places = self.places if isinstance(self.places, int) else gather(self.places, positions)
@@ -97,22 +97,14 @@ class Picks:
         self.stack.columns((name,)).gather(self.places, self.rows, [values])
         return array_of(values, kind)
 
-    def gather_into(self, gathered: Any, part: int, names: tuple[str, ...]) -> None:
-        """Fill a part of `Rows` with those of columns that are `Stack.plain`."""
-        places, rows = self._chosen(0, len(self))
-        gathered.gather(part, self.stack.columns(names), places, rows)
-
-    def gathering(self, gathered: Any, part: int, names: tuple[str, ...], to: int, begin: int, end: int) -> Any:
-        """`gather_into`, from row `to` on, of the picks from `begin` to before `end`: a task for a crew."""
-        places, rows = self._chosen(begin, end)
-        return gathered.gathering(part, self.stack.columns(names), places, rows, to + begin)
-
-    def _chosen(self, begin: int, end: int) -> tuple[Int32 | int, Int32]:
+    def gathered(self, names: tuple[str, ...], begin: int, end: int) -> tuple[Any, Int32 | int, Int32]:
+        """A part of `Rows`: columns that are `Stack.plain`, of the picks from `begin` to before `end`."""
         if self.rows is None:
             rows = np.arange(self.begin + begin, self.begin + end, dtype=np.int32)
         else:
             rows = self.rows[begin:end]
-        return self.places if isinstance(self.places, int) else self.places[begin:end], rows
+        places = self.places if isinstance(self.places, int) else self.places[begin:end]
+        return self.stack.columns(names), places, rows
 
     def _pieced(self, name: str) -> pa.Array:
         """A column that Arrow must take: of no fixed width, or with nulls."""

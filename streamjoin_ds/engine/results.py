@@ -108,11 +108,10 @@ class _KernelPart:
         counts = [len(block[0]) for block in blocks]
         rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
         for block, count in zip(blocks, counts, strict=True):
-            for stream, names in enumerate(self._plain):
-                tasks += [
-                    block[stream].gathering(rows, stream, names, to, begin, min(begin + _PIECE_ROWS, count))
-                    for begin in range(0, count, _PIECE_ROWS)
-                ]
+            tasks += [
+                rows.gathering(self._parts(block, begin, min(begin + _PIECE_ROWS, count)), to + begin)
+                for begin in range(0, count, _PIECE_ROWS)
+            ]
             to += count
         yield tasks
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
@@ -124,6 +123,9 @@ class _KernelPart:
             (batch,) = in_step(crew, [self.filling([block])])
             return batch
         rows = self._module.Rows(self._form, count)
-        for stream, names in enumerate(self._plain):
-            block[stream].gather_into(rows, stream, names)
+        rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
+
+    def _parts(self, block: Block, begin: int, end: int) -> list[Any]:
+        """What `Rows` are gathered from, of some of a block's results."""
+        return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]

@@ -165,13 +165,17 @@ def gathered(module, count: int, exported=(0, 1, 0, 4), greatest=True):
     """Rows of two parts, taken from two runs each; and the same as lists."""
     rng = np.random.default_rng(count)
     form = module.RowsForm([[8, 1], [8, 16]], list(exported), greatest=greatest)
-    rows, lists = module.Rows(form, count), []
-    for part, kinds in enumerate(((np.int64, np.int8), (np.int64, np.complex128))):
+    rows, lists, parts = module.Rows(form, count), [], []
+    for kinds in ((np.int64, np.int8), (np.int64, np.complex128)):
         runs = [[rng.integers(-100, 100, size).astype(kind) for kind in kinds] for size in (7, 30)]
         places = rng.integers(0, 2, count).astype(np.int32)
         numbers = (rng.random(count) * [len(runs[place][0]) for place in places]).astype(np.int32)
-        rows.gather(part, module.RunColumns(runs), places, numbers)
+        parts.append((module.RunColumns(runs), places, numbers))
         lists += [[runs[p][c][n] for p, n in zip(places, numbers, strict=True)] for c in range(2)]
+    for begin in range(0, count, -(-count // 3) or 1):
+        end = min(begin + -(-count // 3), count)
+        some = [(columns, places[begin:end], numbers[begin:end]) for columns, places, numbers in parts]
+        rows.gather(some, begin) if begin else rows.gathering(some).do()
     return rows, [*lists, [max(pair) for pair in zip(lists[0], lists[2], strict=True)]]
 
 
@@ -211,14 +215,26 @@ def test_what_is_no_part_of_the_rows_is_refused(module) -> None:
     rows = module.Rows(module.RowsForm([[8, 1]], [0]), 2)
     with pytest.raises(KernelError, match="not filled"):
         rows.exported()
-    with pytest.raises(KernelError, match="part"):
-        rows.gather(1, columns, 0, np.zeros(2, np.int32))
-    with pytest.raises(KernelError, match="numbers of rows"):
-        rows.gather(0, columns, 0, np.zeros(3, np.int32))
+    two = [(columns, 0, np.zeros(2, np.int32))]
+    for parts, begin in (([], 0), (two * 2, 0), (two, -1)):
+        with pytest.raises(KernelError, match="numbers of parts"):
+            rows.gather(parts, begin)
+    for count, begin in ((3, 0), (2, 1), (1, 2)):
+        with pytest.raises(KernelError, match="numbers of rows"):
+            rows.gather([(columns, 0, np.zeros(count, np.int32))], begin)
     with pytest.raises(KernelError, match="outside"):
-        rows.gather(0, columns, 0, np.array([0, 5], np.int32))
-    with pytest.raises(KernelError):
-        rows.gather(0, module.RunColumns([[np.arange(5), np.arange(5)]]), 0, np.zeros(2, np.int32))
+        rows.gather([(columns, 0, np.array([0, 5], np.int32))])
+    for other in ([np.arange(5), np.arange(5)], [np.arange(5)]):
+        with pytest.raises(KernelError, match="part"):
+            rows.gather([(module.RunColumns([other]), 0, np.zeros(2, np.int32))])
+    uneven = module.Rows(module.RowsForm([[8, 1], [8, 1]], [0]), 2)
+    with pytest.raises(KernelError, match="numbers of rows"):
+        uneven.gather([*two, (columns, 0, np.zeros(1, np.int32))])
+    with pytest.raises((KernelError, TypeError, AttributeError)):
+        rows.gather([(None, 0, np.zeros(2, np.int32))])
+    rows.gather([(columns, 0, np.zeros(1, np.int32))], 1)
+    with pytest.raises(KernelError, match="not filled"):
+        rows.exported()
     for parts, exported, greatest in (([[3]], [0], False), ([[8]], [1], False), ([[4]], [0], True), ([], [], True)):
         with pytest.raises(KernelError):
             module.RowsForm(parts, exported, greatest=greatest)

@@ -88,7 +88,7 @@ def test_every_kind_of_task_does_what_its_kernel_does(module) -> None:
 
     form = module.RowsForm([[8], [8]], [0, 1])
     rows, runs = module.Rows(form, 100), module.RunColumns([[keys]])
-    tasks = [rows.gathering(part, runs, 0, order[n : n + 50], n) for part in (0, 1) for n in (0, 50)]
+    tasks = [rows.gathering([(runs, 0, order[n : n + 50]), (runs, 0, order[n + 1 : n + 51])], n) for n in (0, 50)]
     for task in tasks:
         crew.add(task)
     for task in tasks:

@@ -167,7 +167,7 @@ class RowsForm:
 
 
 class Rows:
-    """Rows of a form, gathered part by part.
+    """Rows of a form, gathered some at a time.
 
     Parameters
     ----------
@@ -179,36 +179,38 @@ class Rows:
         if not 0 <= count <= 2**31 - 1:
             refuse("more rows than int32 can number", "count")
         self._form, self._count = form, count
-        self._columns = [np.zeros(count, dtype=_DTYPES[width]) for part in form.parts for width in part]
+        widths = [width for part in form.parts for width in part]
+        self._columns = [np.zeros(count, dtype=_DTYPES[width]) for width in [*widths, *([8] if form.greatest else [])]]
         self._filled = [0] * len(self._columns)
         self._array: Any = None
 
-    def gather(self, part: int, columns: RunColumns, places: Int32 | int | None, rows: Int32, begin: int = 0) -> None:
-        """Fill a part's columns from row `begin` on; all of them must be filled, each row once.
+    def gather(self, parts: Sequence[tuple[RunColumns, Int32 | int | None, Int32]], begin: int = 0) -> None:
+        """Fill the rows from `begin` on; in the end all of them must be filled, each once.
 
         Parameters
         ----------
-        part : int
-        columns : RunColumns
-        places, rows
-            As in `RunColumns.gather`.
+        parts : sequence of (columns, places, rows)
+            One for each part, as in `RunColumns.gather`; as many rows of each.
+        begin : int
         """
-        if not 0 <= part < len(self._form.parts):
-            refuse("there is no such part", "part")
-        if columns.item_bytes != self._form.parts[part]:
-            refuse("the part has columns of other widths", "columns")
-        if begin < 0 or len(rows) > self._count - begin:
-            refuse("there are other numbers of rows", "rows")
-        first, last = self._form.firsts[part], self._form.firsts[part] + len(self._form.parts[part])
-        columns.gather(places, rows, [column[begin : begin + len(rows)] for column in self._columns[first:last]])
-        for column in range(first, last):
-            self._filled[column] += len(rows)
+        if begin < 0 or len(parts) != len(self._form.parts):
+            refuse("there are other numbers of parts", "parts")
+        count = len(parts[0][2]) if parts else 0
+        for (columns, _, rows), widths in zip(parts, self._form.parts, strict=True):
+            if columns.item_bytes != widths:
+                refuse("the part has columns of other widths", "columns")
+            if len(rows) != count or count > self._count - begin:
+                refuse("there are other numbers of rows", "rows")
+        outs = [column[begin : begin + count] for column in self._columns]
+        for (columns, places, rows), first in zip(parts, self._form.firsts, strict=True):
+            columns.gather(places, rows, outs[first : first + len(columns.item_bytes)])
+        if self._form.greatest:
+            outs[-1][:] = np.maximum.reduce([outs[first] for first in self._form.firsts])
+        self._filled = [filled + count for filled in self._filled]
 
-    def gathering(
-        self, part: int, columns: RunColumns, places: Int32 | int | None, rows: Int32, begin: int = 0
-    ) -> Task:
+    def gathering(self, parts: Sequence[tuple[RunColumns, Int32 | int | None, Int32]], begin: int = 0) -> Task:
         """`gather` as a task for a crew."""
-        return Task(partial(self.gather, part, columns, places, rows, begin))
+        return Task(partial(self.gather, parts, begin))
 
     def put(self, column: int, values: list[Any], *, floating: bool) -> bool:
         """Fill a column with Python's numbers.
@@ -227,7 +229,7 @@ class Rows:
             False where a value is no `int` within the column's range (for floats: no `float`, rounded where it must
             be, and no `int` that the column surely holds exactly). Then the column is filled with zeros.
         """
-        if not 0 <= column < len(self._columns):
+        if not 0 <= column < len(self._columns) - self._form.greatest:
             refuse("there is no such column", "column")
         if len(values) != self._count:
             refuse("there are other numbers of rows", "values")
@@ -250,14 +252,11 @@ class Rows:
         """Address of an ArrowArray of the columns that are exported; good while this object is, for one import."""
         if self._array is not None:
             refuse("these rows were exported already", "exported")
-        columns = list(self._columns)
         if any(filled != self._count for filled in self._filled):
             refuse("a column of the rows was not filled", "exported")
-        if self._form.greatest:
-            columns.append(np.maximum.reduce([columns[first] for first in self._form.firsts]))
         children = [
             pa.Array.from_buffers(_ITEMS[column.dtype.itemsize], self._count, [None, pa.py_buffer(column)])
-            for column in (columns[number] for number in self._form.exported)
+            for column in (self._columns[number] for number in self._form.exported)
         ]
         self._array = (ctypes.c_uint8 * _ARROW_ARRAY_BYTES)()
         address = ctypes.addressof(self._array)
