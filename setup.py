@@ -65,6 +65,7 @@ HEADERS = [
     "rows.h",
     "runs_probe.h",
     "scan_template.h",
+    "sorted_rows.h",
 ]
 
 # Typed memoryviews are in the limited API from 3.11 on; free-threaded builds have none.

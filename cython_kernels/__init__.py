@@ -7,6 +7,8 @@
        │             once        └─x scan_avx512.c        grid_probe_avx512.c      eight rows (x86-64)
        │                              scan_template.h      grid_probe_template.h    the loops, over lanes_*.h
        ├──────────► runs_probe.c                         a few probes against all runs: both of these, in turn
+       ├──────────► bucket_grid.c ─x bucket_probe_*.c    a large window: rows in chunks by their cell, and its probes
+       ├──────────► crew.c                               threads that do kernels' tasks without Python's lock
        ├──────────► arrow_rows.c                         small batches in, results out, by Arrow's C data interface
        ├──────────► gather_bytes.c, hash_bytes.c                                  strings and binary values
        └──────────► grid_buckets.c, grid_order.c, gather.c                          laying runs out

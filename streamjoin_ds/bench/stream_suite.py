@@ -12,7 +12,6 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,96 +19,19 @@ from streamjoin_ds.bench.inputs import slice_input
 from streamjoin_ds.bench.live import LiveTask
 from streamjoin_ds.bench.live_process import LiveProcess, LiveRun
 from streamjoin_ds.bench.measuring import SideProcess, load_psutil
-from streamjoin_ds.bench.sides import OURS, SIDES
+from streamjoin_ds.bench.sides import OURS
+from streamjoin_ds.bench.stream_finding import Finding, StreamSettings
 from streamjoin_ds.bench.suite import CountCheck, Settings, measure, run_side
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["LONG", "MEASURES", "Finding", "StreamSettings", "measure_streams"]
+__all__ = ["LONG", "MEASURES", "measure_streams"]
 
 _LLHJ = "band2d-llhj"
 _LLHJ_RATE = 5_117
 _SECOND_US = 1_000_000
 _LIVE_WITHIN_S = 1_800.0
 _PEER_HANG_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One measured number.
-
-    Attributes
-    ----------
-    workload, measure : str
-    value : float
-    unit : str
-    at_least, at_most : float or None
-        What it must reach; only in the full size.
-    peer : str
-        Another way of doing the same, measured in the same run; "" for none.
-    peer_value : float or None
-    peak_mib : float or None
-        Of ours, as `Run`.
-    note : str
-        How it was measured.
-    others_cores : float
-        Cores that everything else on the machine kept busy meanwhile.
-    """
-
-    workload: str
-    measure: str
-    value: float
-    unit: str
-    at_least: float | None = None
-    at_most: float | None = None
-    peer: str = ""
-    peer_value: float | None = None
-    peak_mib: float | None = None
-    note: str = ""
-    others_cores: float = 0.0
-
-    @property
-    def met(self) -> bool | None:
-        """Whether it reached its bound; None without one."""
-        if self.at_least is None and self.at_most is None:
-            return None
-        over = self.at_least is None or self.value >= self.at_least
-        return over and (self.at_most is None or self.value <= self.at_most)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """How to measure.
-
-    Parameters
-    ----------
-    peers : tuple of str
-        Names of `SIDES` but ours.
-    quick : bool
-        Windows of seconds and a few batches: whether it all works, not how fast it is. No bounds are held.
-    rate : int
-        Of the measure "rate": tuples a second, each stream.
-    batches : int
-        Batches that a median is taken of, at least.
-    limit_s : int
-        Time after which a peer takes no further step.
-    """
-
-    peers: tuple[str, ...] = ("spark-tuned", "duckdb")
-    quick: bool = False
-    rate: int = 30_000
-    batches: int = 5
-    limit_s: int = 20
-
-    def __post_init__(self) -> None:
-        for peer in self.peers:
-            if peer not in SIDES[1:]:
-                msg = f"there is no peer '{peer}'"
-                raise ArgumentError(msg, name=peer, hint=f"one of {', '.join(SIDES[1:])}")
-
-    def bound(self, value: float) -> float | None:
-        """A bound of the full size."""
-        return None if self.quick else value
 
 
 Say = Callable[[str], None]

@@ -24,7 +24,7 @@ from streamjoin_ds.engine.grid import NO_GRID, Keys
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.payload import Payload
-from streamjoin_ds.engine.run import Range, Run, RunForm
+from streamjoin_ds.engine.run import Range, Run, RunForm, spanning
 from streamjoin_ds.engine.steps import Steps, alone
 
 __all__ = ["BucketRun", "in_order"]
@@ -182,8 +182,7 @@ class BucketRun(Run):
             return (yield from self._with_payload(added.tuples).adding(added, lowest_kept, sweeps=sweeps))
         given = self.given(added)
         lowest = INT64_MIN if lowest_kept is None else lowest_kept
-        ends = zip(self.zone, added.zone, strict=True)
-        zone = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in ends) if self.rows else added.zone
+        zone = spanning((self.zone, added.zone)) if self.rows else added.zone
         buckets = self._due_buckets(zone[self.form.position_key], lowest) if sweeps and lowest_kept is not None else 0
         run = yield from self.putting(given, lowest, buckets)
         if run.move is not None:

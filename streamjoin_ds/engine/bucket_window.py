@@ -25,7 +25,7 @@ from streamjoin_ds.engine.grid import NO_GRID, Grid, sampled
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.memory import give_back
 from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.run import Range, Run, RunForm
+from streamjoin_ds.engine.run import Range, Run, RunForm, spanning
 from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.steps import Steps, alone
 from streamjoin_ds.engine.tail import Tail
@@ -271,8 +271,7 @@ class Bucketing:
         tuples = one_batch([run.tuples for run in window.sealed], form.run_schema)
         if facts is None:
             tuples = in_order(form, tuples)
-        ends = list(zip(*(run.zone for run in window.sealed), strict=True))
-        zone = tuple((min(low for low, _ in key), max(high for _, high in key)) for key in ends)
+        zone = spanning([run.zone for run in window.sealed])
         run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts, copied)
         if self.is_sampled and (facts is None or "sample" not in facts):
             run.sample()

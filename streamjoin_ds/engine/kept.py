@@ -62,7 +62,11 @@ class Kept:
 
     def check_whole(self) -> None:
         """Raise StateCorruptError where a push broke off while its tuples were taken in."""
-        if self._is_torn and self._ending is None:
+        if not self._is_torn:
+            return
+        with self._ends:
+            is_broken = self._is_torn and self._ending is None
+        if is_broken:
             msg = "a push broke off while its tuples were taken in, and some are in"
             raise StateCorruptError(
                 msg, name="state", hint="restore what was saved before it, and push again from there"
@@ -80,10 +84,11 @@ class Kept:
         waits: bool,
     ) -> None:
         """Keep these when they are merged: a crew does it (`Joining.begun`), whom whoever asks for them waits for."""
-        self._is_torn = any(isinstance(window, BucketWindow) for window in windows)
-        ending = begun([window.merging_steps() for window in windows])
-        if self._is_torn and not waits:
-            self._ending = ending
-        else:
-            self._windows = ending()
-            self._is_torn = False
+        with self._ends:
+            self._is_torn = any(isinstance(window, BucketWindow) for window in windows)
+            ending = begun([window.merging_steps() for window in windows])
+            if self._is_torn and not waits:
+                self._ending = ending
+            else:
+                self._windows = ending()
+                self._is_torn = False

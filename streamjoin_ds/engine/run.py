@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from streamjoin_ds.engine.grid_sample import GridSample
     from streamjoin_ds.engine.tail import Tail
 
-__all__ = ["Range", "Run", "RunForm"]
+__all__ = ["Range", "Run", "RunForm", "spanning"]
 
 Range = tuple[int | float, int | float]
 
@@ -161,10 +161,7 @@ class RunForm:
             return self.sealed(one_batch([run.tuples for run in runs], self.run_schema))
         buckets = None if grid.first < 0 else [np.repeat(run.directory[0], np.diff(run.directory[1])) for run in runs]
         places, order = self.kernels.module.merge_order(buckets, [own[grid.second] for own in keys])
-        zone = tuple(
-            (min(lowest for lowest, _ in ends), max(highest for _, highest in ends))
-            for ends in zip(*(run.zone for run in runs), strict=True)
-        )
+        zone = spanning([run.zone for run in runs])
         return alone(self._laying_out([run.tuples for run in runs], keys, places, order, grid, zone))
 
     def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
@@ -384,6 +381,12 @@ class Run:
         run = Run(self.form, tuples, self.grid, zone)
         run.level = self.level
         return run
+
+
+def spanning(zones: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:
+    """The zone map of all that several are of."""
+    ends = zip(*zones, strict=True)
+    return tuple((min([low for low, _ in key]), max([high for _, high in key])) for key in ends)
 
 
 def _range(values: npt.NDArray[Any]) -> Range:

@@ -16,8 +16,9 @@ from rich.console import Console
 from streamjoin_ds.bench.inputs import first_tuples
 from streamjoin_ds.bench.live import LiveTask, _delete_rows, _Weight
 from streamjoin_ds.bench.live_process import LiveRun
+from streamjoin_ds.bench.stream_finding import Finding, StreamSettings
 from streamjoin_ds.bench.stream_report import stream_facts, stream_table
-from streamjoin_ds.bench.stream_suite import LONG, MEASURES, Finding, StreamSettings, measure_streams
+from streamjoin_ds.bench.stream_suite import LONG, MEASURES, measure_streams
 from streamjoin_ds.errors import ArgumentError, BenchError
 from streamjoin_ds.stream.query import bound_join
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pyarrow as pa
@@ -403,6 +403,35 @@ def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) 
     assert isinstance(alone.windows[0], BucketWindow)
     assert left.save() == asked.save() == watched.save() == alone.save()
     assert max(seen) <= alone.counters["state_rows"] + 2 * max(sizes)
+
+
+def test_who_asks_while_another_waits_is_not_told_that_it_broke() -> None:
+    bound, batch = steady(2000, 30)
+    join = WindowJoin(bound, bucket_rows=100)
+    pushed(join, {stream: batch(0, 500) for stream in (0, 1)}, 0)
+    windows = list(join.windows)
+    for _ in range(50):
+        kept, waited, asked, told = Kept(windows), Event(), Event(), []
+
+        def ending(waited: Event = waited, asked: Event = asked) -> list:
+            waited.set()
+            assert asked.wait(60)
+            return windows
+
+        def ask(kept: Kept = kept, waited: Event = waited, asked: Event = asked, told: list = told) -> None:
+            waited.wait(60)
+            asked.set()
+            try:
+                kept.check_whole()
+            except StateCorruptError as error:
+                told.append(error)
+
+        kept.merge(windows, lambda works, ending=ending: ending, waits=False)
+        asking = Thread(target=ask)
+        asking.start()
+        assert kept.windows == windows
+        asking.join()
+        assert told == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
