@@ -93,11 +93,11 @@ class BucketWindow(Window):
         """The window with other runs."""
         return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept, self.layout)
 
-    def sealing(self, arrived: Any) -> Steps[Run | None]:
+    def sealing(self, arrived: Any) -> Steps[Run] | None:
         """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return None
-        return (yield from self.form.sealing_batch(arrived, self._layout_of(arrived.rows)))
+        return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
     def taking(self, arrived: Any, run: Run | None) -> tuple[Window, Picks]:
         """As `Window.taking`."""

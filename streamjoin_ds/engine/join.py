@@ -33,7 +33,7 @@ from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.steps import alone
-from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window
+from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -182,6 +182,8 @@ class WindowJoin:
         Notes
         -----
         The new tuples are in only when the iterator is exhausted; one that is given up leaves the windows as they were.
+        With several threads a crew may then still be at it (`Kept`): whatever is asked next waits for that, and is told
+        if memory ran out.
         """
         self._kept.check_whole()
         fresh = {}
@@ -255,17 +257,20 @@ class WindowJoin:
 
         With a crew they are put in order while those of the last push are taken in.
         """
-        if rows <= MAX_TAILED_ROWS:
-            return list(self._kept.windows), [None] * len(ready)
         works = [self._kept.taking[stream].sealing(tuples) for stream, tuples in ready.items()]
+        due = [work for work in works if work is not None]
+        if not due:
+            return list(self._kept.windows), [None] * len(works)
         if self._crew is not None and rows > _SORTED_ALONE_ROWS:
             with self._joining.staying():
-                ended = self._joining.begun(works)
-                return list(self._kept.windows), ended()
-        windows = list(self._kept.windows)
-        if rows > _SORTED_IN_POOL_ROWS:
-            return windows, self._joining.side_by_side(alone, works)
-        return windows, [alone(work) for work in works]
+                ended = self._joining.begun(due)
+                windows, made = list(self._kept.windows), ended()
+        else:
+            windows = list(self._kept.windows)
+            pooled = rows > _SORTED_IN_POOL_ROWS
+            made = self._joining.side_by_side(alone, due) if pooled else [alone(work) for work in due]
+        runs = iter(made)
+        return windows, [None if work is None else next(runs) for work in works]
 
     def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
         """The tuples as `BatchColumns`."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -173,15 +173,14 @@ class Joining:
                 yield chunk
 
     def _is_at_once(self, arrivals: Sequence[Arrivals], count: int) -> bool:
-        """Whether all pairs are looked for at once, and are results: new tuples that meet a bucket grid each."""
+        """Whether all pairs are looked for at once: new tuples of two streams that meet a bucket grid each."""
         if self._crew is None or self._window_ids is not None:
             return False
         if count * self._rows_per_probe > self._threads * self._chunk_rows:
             return False
         for arrived in arrivals:
             stream = arrived.order[0]
-            is_grid = isinstance(arrived.windows[stream], BucketWindow)
-            if len(arrived.order) > 1 or not is_grid or not self._step((arrived.stream,), stream).decision.is_empty:
+            if len(arrived.order) > 1 or not isinstance(arrived.windows[stream], BucketWindow):
                 return False
         return True
 
@@ -190,15 +189,17 @@ class Joining:
         with closing(in_step(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
             for mark in done:
                 with staying_on(self._core):
-                    tables, left = next(works)
-                for table in chain(tables, self._ahead(left)):
+                    pairs, tables, left = next(works)
+                rows += pairs
+                yield from tables
+                for table in self._ahead(left):
                     rows += table.num_rows
                     yield table
                 mark.finish()
         self._rows_per_probe = rows / sum([len(arrived.picks) for arrived in arrivals])
 
-    def _joined(self, arrived: Arrivals) -> Steps[tuple[list[pa.Table], list[Iterator[pa.Table]]]]:
-        """Results of new tuples that meet a bucket grid, step by step: those that fit a chunk, and the rest."""
+    def _joined(self, arrived: Arrivals) -> Steps[tuple[int, list[pa.Table], list[Iterator[pa.Table]]]]:
+        """New tuples that meet a grid, step by step: how many pairs are found at once, results among them, the rest."""
         count, (stream,) = len(arrived.picks), arrived.order
         slices = -(-count // (self._threads * SLICE_PROBES))
         pieces = self._cut([arrived], slices * SLICE_PROBES)
@@ -213,13 +214,17 @@ class Joining:
             if not probing.kernel.is_done or rows + (probing.filled or 0) > self._chunk_rows:
                 break
             positions, found = probing.found()
-            blocks.append({piece.stream: piece.picks.take(positions), stream: found})
+            blocks.append(step.standing({piece.stream: piece.picks.take(positions), stream: found}))
             rows += len(found)
-        tables = (yield from self._results.gathered(blocks)) if rows else []
+        results = [block for block in blocks if len(block[stream])]
+        tables = (yield from self._results.gathered(results)) if results else []
         for probing in probings[: len(blocks)]:
             self._finder.end(probing)
         left = zip(pieces[len(blocks) :], probings[len(blocks) :], strict=True)
-        return tables, [self._piece(piece, PieceProgress(piece.count_pairs), None, probing) for piece, probing in left]
+        rest: list[Iterator[pa.Table]] = [
+            self._piece(piece, PieceProgress(piece.count_pairs), None, probing) for piece, probing in left
+        ]
+        return rows, tables, rest
 
     def begun(self, works: Sequence[Steps[_Made]]) -> Callable[[], list[_Made]]:
         """Begin several works, side by side (see `steps`); the answer ends them, once, and tells what they made."""
@@ -289,11 +294,7 @@ class Joining:
         for positions, found in self._finder.matches(probing, mark):
             grown = {stream: picks.take(positions) for stream, picks in block.items()}
             grown[step.stream] = found
-            if not step.decision.is_empty:
-                standing = step.decision.mask(grown)
-                if not standing.all():
-                    kept = np.flatnonzero(standing).astype(np.int32)
-                    grown = {stream: picks.take(kept) for stream, picks in grown.items()}
+            grown = step.standing(grown)
             if self._window_ids is not None:
                 grown = self._window_ids.meeting(grown)
             if not len(grown[step.stream]):
@@ -332,4 +333,14 @@ class _Step:
         conditions = oriented(bound, sorted(joined), stream)
         self.stream = stream
         self.tested: tuple[ProbeCondition, ...] = conditions[:MAX_CONDITIONS]
-        self.decision = Decision(bound, joined, stream, conditions[MAX_CONDITIONS:])
+        self._decision = Decision(bound, joined, stream, conditions[MAX_CONDITIONS:])
+
+    def standing(self, block: dict[int, Picks]) -> dict[int, Picks]:
+        """What is left of a block when that is decided, too, which kernels do not test."""
+        if self._decision.is_empty:
+            return block
+        mask = self._decision.mask(block)
+        if mask.all():
+            return block
+        kept = np.flatnonzero(mask).astype(np.int32)
+        return {stream: picks.take(kept) for stream, picks in block.items()}

@@ -97,12 +97,12 @@ class Window:
             raise unlike_header()
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
-    def sealing(self, arrived: Any) -> Steps[Run | None]:
-        """A large batch of new tuples as a run, step by step; None: it is to go to the tail.
+    def sealing(self, arrived: Any) -> Steps[Run] | None:
+        """How a large batch of new tuples becomes a run, step by step; None: it is to go to the tail.
 
         The window may be one whose last tuples are still being taken in.
         """
-        return (yield from self.form.sealing(arrived.batch)) if arrived.rows > MAX_TAILED_ROWS else None
+        return self.form.sealing(arrived.batch) if arrived.rows > MAX_TAILED_ROWS else None
 
     def taking(self, arrived: Any, run: Run | None) -> tuple[Window, Picks]:
         """The window with new tuples, before any merging, and these tuples as probes.

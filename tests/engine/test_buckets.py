@@ -30,7 +30,6 @@ from streamjoin_ds.engine import (
     probe,
     window,
 )
-from streamjoin_ds.engine import join as join_module
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
 from streamjoin_ds.engine.grid_sample import GridSample
@@ -57,7 +56,7 @@ def _thresholds() -> Iterator[None]:
         patch.setattr(grid, "_MIN_GAIN", 100.0)
         patch.setattr(grid, "_BUCKET_COST", 0.0)
         patch.setattr(probe, "_SCAN_PAIRS", 0)
-        for module in (join_module, window, bucket_window):
+        for module in (window, bucket_window):
             patch.setattr(module, "MAX_TAILED_ROWS", 2)
         patch.setattr(window, "TAIL_ROWS", 4)
         for module in (finder, joining):

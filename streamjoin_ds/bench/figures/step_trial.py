@@ -50,7 +50,8 @@ def steps(pushes: Pushes) -> Outcome:
                 other, places = windows[1 - stream], conditions[stream]
                 began = time.perf_counter()
                 arrived = join.forms[stream].run_columns(batch)
-                window, picks = windows[stream].taking(arrived, alone(windows[stream].sealing(arrived)))
+                sealing = windows[stream].sealing(arrived)
+                window, picks = windows[stream].taking(arrived, None if sealing is None else alone(sealing))
                 inserted = time.perf_counter()
                 columns = [picks.key(condition.probe_key) for condition in places]
                 took["insert"] += inserted - began
