@@ -258,9 +258,9 @@ class WindowJoin:
         With a crew they are put in order while those of the last push are taken in.
         """
         works = [self._kept.taking[stream].sealing(tuples) for stream, tuples in ready.items()]
-        due = [work for work in works if work is not None]
-        if not due:
+        if not any(works):
             return list(self._kept.windows), [None] * len(works)
+        due = [work for work in works if work is not None]
         if self._crew is not None and rows > _SORTED_ALONE_ROWS:
             with self._joining.staying():
                 ended = self._joining.begun(due)

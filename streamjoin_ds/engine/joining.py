@@ -141,8 +141,11 @@ class Joining:
             return Progress(done), self._found_at_once(arrivals, done)
         pieces = arrivals if count <= SLICE_PROBES else self._pieces(arrivals, count)
         done = [PieceProgress(piece.count_pairs) for piece in pieces]
-        if len(pieces) == 1:
-            return Progress(done), self._piece(pieces[0], done[0], self._crew)
+        if len(pieces) == 1:  # as mostly where tuples come one by one: no step that it could do without
+            (only,) = pieces
+            return Progress(done), self._extended(
+                {only.stream: only.picks}, only.order, only.windows, done[0], self._crew
+            )
         return Progress(done), self._found(pieces, done, pieces is not arrivals)
 
     def _found(self, pieces: Sequence[Arrivals], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
@@ -286,7 +289,7 @@ class Joining:
         mark: PieceProgress | None,
         crew: Any,
         probing: Probing | None = None,
-    ) -> Iterator[pa.Table]:
+    ) -> Generator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
         if probing is None:

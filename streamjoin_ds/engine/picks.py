@@ -99,11 +99,12 @@ class Picks:
 
     def gathered(self, names: tuple[str, ...], begin: int, end: int) -> tuple[Any, Int32 | int, Int32]:
         """A part of `Rows`: columns that are `Stack.plain`, of the picks from `begin` to before `end`."""
-        if self.rows is None:
+        rows, places = self.rows, self.places
+        if rows is None:
             rows = np.arange(self.begin + begin, self.begin + end, dtype=np.int32)
-        else:
-            rows = self.rows[begin:end]
-        places = self.places if isinstance(self.places, int) else self.places[begin:end]
+        elif end - begin < len(rows):
+            rows = rows[begin:end]
+            places = places if isinstance(places, int) else places[begin:end]
         return self.stack.columns(names), places, rows
 
     def _pieced(self, name: str) -> pa.Array:
