@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -191,14 +192,30 @@ class GridChooser:
 
 
 def sampled(parts: Keys, rows: int = _SAMPLE_ROWS) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Evenly spaced values of a key over all parts of a run to be, as many as `GridChooser` looks at."""
-    step = max(1, sum(len(part) for part in parts) // rows)
-    values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate([part[::step] for part in parts])
+    """Values of a key from all parts of a run to be, as many as `GridChooser` looks at."""
+    share = rows / max(sum(len(part) for part in parts), 1)
+    values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate(
+        [part[_drawn(len(part), math.ceil(len(part) * share))] for part in parts]
+    )
     return values
 
 
+@lru_cache(maxsize=64)
+def _drawn(count: int, rows: int) -> slice | npt.NDArray[np.int64]:
+    """Which `rows` of `count` to look at, as if by lot, though always the same.
+
+    Runs are sorted: of values that each occur in fewer rows than evenly spaced ones are apart, none would occur twice.
+    """
+    if count <= rows:
+        return slice(None)
+    mixed = np.arange(1, rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # SplitMix64
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.unique((mixed ^ (mixed >> np.uint64(31))) % np.uint64(count)).astype(np.int64)
+
+
 class Sample:
-    """Evenly spaced rows of a key, sorted: how dense its values are.
+    """Some rows of a key, sorted: how dense its values are.
 
     Parameters
     ----------
@@ -215,8 +232,7 @@ class Sample:
         rows: int = _SAMPLE_ROWS,
         neighbours: int = _NEIGHBOURS,
     ) -> None:
-        step = max(1, len(values) // rows)
-        sample = values[::step][:rows]
+        sample = values[_drawn(len(values), rows)]
         self._neighbours = neighbours
         self.is_int = values.dtype.kind == "i"
         numbers = sample.astype(np.float64)
