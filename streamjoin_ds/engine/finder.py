@@ -106,6 +106,28 @@ class Finder:
         """Probes against all runs of a window."""
         return Probing(self._probing(conditions, columns, count, window), self._buffer(), window.stack)
 
+    def has_parts(self, window: Window, count: int) -> bool:
+        """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
+        is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
+        return is_indexed and count <= _BATCH_PROBES
+
+    def begin_parts(
+        self,
+        conditions: tuple[ProbeCondition, ...],
+        columns: list[npt.NDArray[Any]],
+        count: int,
+        window: Window,
+    ) -> list[Probing]:
+        """Probes against all runs of a window, some neighbouring ones a probing; only where it `has_parts`."""
+        runs, parts = window.runs, []
+        edges = _edges(len(runs), self._threads * _GROUPS_PER_THREAD)
+        for begin, end in pairwise(edges):
+            stack = window.stack if end - begin == len(runs) else Stack(runs[begin:end])
+            last_rows = window.tail.rows or -1 if end == len(runs) else -1
+            kernel = self._runs_probe(columns, stack.indexes(conditions), last_rows, count)
+            parts.append(Probing(kernel, self._buffer(), stack))
+        return parts
+
     def matches(self, probing: Probing, mark: PieceProgress | None) -> Iterator[tuple[Int32, Picks]]:
         """Matches of the probes, exactly a chunk at a time.
 

@@ -121,8 +121,9 @@ class WindowJoin:
         own = cores[0] if bucket_rows is not None and len(cores) > 1 else None
         helping = cores if own is None else cores[1:]
         executor = kernel_threads(threads, helping) if threads > 1 else None
-        # Bucket grids are probed, gathered from and added to by threads that need no GIL.
-        self._crew = None if bucket_rows is None else self.kernels.module.Crew(threads - 1, helping)
+        # Threads that need no GIL, for pushes whose kernels are soon done.
+        has_crew = bucket_rows is not None or threads > 1
+        self._crew = self.kernels.module.Crew(threads - 1, cores[1:]) if has_crew else None
         self.chunk_rows = chunk_rows
         count = len(bound.names)
         forced = forced_index(bound, index)

@@ -176,14 +176,17 @@ class Joining:
                 yield chunk
 
     def _is_at_once(self, arrivals: Sequence[Arrivals], count: int) -> bool:
-        """Whether all pairs are looked for at once: new tuples of two streams that meet a bucket grid each."""
+        """Whether all pairs are looked for at once: new tuples of two streams."""
         if self._crew is None or self._window_ids is not None:
             return False
         if count * self._rows_per_probe > self._threads * self._chunk_rows:
             return False
         for arrived in arrivals:
             stream = arrived.order[0]
-            if len(arrived.order) > 1 or not isinstance(arrived.windows[stream], BucketWindow):
+            if len(arrived.order) > 1:
+                return False
+            is_grid = isinstance(arrived.windows[stream], BucketWindow)
+            if not is_grid and not (self._crew.helpers and self._finder.has_parts(arrived.windows[stream], count)):
                 return False
         return True
 
@@ -202,12 +205,20 @@ class Joining:
         self._rows_per_probe = rows / sum([len(arrived.picks) for arrived in arrivals])
 
     def _joined(self, arrived: Arrivals) -> Steps[tuple[int, list[pa.Table], list[Iterator[pa.Table]]]]:
-        """New tuples that meet a grid, step by step: how many pairs are found at once, results among them, the rest."""
+        """New tuples that meet a window, step by step: how many pairs are found at once, results among them, the rest.
+
+        Cut so that the pairs' order is that of one probing: a grid's probes, or the runs that all of them meet.
+        """
         count, (stream,) = len(arrived.picks), arrived.order
-        slices = -(-count // (self._threads * SLICE_PROBES))
-        pieces = self._cut([arrived], slices * SLICE_PROBES)
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
-        probings = [self._begun({piece.stream: piece.picks}, step, window) for piece in pieces]
+        if isinstance(window, BucketWindow):
+            slices = -(-count // (self._threads * SLICE_PROBES))
+            pieces = self._cut([arrived], slices * SLICE_PROBES)
+            probings = [self._begun({piece.stream: piece.picks}, step, window) for piece in pieces]
+        else:
+            columns = [arrived.picks.key(condition.probe_key) for condition in step.tested]
+            probings = self._finder.begin_parts(step.tested, columns, count, window)
+            pieces = [arrived] * len(probings)
         written = yield [self._finder.filling(probing) for probing in probings]
         for probing, filled in zip(probings, written, strict=True):
             probing.filled = filled

@@ -85,9 +85,9 @@ class Kept:
     ) -> None:
         """Keep these when they are merged: a crew does it (`Joining.begun`), whom whoever asks for them waits for."""
         with self._ends:
-            self._is_torn = any(isinstance(window, BucketWindow) for window in windows)
+            self._is_torn = not waits or any(isinstance(window, BucketWindow) for window in windows)
             ending = begun([window.merging_steps() for window in windows])
-            if self._is_torn and not waits:
+            if not waits:
                 self._ending = ending
             else:
                 self._windows = ending()

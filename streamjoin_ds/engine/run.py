@@ -153,16 +153,20 @@ class RunForm:
         return fixed_width(kind) and item_dtype(kind) == dtype
 
     def merged(self, runs: Sequence[Run]) -> Run:
-        """One run of the tuples of several; where these are in its order already they are merged, not sorted."""
+        """One run of the tuples of several."""
+        return alone(self.merging_runs(runs))
+
+    def merging_runs(self, runs: Sequence[Run]) -> Steps[Run]:
+        """`merged`, step by step; where runs are in its order already they are merged, not sorted."""
         rows = sum(run.rows for run in runs)
         keys = [[run.key(number) for number in range(len(self.keys))] for run in runs]
         grid = self.chooser.choose([sampled([own[number] for own in keys]) for number in range(len(self.keys))], rows)
         if grid.second < 0 or any(run.grid != grid for run in runs):
-            return self.sealed(one_batch([run.tuples for run in runs], self.run_schema))
+            return (yield from self.sealing(one_batch([run.tuples for run in runs], self.run_schema)))
         buckets = None if grid.first < 0 else [np.repeat(run.directory[0], np.diff(run.directory[1])) for run in runs]
         places, order = self.kernels.module.merge_order(buckets, [own[grid.second] for own in keys])
         zone = spanning([run.zone for run in runs])
-        return alone(self._laying_out([run.tuples for run in runs], keys, places, order, grid, zone))
+        return (yield from self._laying_out([run.tuples for run in runs], keys, places, order, grid, zone))
 
     def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
         """Values of a key of tuples of `run_schema`, float64 or int64; none is null."""

@@ -17,7 +17,7 @@ from streamjoin_ds.engine.keys import INT64_MAX
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
-from streamjoin_ds.engine.steps import Steps
+from streamjoin_ds.engine.steps import Steps, alone
 from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
 from streamjoin_ds.errors import StateCorruptError
 
@@ -133,22 +133,21 @@ class Window:
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
+        return self if self.is_merged else alone(self.merging_steps())
+
+    def merging_steps(self) -> Steps[Window]:
+        """`merged`, step by step."""
         if self.is_merged:
             return self
         runs, every = list(self.sealed), self.runs
         span = int(max(run.position[1] for run in every) - min(run.position[0] for run in every)) if every else 0
         while len(runs) > 1 and (due := self.form.merging.due(runs, span)) is not None:
-            merged = self.form.merged(runs[due.runs])
+            merged = yield from self.form.merging_runs(runs[due.runs])
             merged.level = due.level
             runs[due.runs] = [merged]
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
         window.is_merged = True
         return window if self.form.bucketing is None else self.form.bucketing.window(window)
-
-    def merging_steps(self) -> Steps[Window]:
-        """`merged`, step by step."""
-        yield from ()
-        return self.merged()
 
     def in_runs(self) -> Window:
         """The same rows in runs that never change: the window itself."""

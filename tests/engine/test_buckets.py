@@ -364,6 +364,34 @@ def test_what_goes_wrong_while_nobody_waits_is_told_at_the_next_push(monkeypatch
     assert join.save() == twin.save()
 
 
+@pytest.mark.parametrize("make", [steady, mixed])
+@pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
+def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
+    monkeypatch: pytest.MonkeyPatch, make, chunk_rows
+) -> None:
+    """Their runs are dealt out, some neighbours a task: the same rows in the same order, and the same state."""
+    begin_parts, parts = finder.Finder.begin_parts, []
+
+    def counted(*told):
+        made = begin_parts(*told)
+        parts.append(len(made))
+        return made
+
+    monkeypatch.setattr(finder.Finder, "begin_parts", counted)
+    bound, batch = make(2000, 60)
+    alone, join = (WindowJoin(bound, threads=threads, chunk_rows=chunk_rows) for threads in (1, 3))
+    place = 0
+    for size in (500, 10, 600, 1, 400, 500):
+        batches = {stream: batch(place, size) for stream in (0, 1)}
+        place += size
+        expected = rows_of(alone, batches, place)
+        assert rows_of(join, batches, place) == expected
+        assert join.save() == alone.save()
+    # Not where a window is empty, nor for a few tuples, nor where more is found than there are buffers for.
+    assert len(parts) >= (2 if chunk_rows == 64 else 6)
+    assert chunk_rows == 64 or max(parts) > 3
+
+
 @pytest.mark.parametrize("sizes", [(3000,), (3000, 10, 1, 700, 5000)])
 def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) -> None:
     """Nobody waits for a push's tuples to be taken in, until something is asked for: then by anyone."""
