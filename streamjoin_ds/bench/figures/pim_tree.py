@@ -68,9 +68,9 @@ def _many(extent: Extent) -> list[int]:
 
 
 def _eight(extent: Extent) -> list[Panel]:
-    by_window = (_WINDOW, _SPEED)
     scans = [_by_window(extent, f"nested loop, {_threads(k)}", index="scan", threads=k) for k in _many(extent)]
     indexed = [_by_window(extent, f"sorted runs, {_threads(k)}", threads=k) for k in _many(extent)]
+    grids = [_by_window(extent, f"bucket grid, {_threads(k)}", threads=k, in_grid=True) for k in _many(extent)]
     window = extent.windows[-2]
     chain = Trial("chain", _both(extent, window), 4096 if window > 1 << 14 else 256, **extent.common)
     chains = [
@@ -95,10 +95,10 @@ def _eight(extent: Extent) -> list[Panel]:
     )
     return [
         _panel(
-            "8a", "Ways to join a window", by_window, [*scans, *indexed, *_round_robin(extent)],
+            "8a", "Ways to join a window", (_WINDOW, _SPEED), [*scans, *indexed, *grids, *_round_robin(extent)],
             measured=_TWO_WAY + f"Pushes of {extent.push_rows:,} tuples a stream. The nested loop is our SIMD scan "
-            f"(windows up to {extent.scan_window_rows:,}); sorted runs stand for their B+-Tree; round robin deals one "
-            "stream to engines tuple by tuple and copies the other to all. There is no Bw-tree.",
+            f"(windows up to {extent.scan_window_rows:,}); sorted runs stand for their B+-Tree, and bucket grids are "
+            "what `JoinEngine` has from 65,536 tuples on; round robin deals one stream out and copies the other.",
             reported="The nested loop slows down linearly with the window, the index hardly does; round robin gives "
             "the nested loop 8 times on 16 hardware threads, the index 2.5 times.",
             is_log_x=True, is_log_y=True,
@@ -390,9 +390,9 @@ def _thirteen(extent: Extent) -> list[Panel]:
         _panel(
             "13c", "Threads and partitioning by window", (_WINDOW, _SPEED),
             [_by_window(extent, "plain C, 1 thread", kernel="scalar"),
-             *(_by_window(extent, f"SIMD, {_threads(k)}", threads=k) for k in _many(extent)), *_round_robin(extent)],
-            measured=_TWO_WAY + "Nothing is merged in large windows, and there is no Bw-tree. In their places: plain C "
-            "for the slower index, and round robin over engines.",
+             *(_by_window(extent, f"SIMD, {_threads(k)}", threads=k) for k in _many(extent)), *_round_robin(extent),
+             *(_by_window(extent, f"bucket grid, {_threads(k)}", threads=k, in_grid=True) for k in _many(extent))],
+            measured=_TWO_WAY + "There is no Bw-tree. In its place: plain C for the slower index, and round robin.",
             reported="16 threads give 3.7 times one thread with PIM-Tree on average and 7.5 times the B+-Tree, nothing "
             "for small windows; blocking merges are slightly faster; PIM-Tree is 2.2 times the Bw-tree.",
             is_log_x=True,

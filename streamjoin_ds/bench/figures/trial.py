@@ -28,6 +28,8 @@ class Trial:
         As `WindowJoin` takes them.
     merge_runs : int
         Merge ratio.
+    in_grid : bool
+        Whether windows are bucket grids, which are not merged, where they can be.
     is_steady : bool
         Whether windows are filled in pushes of `push_rows`, so that their runs are those of such pushes from the start.
     cells : int
@@ -49,6 +51,7 @@ class Trial:
     kernel: str = "auto"
     index: str = "auto"
     merge_runs: int = 4
+    in_grid: bool = False
     is_steady: bool = False
     cells: int = 1
     size: int = 0

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +33,9 @@ class Pushes:
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.workload = trial, trial.workload
-        options = {"kernel": trial.kernel, "index": trial.index, "merge_runs": trial.merge_runs}
-        threads = trial.threads if trial.cells == 1 else 1
-        self.joins = [WindowJoin(trial.workload.bound(), threads=threads, **options) for _ in range(trial.cells)]  # type: ignore[arg-type]
+        options: dict[str, Any] = {"kernel": trial.kernel, "index": trial.index, "merge_runs": trial.merge_runs}
+        options |= {"threads": trial.threads if trial.cells == 1 else 1, "bucket_rows": 1 if trial.in_grid else None}
+        self.joins = [WindowJoin(trial.workload.bound(), **options) for _ in range(trial.cells)]
         self._executor = ThreadPoolExecutor(trial.cells) if trial.cells > 1 else None
         self.clock_us = 0
         # What is older is left out: before windows are full, what would have expired by then.
