@@ -6,8 +6,8 @@
     crew                                 insert ──┴─► inserted         ends when the windows are asked for
     next push                                    sort ───────────► windows ─ probe ─ results ─ ...
 
-Bucket grids change in place. Who asks for the windows waits until all has been taken in; until then a crew is at it and
-the caller is free.
+Bucket grids change in place, runs are merged. Who asks for the windows waits until all has been taken in; until then a
+crew is at it and the caller is free.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Kept:
     def __init__(self, windows: Sequence[Window]) -> None:
         self._windows = list(windows)
         self._ending: Callable[[], list[Window]] | None = None
-        # Since grids began to change, and until all have: there is no way back.
+        # While the tuples of a push that is over are not all in, and while grids change: there is no way back.
         self._is_torn = False
         self._ends = Lock()
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,9 +76,35 @@ def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, .
 def kernel_threads(count: int, cores: Sequence[int] = ()) -> ThreadPoolExecutor:
     """A pool of so many threads, pinned to these cores; unpinned where there are none.
 
-    Who makes the pool stays where it is; the threads end with the pool.
+    Who makes the pool stays where it is; the threads end with the pool. A process that is forked has its own.
     """
-    return ThreadPoolExecutor(count, "streamjoin-kernel", initializer=_pin, initargs=(frozenset(cores),))
+    return _KernelThreads(count, frozenset(cores))
+
+
+class _KernelThreads(ThreadPoolExecutor):
+    """A pool that is as new in a process that was forked: none of its threads is there."""
+
+    def __init__(self, count: int, cores: frozenset[int]) -> None:
+        self._told = count, cores
+        self.renew()
+        _pools.add(self)
+
+    def renew(self) -> None:
+        """Begin without a thread, and without what they were to do."""
+        count, cores = self._told
+        super().__init__(count, "streamjoin-kernel", initializer=_pin, initargs=(cores,))
+
+
+_pools: weakref.WeakSet[_KernelThreads] = weakref.WeakSet()
+
+
+def _renew() -> None:
+    for pool in list(_pools):
+        pool.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def _pin(cores: frozenset[int]) -> None:

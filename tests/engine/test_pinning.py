@@ -132,6 +132,21 @@ def test_kernel_threads_are_pinned_and_nobody_else() -> None:
         assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset(before)}
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_kernel_threads_are_others_in_a_forked_process() -> None:
+    with kernel_threads(2) as pool:
+        assert list(pool.map(abs, range(-9, 0))) == list(range(9, 0, -1))
+        process = os.fork()
+        if not process:
+            status = 1
+            try:
+                status = 0 if list(pool.map(abs, range(-9, 0), timeout=60)) == list(range(9, 0, -1)) else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+        assert list(pool.map(abs, range(-9, 0))) == list(range(9, 0, -1))
+
+
 @pytest.mark.parametrize("bucket_rows", [None, 1])
 def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucket_rows: int | None) -> None:
     from streamjoin_ds.bench.engine.feeds import band2d
