@@ -301,8 +301,8 @@ BUGS = (
         "the residual is not asked of the last stream",
         (
             "engine.joining:Joining._extended",
-            "not step.decision.is_empty:",
-            "not step.decision.is_empty and len(order) > 1:",
+            "grown = step.standing(grown)",
+            "grown = step.standing(grown) if len(order) > 1 else grown",
         ),
         asks=("residual",),
     ),
