@@ -15,6 +15,11 @@ cdef extern from "crew.h" nogil:
     void sj_crew_end(sj_crew *crew)
 
 
+# Rows that are copied sooner than the GIL is let go of and taken again.
+cdef enum:
+    _FEW_ROWS = 256
+
+
 cdef class Task:
     """A piece of work whose arguments were checked, to be done once; see streamjoin_ds.engine.reference.crew.Task."""
 
@@ -39,6 +44,15 @@ cdef class Task:
         self._take()
         with nogil:
             self._work()
+        return self._done()
+
+    cdef object _do_rows(self, int64_t rows):
+        """`do` of one that nobody else has, which copies so many rows."""
+        if rows < _FEW_ROWS:
+            self._work()
+        else:
+            with nogil:
+                self._work()
         return self._done()
 
 

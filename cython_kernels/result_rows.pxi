@@ -136,12 +136,7 @@ cdef class Rows:
     def gather(self, parts, int64_t begin=0):
         """Fill the rows from `begin` on; each part's with ``columns[places[i]][rows[i]]``: see `RunColumns.gather`."""
         cdef Gathering task = self._gathering(parts, begin)
-        if task._count < _FEW_ROWS:
-            task._work()
-        else:
-            with nogil:
-                task._work()
-        task._done()
+        task._do_rows(task._count)
 
     def gathering(self, parts, int64_t begin=0):
         """`gather` as a task for a crew."""

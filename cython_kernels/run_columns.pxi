@@ -1,10 +1,5 @@
 # Rows copied out of several runs; semantics: streamjoin_ds.engine.reference.runs.
 
-# Fewer are copied sooner than the GIL is let go of and taken again.
-cdef enum:
-    _FEW_ROWS = 256
-
-
 cdef class RunColumns:
     """The same columns of several runs, to be gathered from; see streamjoin_ds.engine.reference.runs.RunColumns."""
 
@@ -67,12 +62,7 @@ cdef class RunColumns:
     def gather(self, places, rows, outs):
         """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
         cdef Copying task = self._copying(places, rows, outs)
-        if task._picks.count < _FEW_ROWS:
-            task._work()
-        else:
-            with nogil:
-                task._work()
-        task._done()
+        task._do_rows(task._picks.count)
 
     def gathering(self, places, rows, outs):
         """`gather` as a task for a crew."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamjoin_ds.bench.sides import SIDES
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.bench.sides import check_peers
 
 __all__ = ["Finding", "StreamSettings"]
 
@@ -78,10 +77,7 @@ class StreamSettings:
     limit_s: int = 20
 
     def __post_init__(self) -> None:
-        for peer in self.peers:
-            if peer not in SIDES[1:]:
-                msg = f"there is no peer '{peer}'"
-                raise ArgumentError(msg, name=peer, hint=f"one of {', '.join(SIDES[1:])}")
+        check_peers(self.peers)
 
     def bound(self, value: float) -> float | None:
         """A bound of the full size."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.bench.inputs import SlicedInput, slice_input
 from streamjoin_ds.bench.measuring import Run, SideProcess, load_psutil
 from streamjoin_ds.bench.oracle import count_matches
-from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task
+from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task, check_peers
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 from streamjoin_ds.spec import Generator
@@ -52,10 +52,7 @@ class Settings:
     limit_s: int = 20
 
     def __post_init__(self) -> None:
-        for peer in self.peers:
-            if peer not in SIDES[1:]:
-                msg = f"there is no peer '{peer}'"
-                raise ArgumentError(msg, name=peer, hint=f"one of {', '.join(SIDES[1:])}")
+        check_peers(self.peers)
         if self.runs < 1:
             msg = "there must be at least one run"
             raise ArgumentError(msg, name="runs", hint="5, for example")

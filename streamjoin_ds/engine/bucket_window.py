@@ -27,7 +27,7 @@ from streamjoin_ds.engine.memory import give_back
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Range, Run, RunForm, spanning
 from streamjoin_ds.engine.stack import Stack
-from streamjoin_ds.engine.steps import Steps, alone
+from streamjoin_ds.engine.steps import Steps
 from streamjoin_ds.engine.tail import Tail
 from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail, unlike_header
 from streamjoin_ds.errors import KernelError
@@ -114,12 +114,8 @@ class BucketWindow(Window):
         grid, like = self.layout
         return grid if like <= 2 * rows <= 4 * like else None
 
-    def merged(self) -> Window:
-        """The window with all but the tail in the grid."""
-        return self if self.is_merged else alone(self.merging_steps())
-
     def merging_steps(self) -> Steps[Window]:
-        """`merged`, step by step."""
+        """As `Window.merging_steps`: all but the tail goes into the grid."""
         if self.is_merged:
             return self
         run, others = self.bucket_run, self.sealed[1:]

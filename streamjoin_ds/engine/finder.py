@@ -179,12 +179,8 @@ class Finder:
         if isinstance(runs[0], BucketRun):
             indexes, last_rows = window.stack.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, SLICE_PROBES)
-        if count > _FEW_PROBES:
-            is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
-            if count > _BATCH_PROBES or not is_indexed:
-                return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(
-                    window.runs
-                )
+        if count > _FEW_PROBES and not self.has_parts(window, count):
+            return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(window.runs)
         indexes = window.stack.indexes(conditions)
         last_rows = window.tail.rows or -1
         if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:

@@ -208,10 +208,8 @@ def _drawn(count: int, rows: int) -> slice | npt.NDArray[np.int64]:
     """
     if count <= rows:
         return slice(None)
-    mixed = np.arange(1, rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # SplitMix64
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.unique((mixed ^ (mixed >> np.uint64(31))) % np.uint64(count)).astype(np.int64)
+    # Raw bits: NumPy keeps those the same in all versions, which it does not promise of its distributions.
+    return np.unique(np.random.SFC64(0).random_raw(rows) % np.uint64(count)).astype(np.int64)
 
 
 class Sample:

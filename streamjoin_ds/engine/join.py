@@ -41,9 +41,8 @@ __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
-# New tuples that one thread sorts sooner than another of a crew is woken, or two of Python's wait for one another.
+# New tuples that one thread sorts sooner than another is woken.
 _SORTED_ALONE_ROWS = 2048
-_SORTED_IN_POOL_ROWS = 1 << 16
 
 
 class WindowJoin:
@@ -244,7 +243,7 @@ class WindowJoin:
         if is_due and self._crew is not None:
             self._kept.merge(windows, self._joining.begun, waits=not self._crew.helpers)
         elif is_due:
-            self._kept.replace(self._joining.side_by_side(lambda window: window.merged(), windows))
+            self._kept.replace([window.merged() for window in windows])
         else:
             self._kept.replace(windows)
         for stream, count in enumerate(arrived):
@@ -267,9 +266,7 @@ class WindowJoin:
                 ended = self._joining.begun(due)
                 windows, made = list(self._kept.windows), ended()
         else:
-            windows = list(self._kept.windows)
-            pooled = rows > _SORTED_IN_POOL_ROWS
-            made = self._joining.side_by_side(alone, due) if pooled else [alone(work) for work in due]
+            windows, made = list(self._kept.windows), [alone(work) for work in due]
         runs = iter(made)
         return windows, [None if work is None else next(runs) for work in works]
 

@@ -5,8 +5,8 @@
     new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
                      └──────── several at a time, where there are threads: `ahead` ────────┘
 
-Where all that is found fits a few chunks, and two streams meet in bucket grids, candidates and results are the tasks of
-a crew (`steps`): Python's part of one stream is done while kernels are at the other's.
+Where all that is found fits a few chunks, and there are two streams, candidates and results are the tasks of a crew
+(`steps`): Python's part of one stream is done while kernels are at the other's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.engine import ahead
 from streamjoin_ds.engine.ahead import HELD_CHUNKS, in_order
 from streamjoin_ds.engine.bucket_window import BucketWindow
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
@@ -44,7 +43,6 @@ __all__ = ["Arrivals", "Joining"]
 # Of a piece of new tuples that several streams join.
 _CHAIN_SLICES = 4
 
-_Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 
@@ -253,11 +251,6 @@ class Joining:
     def staying(self) -> AbstractContextManager[None]:
         """Keep the caller on the core that is its own while a crew works with it."""
         return staying_on(self._core)
-
-    def side_by_side(self, work: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
-        """One piece of work after the other, or on as many threads as there are; kernels let the others run."""
-        with staying_on(self._core):
-            return ahead.side_by_side(work, given, self._executor)
 
     @staticmethod
     def _cut(arrivals: Sequence[Arrivals], rows: int) -> list[Arrivals]:

@@ -152,12 +152,8 @@ class RunForm:
         kind = self.run_schema.field(name).type
         return fixed_width(kind) and item_dtype(kind) == dtype
 
-    def merged(self, runs: Sequence[Run]) -> Run:
-        """One run of the tuples of several."""
-        return alone(self.merging_runs(runs))
-
     def merging_runs(self, runs: Sequence[Run]) -> Steps[Run]:
-        """`merged`, step by step; where runs are in its order already they are merged, not sorted."""
+        """One run of the tuples of several, step by step; where these are in its order they are merged, not sorted."""
         rows = sum(run.rows for run in runs)
         keys = [[run.key(number) for number in range(len(self.keys))] for run in runs]
         grid = self.chooser.choose([sampled([own[number] for own in keys]) for number in range(len(self.keys))], rows)

@@ -308,6 +308,12 @@ def test_a_push_that_is_given_up_leaves_the_windows_as_they_were() -> None:
     assert join.save() == twin.save()
 
 
+def assert_broken_off(join: WindowJoin, batches) -> None:
+    for refused in (lambda: pushed(join, batches, 0), join.save):
+        with pytest.raises(StateCorruptError, match="broke off"):
+            refused()
+
+
 def test_after_a_push_that_broke_off_half_way_nothing_goes_on_but_a_saved_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -327,9 +333,7 @@ def test_after_a_push_that_broke_off_half_way_nothing_goes_on_but_a_saved_state(
         patch.setattr(BucketRun, "adding", no_memory)
         with pytest.raises(MemoryError):
             pushed(join, batches[2], 0)
-    for refused in (lambda: pushed(join, batches[2], 0), join.save):
-        with pytest.raises(StateCorruptError, match="broke off"):
-            refused()
+    assert_broken_off(join, batches[2])
     join.restore(saved)
     for number in (2, 3):
         assert pushed(join, batches[number], 0) == pushed(twin, batches[number], 0)
@@ -355,9 +359,7 @@ def test_what_goes_wrong_while_nobody_waits_is_told_at_the_next_push(monkeypatch
         assert pushed(join, batches[1], 0) == expected[1]
         with pytest.raises(MemoryError):
             pushed(join, batches[2], 0)
-    for refused in (lambda: pushed(join, batches[2], 0), join.save):
-        with pytest.raises(StateCorruptError, match="broke off"):
-            refused()
+    assert_broken_off(join, batches[2])
     join.restore(saved)
     for number in (1, 2, 3):
         assert pushed(join, batches[number], 0) == expected[number]

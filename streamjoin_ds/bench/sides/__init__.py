@@ -7,6 +7,6 @@
 
 from __future__ import annotations
 
-from streamjoin_ds.bench.sides.side import OURS, SIDES, Outcome, Side, Task, make_side
+from streamjoin_ds.bench.sides.side import OURS, SIDES, Outcome, Side, Task, check_peers, make_side
 
-__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "make_side"]
+__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "check_peers", "make_side"]

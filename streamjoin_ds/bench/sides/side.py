@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from streamjoin_ds.bench.inputs import SlicedInput
 from streamjoin_ds.bench.workloads import Workload, make_workload
+from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "first_trigger_s", "make_side"]
+__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "check_peers", "first_trigger_s", "make_side"]
 
 OURS = "streamjoin"
 # Side to its module and class: a module is imported only in the process that runs its side.
@@ -22,6 +24,14 @@ _CLASSES = {
     "duckdb": ("duckdb", "DuckDBSide"),
 }
 SIDES = tuple(_CLASSES)
+
+
+def check_peers(names: Iterable[str]) -> None:
+    """Raise ArgumentError where one is no name of `SIDES` but ours."""
+    for name in names:
+        if name not in SIDES[1:]:
+            msg = f"there is no peer '{name}'"
+            raise ArgumentError(msg, name=name, hint=f"one of {', '.join(SIDES[1:])}")
 
 
 @dataclass(frozen=True, slots=True)
