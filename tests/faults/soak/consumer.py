@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from streamjoin_ds.sink.maintenance import compact
+from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.reader import Follower
 
 __all__ = ["COLUMNS", "DELETED_REST", "DELETED_STEP", "Consumer", "triples"]
