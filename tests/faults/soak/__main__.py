@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -57,17 +58,25 @@ def tell(verdict: Verdict, seed: int) -> None:
 def main(minutes: float, fault_every_s: float, seed: int, keep: bool) -> None:
     """Run a soak; a violation ends it with status 1."""
     root = Path(tempfile.mkdtemp(prefix="streamjoin-soak-"))
-    kinds = tuple(FAULTS)
+    work, kinds = root / "work", tuple(FAULTS)
+    work.mkdir()
+    with contextlib.ExitStack() as stack:
+        if keep or not stack.enter_context(small_disk(work)):
+            click.echo("the disk is never full: all files are kept, or no file system may be mounted here")
+            kinds = tuple(kind for kind in kinds if kind != "full")
+        soak = Soak(
+            work,
+            root / "input",
+            seconds=minutes * 60,
+            fault_every_s=fault_every_s,
+            seed=seed,
+            kinds=kinds,
+            tell=click.echo,
+        )
+        verdict = soak.run()
     if keep:
-        kinds = tuple(kind for kind in kinds if kind != "full")
-        verdict = Soak(root, seconds=minutes * 60, fault_every_s=fault_every_s, seed=seed, kinds=kinds).run()
         click.echo(f"kept: {root}")
     else:
-        with small_disk(root) as is_small:
-            if not is_small:
-                click.echo("no file system may be mounted here: the disk is never full")
-                kinds = tuple(kind for kind in kinds if kind != "full")
-            verdict = Soak(root, seconds=minutes * 60, fault_every_s=fault_every_s, seed=seed, kinds=kinds).run()
         shutil.rmtree(root, ignore_errors=True)
     tell(verdict, seed)
     sys.exit(bool(verdict.violations))

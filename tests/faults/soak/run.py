@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
-from tests.faults.soak.bounds import Samples, batch_lines
+from tests.faults.soak.bounds import Samples
 from tests.faults.soak.consumer import DELETED_REST, DELETED_STEP, Consumer, triples
 from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.rows import NAMES, expected
@@ -59,34 +60,46 @@ class Soak:
 
     Parameters
     ----------
-    root : Path
-        Where all its files lie; on a small file system of its own where the disk is to fill up.
+    root, input_root : Path
+        Where checkpoint and tables lie, on a small file system of its own where the disk is to fill up; and the input.
     seconds, fault_every_s : float
         For how long, and how often something goes wrong.
     seed : int
     kinds : sequence of str
         Of `FAULTS`.
+    tell : callable
+        Called with a line for each thing that went wrong.
     """
 
     def __init__(
-        self, root: Path, *, seconds: float, fault_every_s: float, seed: int, kinds: tuple[str, ...] = tuple(FAULTS)
+        self,
+        root: Path,
+        input_root: Path,
+        *,
+        seconds: float,
+        fault_every_s: float,
+        seed: int,
+        kinds: tuple[str, ...] = tuple(FAULTS),
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.root, self.seconds, self.fault_every_s = root, seconds, fault_every_s
-        self.kinds = kinds
+        self.kinds, self._tell = kinds, tell
+        self._began = time.monotonic()
         self._dice = random.Random(seed)
-        self.feeder = Feeder(root / "input", seed, _STEP_ROWS)
+        self.feeder = Feeder(input_root, seed, _STEP_ROWS)
+        (root / "input").symlink_to(input_root)
         self.consumer = Consumer(root / "matches")
         self.samples = Samples()
         self.faults: Counter[str] = Counter()
         self.violations: list[str] = []
         self._life: subprocess.Popen[bytes] | None = None
-        self._lives = 0
+        self._lives = self._looks = 0
         self._lines = _Lines(root / "batches.jsonl")
         self._back_at = 0.0
 
     def run(self) -> Verdict:
         """Feed, break, watch, and compare at the end."""
-        began = time.monotonic()
+        self._began = began = time.monotonic()
         self._start()
         next_fault = began + self.fault_every_s
         next_look = began
@@ -108,7 +121,7 @@ class Soak:
             self._kill()
         seconds = time.monotonic() - began
         self.samples.tables(self.root)
-        self.samples.commits(self.root, min(1_000, len(batch_lines(self.root)) // 3))
+        self.samples.commits(self.root)
         self._compare()
         self.violations += self.samples.broken()
         results = sum(map(len, self.consumer.followed))
@@ -143,7 +156,6 @@ class Soak:
             "max_rows_per_batch": self._dice.choice((40, 60, 200)),
         }
         self._lives += 1
-        self._lines.grew_at = time.monotonic()
         with (self.root / f"life-{self._lives % 20:02d}.log").open("wb") as log:
             self._life = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.soak.life", str(self.root), json.dumps(settings)],
@@ -180,8 +192,7 @@ class Soak:
             self._fail(f"a driver did not end within {most_s:g} s")
         (self.root / marker).unlink()
 
-    def _wait(self, what: str, done: object, most_s: float = 120.0) -> None:
-        assert callable(done)
+    def _wait(self, what: str, done: Callable[[], bool], most_s: float = 120.0) -> None:
         until = time.monotonic() + most_s
         while not done():
             if self._life is None or self._life.poll() is not None:
@@ -199,7 +210,10 @@ class Soak:
 
     def _break(self, kind: str) -> None:
         self.faults[kind] += 1
+        began = time.monotonic()
         getattr(self, f"_break_{kind}")()
+        took_s = time.monotonic() - began
+        self._tell(f"{began - self._began:8.1f} s, batch {self._lines.batches}: {kind}, which took {took_s:.1f} s")
 
     def _break_driver(self) -> None:
         self._kill()
@@ -259,8 +273,7 @@ class Soak:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
         until = time.monotonic() + 60.0
         while self._life is not None and self._life.poll() is None and time.monotonic() < until:
-            with contextlib.suppress(OSError):
-                self.feeder.step()
+            self.feeder.step()
             time.sleep(0.05)
         self._kill()
         ballast.unlink()
@@ -270,16 +283,16 @@ class Soak:
 
     def _look(self) -> None:
         """Let the consumer work, and measure."""
-        draw = self._dice.random()
+        self._looks += 1
         self.consumer.read_on()
-        if draw < 0.05:
-            self.consumer.optimize()
-        elif draw < 0.15:
+        if self._looks % 7 == 3:
             self.consumer.delete()
+        elif self._looks % 11 == 5:
+            self.consumer.optimize()
         for number, process in enumerate(self._tree()):
             self.samples.process(process, "driver" if number == 0 else "worker")
         self.samples.checkpoint(self.root)
-        if draw > 0.9:
+        if self._looks % 5 == 0:
             self.samples.tables(self.root)
             with contextlib.suppress(Exception):
                 files = len(DeltaTable(str(self.root / "matches")).file_uris())
