@@ -28,6 +28,7 @@ __all__ = [
     "KernelError",
     "LayoutError",
     "LedgerError",
+    "MapLimitError",
     "OffsetError",
     "PredicateError",
     "PredicateSyntaxError",
@@ -137,6 +138,12 @@ class BlockMissingError(StreamJoinError):
     """A block that a reference names is not there."""
 
     code = "BLOCK_MISSING"
+
+
+class MapLimitError(StreamJoinError, OSError):
+    """A block cannot be mapped: this process has as many files mapped as the system allows."""
+
+    code = "MAP_LIMIT"
 
 
 class BlockWriteError(StreamJoinError, OSError):
