@@ -256,7 +256,7 @@ class SparkStartError(StreamJoinError):
 
 
 class SessionError(StreamJoinError):
-    """The process already has a Spark session, and it is not to be changed."""
+    """A Spark session cannot be used: the process has another already, or its workers do not run this package."""
 
     code = "SESSION"
 

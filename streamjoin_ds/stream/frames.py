@@ -25,6 +25,7 @@ from streamjoin_ds.stream.windows import (
     check_execution,
     task_cores,
 )
+from streamjoin_ds.stream.worker_check import check_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +61,7 @@ def joined(
     bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
     check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
+    check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
     if layout is not None:
         grid = Layout.parse(layout, len(bound.names))

@@ -25,6 +25,7 @@ from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
+from streamjoin_ds.stream.worker_check import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +99,7 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
         msg = "the checkpoint is not on a local or shared file system"
         raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
     folder = folder.resolve()
+    check_workers(spark)
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
     committer_for(plan)  # creates the tables, or refuses them, before anything runs
     frame = references(spark, plan, options)

@@ -24,7 +24,15 @@ from streamjoin_ds.stream.worker_python import worker_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOG_PATH_KEY", "note_join", "own_gateway", "session_log_path", "spark_session", "usable_core_count"]
+__all__ = [
+    "LOG_PATH_KEY",
+    "is_own",
+    "note_join",
+    "own_gateway",
+    "session_log_path",
+    "spark_session",
+    "usable_core_count",
+]
 
 LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
 _TASK_FAILURES = 4  # Spark's default on a cluster; `local[n]` alone means one, so a dead worker would end the query.
@@ -145,6 +153,12 @@ def session_log_path(session: SparkSession) -> Path | None:
     """Tell the file that a session's Java process writes to; None where `spark_session` did not start it."""
     path = session.conf.get(LOG_PATH_KEY, None)
     return Path(path) if path else None
+
+
+def is_own(session: SparkSession) -> bool:
+    """Whether `spark_session` started this session in this process."""
+    ours = _started.get("session")
+    return ours is not None and getattr(session, "_sc", None) is ours._sc
 
 
 def note_join() -> None:
