@@ -36,7 +36,8 @@ DATA_SETS: Mapping[str, DataSet] = {
 def command(name: str, folder: Path) -> None:
     """Put the files of a recorded data set into FOLDER. A file that is there is left, and refused if it is another."""
     chosen = DATA_SETS[name]
-    contents = {file: files("streamjoin_ds").joinpath("_data", name, file).read_bytes() for file in chosen.files}
+    root = files("streamjoin_ds") / "_data" / name
+    contents = {file: (root / file).read_bytes() for file in chosen.files}
     for file, content in contents.items():
         target = folder / file
         if target.exists() and (not target.is_file() or target.read_bytes() != content):
