@@ -47,7 +47,7 @@ def blocks(language: str) -> list[str]:
 def command_lines() -> list[list[str]]:
     """Every `streamjoin ...` that a block shows, as the shell would split it."""
     lines = [line for body in blocks("sh") for line in body.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line) for line in lines if line.startswith("streamjoin ")]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("streamjoin ")]
 
 
 def test_every_option_named_exists() -> None:
