@@ -29,7 +29,7 @@ _VERSION = "1"
 _KEY_BYTES = 8
 # A quarter of the memory for all workers together; half of what one process may map.
 _MEMORY_SHARE, _MAPS_SHARE = 4, 2
-# A worker that gets tasks by chance has in eight tasks a cell all but one in 3 000 of the cells again.
+# Where tasks go to workers by chance, a worker meets each cell again within 8 tasks a cell, but once in 3 000 times.
 _IDLE_TASKS, _LEAST_IDLE_TASKS = 8, 16
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_workers"]
 
+_UNKNOWN = "0+source"
 _checked: set[str] = set()
 
 
@@ -52,7 +53,8 @@ def check_workers(spark: SparkSession) -> None:
     except PySparkException as error:
         msg = f"Spark's workers cannot run this package ({_reason(str(error)) or type(error).__name__})"
         raise SessionError(msg, name="spark.pyspark.python", hint=_hint()) from error
-    if versions != {__version__}:
+    # One on the path, not installed, does not know its version.
+    if len({__version__, *versions} - {_UNKNOWN}) > 1:
         msg = "Spark's workers have another version of this package than the driver"
         raise SessionError(msg, name="spark.pyspark.python", hint=_hint())
     _checked.add(application)
