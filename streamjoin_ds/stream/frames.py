@@ -25,7 +25,6 @@ from streamjoin_ds.stream.windows import (
     check_execution,
     task_cores,
 )
-from streamjoin_ds.stream.worker_check import check_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +44,8 @@ def joined(
 ) -> DataFrame:
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    from streamjoin_ds.stream.worker_check import check_workers
 
     if join.window.kind == "count":
         msg = "a count window is over the order of tuples, and DataFrames have none"

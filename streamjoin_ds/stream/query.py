@@ -25,7 +25,6 @@ from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
-from streamjoin_ds.stream.worker_check import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +93,8 @@ def planned(
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
     """See `StreamJoin.start`."""
+    from streamjoin_ds.stream.worker_check import check_workers
+
     folder = local_path(checkpoint)
     if folder is None:
         msg = "the checkpoint is not on a local or shared file system"
