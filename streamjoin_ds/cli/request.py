@@ -94,7 +94,7 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="CHARACTER",
             help="Between the fields of CSV files: ';', tab; e=';' for one stream alone.  [default: ,]",
         ),
-        click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost]"),
+        click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost, at equal rates]"),
         click.option(
             "--exchange",
             type=click.Choice(["auto", *EXCHANGES]),

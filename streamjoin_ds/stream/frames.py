@@ -45,6 +45,8 @@ def joined(
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    from streamjoin_ds.stream.worker_check import check_workers
+
     if join.window.kind == "count":
         msg = "a count window is over the order of tuples, and DataFrames have none"
         raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
@@ -60,6 +62,7 @@ def joined(
     bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
     check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
+    check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
     if layout is not None:
         grid = Layout.parse(layout, len(bound.names))

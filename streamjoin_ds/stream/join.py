@@ -69,7 +69,8 @@ class StreamJoin(Join):
         max_rows_per_batch : int, optional
             Upper limit of a batch, all streams together.
         layout : str, optional
-            Group counts ("1x2"); chosen by cost for the cores there are where not given. Fixed by the first start.
+            Group counts ("1x2"); chosen by cost, as if all streams came at one rate, for the cores
+            there are where not given. Fixed by the first start.
         exchange : {"auto", "reference", "packed", "rows"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str

@@ -93,11 +93,14 @@ def planned(
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
     """See `StreamJoin.start`."""
+    from streamjoin_ds.stream.worker_check import check_workers
+
     folder = local_path(checkpoint)
     if folder is None:
         msg = "the checkpoint is not on a local or shared file system"
         raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
     folder = folder.resolve()
+    check_workers(spark)
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
     committer_for(plan)  # creates the tables, or refuses them, before anything runs
     frame = references(spark, plan, options)
