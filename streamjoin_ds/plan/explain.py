@@ -77,7 +77,7 @@ def _grid(plan: Plan, rates: Sequence[float] | None) -> Iterator[str]:
 def _exchange(plan: Plan) -> Iterator[str]:
     yield f"  way         {_WAYS[plan.exchange]}"
     if plan.foreign:
-        yield "  lateness    judged against Spark's watermark at each batch's start (foreign DataFrames have no order)"
+        yield "  lateness    judged by the watermark at each batch's start (foreign DataFrames have no order)"
     else:
         yield "  lateness    by each stream's own order: the same rows are late whatever the batching"
 

@@ -137,7 +137,9 @@ class StreamJoin(Join):
             One a stream, all streaming or all static. A streaming one needs ``withWatermark`` on the stream's time
             column: it says which tuples are late and when windows are emptied.
         layout : str, optional
-            Group counts; by default one cell for each of the session's shuffle partitions.
+            Group counts; by default one cell for each of the query's state partitions, which Spark fixes with its first
+            batch (by the session's shuffle partitions of that time) and keeps. A restart under another session setting
+            gives the same rows; another layout than the checkpoint's is refused by name.
         blocks : path, optional
             Folder for the windows of a streaming join that every worker sees (or a URI of a file system that Arrow
             knows, ``s3://...``): Spark's state then holds names of blocks, which begin with the query's id. Without it
@@ -148,9 +150,12 @@ class StreamJoin(Join):
 
         Notes
         -----
-        Foreign DataFrames have no order inside a batch, so lateness is judged against Spark's watermark at the batch's
-        start, the smallest over the streams; late tuples are dropped, and counted in the workers' log. Rows that a
-        stream's `where` leaves out tell the time here too, as Spark's watermark sees them. There is no
+        Foreign DataFrames have no order inside a batch, so lateness is judged against the watermark at the batch's
+        start: the smallest over the streams of the largest time so far, less the stream's `delay`. The frame's own
+        watermark must have that delay; a stream without one has its frame's. Late tuples are dropped, and counted in
+        the workers' log. Rows that a stream's `where` leaves out tell the time here too. One DataFrame under two names
+        is one input: no tuple meets itself, unless `include_self_pairs`; equal rows are tuples of their own. (A
+        source that is read twice, as two DataFrames, is two inputs to Spark, and so here.) There is no
         ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3 M/s on two
         cores); `start` is the fast way. Without an order there are no count windows: they are refused.
         """
