@@ -1,17 +1,21 @@
 """The lateness rule of the contract, for one stream.
 
 A tuple is late iff its event time is older than the largest event time before it *in its own stream's order*, minus the
-stream's delay. That depends on the stream alone, not on how it is cut into batches.
+stream's delay. That depends on the stream alone, not on how it is cut into batches. The query's watermark is never ahead
+of that, but for a stream that was idle while it went on: there what is older than the watermark is late too. While such
+a stream is behind, it holds the watermark where it is, so again the batches do not matter.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.keys import INT64_MIN
 
-__all__ = ["StreamClock"]
+__all__ = ["StreamClock", "low_watermark"]
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -26,13 +30,16 @@ class StreamClock:
         The allowed delay, >= 0.
     largest : int or None
         The largest event time so far, in microseconds; None where there is none.
+    floor : int or None
+        The query's watermark: what is older is late, which a stream that was idle may be. None: there is none.
     """
 
-    __slots__ = ("delay_us", "largest")
+    __slots__ = ("delay_us", "floor", "largest")
 
-    def __init__(self, delay_us: int, largest: int | None = None) -> None:
+    def __init__(self, delay_us: int, largest: int | None = None, floor: int | None = None) -> None:
         self.delay_us = delay_us
         self.largest = largest
+        self.floor = floor
 
     @property
     def watermark(self) -> int | None:
@@ -56,9 +63,9 @@ class StreamClock:
         if not len(times_us):
             return np.zeros(0, dtype=np.bool_)
         if len(times_us) == 1:  # a push of one tuple: the same in plain integers
-            watermark, time_us = self.watermark, int(times_us[0])
+            limit, time_us = self._limit, int(times_us[0])
             self.largest = time_us if self.largest is None else max(self.largest, time_us)
-            return np.array([watermark is not None and time_us < watermark])
+            return np.array([time_us < limit])
         # With no time before it the first tuple is compared with the smallest int64, and nothing is older than that.
         largest = np.empty(len(times_us) + 1, dtype=np.int64)
         largest[0] = INT64_MIN if self.largest is None else self.largest
@@ -66,6 +73,8 @@ class StreamClock:
         np.maximum.accumulate(largest, out=largest)
         self.largest = int(largest[-1])
         late: Mask = times_us < np.maximum(largest[:-1], INT64_MIN + self.delay_us) - self.delay_us
+        if self.floor is not None:
+            late |= times_us < self.floor
         return late
 
     def late_in_part(self, times_us: Int64) -> Mask:
@@ -76,9 +85,18 @@ class StreamClock:
         times_us : ndarray, shape (n,), int64
             Event times of those tuples of the part that are not late within it; any of them, in any order.
         """
-        watermark = INT64_MIN if self.watermark is None else self.watermark
-        late: Mask = np.asarray(times_us, dtype=np.int64) < watermark
+        late: Mask = np.asarray(times_us, dtype=np.int64) < self._limit
         return late
+
+    @property
+    def _limit(self) -> int:
+        """What is older is late."""
+        return max(low for low in (INT64_MIN, self.watermark, self.floor) if low is not None)
+
+    def overtaken(self, late_us: Int64) -> int:
+        """How many of late tuples are so by the query's watermark alone."""
+        own = self.watermark
+        return len(late_us) if own is None else int(np.count_nonzero(np.asarray(late_us) >= own))
 
     def advance(self, largest: int | None) -> None:
         """Move on past a part whose largest event time, late tuples included, is this; None: no tuple."""
@@ -90,3 +108,21 @@ class StreamClock:
         late = self.late_in_part(times_us)
         self.advance(part_largest)
         return late
+
+
+def low_watermark(clocks: Sequence[StreamClock], idle: Collection[int], before: int | None) -> int | None:
+    """The query's watermark: the smallest of those streams that are not idle, and never less than it was before.
+
+    Parameters
+    ----------
+    clocks : sequence of StreamClock
+    idle : collection of int
+        Numbers of the streams that hold nothing; where all do, it stays.
+    before : int or None
+        None: it was not known yet, as long as a stream that is not idle has had no tuple.
+    """
+    lows = [clock.watermark for number, clock in enumerate(clocks) if number not in idle]
+    known = [low for low in lows if low is not None]
+    if not known or len(known) < len(lows):
+        return before
+    return min(known) if before is None else max(before, min(known))

@@ -249,12 +249,14 @@ def _store_of(checkpoint: str) -> BlockStore:
     return BlockStore(exchange_folder(checkpoint))
 
 
-def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
-    """For every cell one row without tuples of each of these streams, which have no part in the batch."""
+def heartbeats(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterator[pa.RecordBatch]:
+    """For every cell one row without tuples of each of these streams, which have no part in the batch.
+
+    Of those that are idle a row of a kind of its own: they do not hold the watermark.
+    """
+    kind = "idle" if idle else "tuples"
     rows = [
-        (label, "tuples", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")
-        for stream in streams
-        for label in plan.labels
+        (label, kind, stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"") for stream in streams for label in plan.labels
     ]
     if rows:
         yield _exchange_batch(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,9 @@ from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, 
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.file_feed import FileFeed
 from streamjoin_ds.source.generator import GeneratorFeed
+from streamjoin_ds.source.idleness import Idleness, lets_time_go_on
 from streamjoin_ds.source.merge import rows_of_prefix
-from streamjoin_ds.source.offset import decode_offset, encode_offset
+from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
 from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.plain_rows import plain_rows
@@ -61,8 +63,9 @@ class SensorsPartition(InputPartition):
         Whose records, which part of the batch's.
     start, end : dict or None
         Positions of ``[start, end)`` as plain JSON values; an end of None: to the end of what is there.
-    silent : tuple of int
-        Streams without a part in this batch, for which this task sends the heartbeats.
+    silent, idle : tuple of int
+        Streams without a part in this batch, for which this task sends the heartbeats: those that hold the watermark,
+        and those that do not. A task with the stream -1 does nothing else.
     batch : tuple of (dict, dict)
         Positions of the batch's ``[start, end)`` of every stream, where the window needs to know their order.
     """
@@ -73,6 +76,7 @@ class SensorsPartition(InputPartition):
     end: dict[str, Any] | None
     silent: tuple[int, ...] = ()
     batch: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
+    idle: tuple[int, ...] = ()
 
 
 class _Sensors:
@@ -101,6 +105,9 @@ class _Sensors:
         reuse_freed_memory()
         freeze_imports()
         options, plan = self._options, self._options.plan
+        if partition.stream < 0:
+            yield from self._heartbeats(partition)
+            return
         feed = self._feeds[partition.stream]
         start = feed.position(partition.start)
         end = None if partition.end is None else feed.position(partition.end)
@@ -116,13 +123,20 @@ class _Sensors:
             chunks = stamped(chunks, start.seq, stamps)
         if plan.exchange == "rows":
             yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
-            yield from silence(plan, partition.silent)
+            yield from self._heartbeats(partition)
             return
         outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=options.max_block_rows)
         for chunk in chunks:
             outbox.add(chunk)
         yield from outbox.rows(start.seq, end.seq)
-        yield from heartbeats(plan, partition.silent)
+        yield from self._heartbeats(partition)
+
+    def _heartbeats(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
+        plan = self._options.plan
+        assert plan is not None
+        send = silence if plan.exchange == "rows" else heartbeats
+        yield from send(plan, partition.silent)
+        yield from send(plan, partition.idle, idle=True)
 
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -135,13 +149,22 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     schema : pyarrow.Schema
         Of the rows given to Spark.
     clock : callable, optional
-        Seconds, for pacing.
+        Seconds, for pacing, and for how long streams are silent.
+    wall : callable, optional
+        Seconds since 1970, for how long they were while nobody looked.
     """
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: pa.Schema,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._sensors = _Sensors(options, schema)
         self._options = options
-        self._pacing = Pacing(options.pace) if clock is None else Pacing(options.pace, clock)
+        self._pacing = Pacing(options.pace, clock)
+        self._idleness = Idleness(options.streams, clock, wall)
         self._latest: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -155,6 +178,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the batch that begins at `start`: `start` itself, to the letter, where there is nothing new."""
         feeds, positions = self._sensors._feeds, self._positions(start)
+        before = decode_clocks(start, self._sensors._names)
         most = self._limit(limit)
         frontiers = [feed.frontier(at, most) for feed, at in zip(feeds, positions, strict=True)]
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
@@ -162,8 +186,13 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = rows_of_prefix(frontiers, most, horizon)
         if isinstance(limit, ReadMinRows) and sum(rows) < limit.min_rows:
             rows = [0] * len(rows)
-        ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
-        self._latest = self._offset(ends)
+        arrived = [bool(frontier.rows if horizon is None else frontier.rows_until(horizon)) for frontier in frontiers]
+        clocks = self._idleness.decided(before, arrived)
+        if sum(rows) or lets_time_go_on(before, clocks):
+            ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
+            self._latest = self._offset(ends, clocks)
+        else:
+            self._latest = start
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -176,6 +205,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is; a generator without end is refused by name."""
         self._sensors._refuse_endless("the trigger availableNow reads to the end")
+        self._idleness.takes_what_is_there = True
         for feed in self._sensors._feeds:
             feed.freeze()
 
@@ -193,8 +223,12 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch))
             if not parts:
                 silent.append(stream)
+        if plan is not None and not planned and start != end:
+            planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
         if planned:
-            planned[0].silent = tuple(silent)
+            idle = [stream for stream in silent if decode_clocks(end, self._sensors._names)[stream].idle]
+            planned[0].silent = tuple(stream for stream in silent if stream not in idle)
+            planned[0].idle = tuple(idle)
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -223,8 +257,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         facts = decode_offset(offset, self._sensors._names)
         return [feed.position(fact) for feed, fact in zip(self._sensors._feeds, facts, strict=True)]
 
-    def _offset(self, positions: Sequence[Position]) -> dict[str, Any]:
-        offset = encode_offset(self._sensors._names, positions)
+    def _offset(self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()) -> dict[str, Any]:
+        offset = encode_offset(self._sensors._names, positions, clocks)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 

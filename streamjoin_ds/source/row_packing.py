@@ -22,8 +22,9 @@ Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _log = logging.getLogger(__name__)
 
-# What a row is: a tuple; the end of a part (`seq` and `ts` are its range, the payload its rejects); a silent stream.
-_TUPLE, _END, _SILENT = "tuple", "end", "silent"
+# What a row is: a tuple; the end of a part (`seq` and `ts` are its range, the payload its rejects); a silent stream,
+# which holds the watermark or does not.
+_TUPLE, _END, _SILENT, _IDLE = "tuple", "end", "silent", "idle"
 
 _FIXED = [
     pa.field("kind", pa.string(), nullable=False),
@@ -69,10 +70,11 @@ def tuple_rows(
     )
 
 
-def silence(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
+def silence(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterator[pa.RecordBatch]:
     """A row for each stream that has no part in the batch."""
+    kind = _IDLE if idle else _SILENT
     for stream in streams:
-        yield _row_batch(plan, 1, {"kind": _SILENT, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": b""})
+        yield _row_batch(plan, 1, {"kind": kind, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": b""})
 
 
 def pack_rows(plan: Plan) -> Packer:
@@ -97,8 +99,8 @@ def pack_rows(plan: Plan) -> Packer:
                 if mark < batch.num_rows:
                     names = ("kind", "stream", "part", "seq", "ts", "payload")
                     row = {name: batch.column(name)[mark].as_py() for name in names}
-                    if row["kind"] == _SILENT:
-                        yield from heartbeats(plan, [row["stream"]])
+                    if row["kind"] in (_SILENT, _IDLE):
+                        yield from heartbeats(plan, [row["stream"]], idle=row["kind"] == _IDLE)
                     else:
                         outbox = outbox or Outbox(plan, row["stream"], row["part"])
                         outbox.add_rejects(unpack(row["payload"]) if row["payload"] else None)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.join import WindowJoin
-from streamjoin_ds.engine.lateness import StreamClock
+from streamjoin_ds.engine.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
 from streamjoin_ds.plan import Execution, Layout, Plan
 from streamjoin_ds.source.content_hash import content_hash
@@ -53,6 +53,11 @@ def joined(
     if join.window.kind == "count":
         msg = "a count window is over the order of tuples, and DataFrames have none"
         raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
+    for stream in join.streams:
+        for option in ("idle_timeout", "max_ahead"):
+            if getattr(stream, option) is not None:
+                msg = f"stream {stream.name} has {option}, which goes by a source's order, and DataFrames have none"
+                raise ArgumentError(msg, name=option, hint="start() on sources has it; here leave it out")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
         msg = f"the frames are not those of the join's streams: {odd}"
@@ -262,21 +267,13 @@ class _ForeignCell:
             prefix = blocks_prefix(task.query_id)
             windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, cores, prefix=prefix)
             clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]
-            watermark_us = _watermark_us(clocks, windows.state.watermark_us)
+            watermark_us = low_watermark(clocks, (), windows.state.watermark_us)
             in_time = {stream: _in_time(plan, stream, table, watermark_us) for stream, table in tuples.items()}
             for chunk in windows.engine.push(in_time, watermark_us):
                 yield chunk.to_pandas(types_mapper=_masked().get)
         for stream, largest in largest_us.items():
             clocks[stream].advance(largest)
         state.update((1, windows.saved(task.batch_id, [clock.largest for clock in clocks], watermark_us)))
-
-
-def _watermark_us(clocks: Sequence[StreamClock], before_us: int | None) -> int | None:
-    """The query's watermark; it never goes back, and is where it was while a stream has had no tuple."""
-    lows = [low for clock in clocks if (low := clock.watermark) is not None]
-    if len(lows) < len(clocks):
-        return before_us
-    return min(lows) if before_us is None else max(before_us, min(lows))
 
 
 def _in_time(plan: Plan, stream: int, table: pa.Table, watermark_us: int | None) -> pa.Table:
