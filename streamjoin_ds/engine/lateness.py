@@ -1,21 +1,23 @@
 """The lateness rule of the contract, for one stream.
 
 A tuple is late iff its event time is older than the largest event time before it *in its own stream's order*, minus the
-stream's delay. That depends on the stream alone, not on how it is cut into batches. The query's watermark is never ahead
-of that, but for a stream that was idle while it went on: there what is older than the watermark is late too. While such
-a stream is behind, it holds the watermark where it is, so again the batches do not matter.
+stream's delay. That depends on the stream alone, not on how it is cut into batches. The query's watermark is never
+ahead of it, but for a stream that was idle while it went on: there what is older than the watermark is late too. While
+such a stream is behind, it holds the watermark where it is, so again the batches do not matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.keys import INT64_MIN
+from streamjoin_ds.engine.snapshot import numbers
 
-__all__ = ["StreamClock", "low_watermark"]
+__all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -32,14 +34,19 @@ class StreamClock:
         The largest event time so far, in microseconds; None where there is none.
     floor : int or None
         The query's watermark: what is older is late, which a stream that was idle may be. None: there is none.
+    idle : bool
+        Whether the stream holds nothing.
     """
 
-    __slots__ = ("delay_us", "floor", "largest")
+    __slots__ = ("delay_us", "floor", "idle", "largest")
 
-    def __init__(self, delay_us: int, largest: int | None = None, floor: int | None = None) -> None:
+    def __init__(
+        self, delay_us: int, largest: int | None = None, floor: int | None = None, *, idle: bool = False
+    ) -> None:
         self.delay_us = delay_us
         self.largest = largest
         self.floor = floor
+        self.idle = idle
 
     @property
     def watermark(self) -> int | None:
@@ -110,19 +117,46 @@ class StreamClock:
         return late
 
 
-def low_watermark(clocks: Sequence[StreamClock], idle: Collection[int], before: int | None) -> int | None:
-    """The query's watermark: the smallest of those streams that are not idle, and never less than it was before.
+def low_watermark(clocks: Sequence[StreamClock], before: int | None) -> int | None:
+    """The query's watermark: the smallest of the streams that are not idle, and never less than it was before.
 
-    Parameters
-    ----------
-    clocks : sequence of StreamClock
-    idle : collection of int
-        Numbers of the streams that hold nothing; where all do, it stays.
-    before : int or None
-        None: it was not known yet, as long as a stream that is not idle has had no tuple.
+    Where all are idle it stays; None: it was not known yet, and a stream that is not idle has had no tuple.
     """
-    lows = [clock.watermark for number, clock in enumerate(clocks) if number not in idle]
+    lows = [clock.watermark for clock in clocks if not clock.idle]
     known = [low for low in lows if low is not None]
     if not known or len(known) < len(lows):
         return before
     return min(known) if before is None else max(before, min(known))
+
+
+def clock_facts(clocks: Sequence[StreamClock]) -> dict[str, list[int]]:
+    """The clocks as lists of whole numbers; `clocks_of` is the way back."""
+    facts = {
+        "known": [int(clock.largest is not None) for clock in clocks],
+        "largest_us": [clock.largest or 0 for clock in clocks],
+    }
+    # Left out where no stream was idle: such states were known before a stream could be.
+    if any(clock.idle for clock in clocks):
+        facts["idle"] = [int(clock.idle) for clock in clocks]
+    watermark = low_watermark(clocks, clocks[0].floor)
+    if watermark is not None and watermark != low_watermark([StreamClock(c.delay_us, c.largest) for c in clocks], None):
+        facts["floor_us"] = [watermark]
+    return facts
+
+
+def clocks_of(facts: Mapping[str, Any], delays_us: Sequence[int]) -> list[StreamClock]:
+    """The clocks that `clock_facts` described.
+
+    Raises
+    ------
+    StateCorruptError
+        It did not write these facts.
+    """
+    count = len(delays_us)
+    known, largest = (numbers(facts, name, count) for name in ("known", "largest_us"))
+    idle = numbers(facts, "idle", count) if "idle" in facts else [0] * count
+    (floor,) = numbers(facts, "floor_us", 1) if "floor_us" in facts else (None,)
+    return [
+        StreamClock(delay_us, value if has else None, floor, idle=bool(is_idle))
+        for delay_us, has, value, is_idle in zip(delays_us, known, largest, idle, strict=True)
+    ]

@@ -32,6 +32,7 @@ from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.plain_rows import plain_rows
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.stamps import precedents, stamped
+from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.stream import Generator, Stream
 
 __all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
@@ -66,6 +67,8 @@ class SensorsPartition(InputPartition):
     silent, idle : tuple of int
         Streams without a part in this batch, for which this task sends the heartbeats: those that hold the watermark,
         and those that do not. A task with the stream -1 does nothing else.
+    ahead : tuple of int, bool or None
+        How far a record may be ahead of its stream, one a stream: `AheadLimit`; None: as far as it likes.
     batch : tuple of (dict, dict)
         Positions of the batch's ``[start, end)`` of every stream, where the window needs to know their order.
     """
@@ -77,6 +80,7 @@ class SensorsPartition(InputPartition):
     silent: tuple[int, ...] = ()
     batch: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
     idle: tuple[int, ...] = ()
+    ahead: tuple[tuple[int, bool] | None, ...] = ()
 
 
 class _Sensors:
@@ -111,7 +115,10 @@ class _Sensors:
         feed = self._feeds[partition.stream]
         start = feed.position(partition.start)
         end = None if partition.end is None else feed.position(partition.end)
-        chunks = feed.read(start, end)
+        aheads = [None if limit is None else AheadLimit(*limit) for limit in partition.ahead] or [None] * len(
+            self._names
+        )
+        chunks = feed.read(start, end, aheads[partition.stream])
         if plan is None:
             yield from plain_rows(chunks, options, self._schema)
             return
@@ -119,7 +126,7 @@ class _Sensors:
         if partition.batch:
             pairs = zip(self._feeds, partition.batch, strict=True)
             batch = [(other.position(first), other.position(last)) for other, (first, last) in pairs]
-            stamps = precedents(plan.bound, partition.stream, (start, end), batch, self._feeds)
+            stamps = precedents(plan.bound, partition.stream, (start, end), batch, self._feeds, aheads)
             chunks = stamped(chunks, start.seq, stamps)
         if plan.exchange == "rows":
             yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
@@ -180,7 +187,9 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         feeds, positions = self._sensors._feeds, self._positions(start)
         before = decode_clocks(start, self._sensors._names)
         most = self._limit(limit)
-        frontiers = [feed.frontier(at, most) for feed, at in zip(feeds, positions, strict=True)]
+        limits = [_ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before, strict=True)]
+        asked = zip(feeds, positions, limits, strict=True)
+        frontiers = [feed.frontier(at, most, limit) for feed, at, limit in asked]
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
         horizon = self._pacing.horizon_us(min(times, default=None))
         rows = rows_of_prefix(frontiers, most, horizon)
@@ -217,16 +226,21 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._options.plan
         ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
         batch = tuple((first.to_facts(), last.to_facts()) for first, last in stretches) if ordered else ()
+        before, after = (decode_clocks(offset, self._sensors._names) for offset in (start, end))
+        limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before, after, strict=True)]
+        ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
         for stream, (feed, (first, last)) in enumerate(zip(self._sensors._feeds, stretches, strict=True)):
             parts = feed.split(first, last, self._options.parts)
             for part, (low, high) in enumerate(parts):
-                planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch))
+                task = SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch)
+                task.ahead = ahead if any(ahead) else ()
+                planned.append(task)
             if not parts:
                 silent.append(stream)
         if plan is not None and not planned and start != end:
             planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
         if planned:
-            idle = [stream for stream in silent if decode_clocks(end, self._sensors._names)[stream].idle]
+            idle = [stream for stream in silent if after[stream].idle]
             planned[0].silent = tuple(stream for stream in silent if stream not in idle)
             planned[0].idle = tuple(idle)
         return planned
@@ -260,6 +274,11 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offset(self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()) -> dict[str, Any]:
         offset = encode_offset(self._sensors._names, positions, clocks)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
+    """Of a batch before which a stream's clock was so; one that was idle may have gone on meanwhile."""
+    return None if max_us is None else AheadLimit(max_us, not before.idle)
 
 
 class SensorsBatchReader(DataSourceReader):

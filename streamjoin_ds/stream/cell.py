@@ -96,7 +96,6 @@ class Cell:
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
-        self.idle: set[int] = set()
         self.overtaken = [0] * self.streams  # late by the watermark, not by their own stream
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
@@ -117,7 +116,7 @@ class Cell:
         before = dict(self.engine.counters)
         # The batch's punctuation too, under every kind of window: a result of a later batch has a tuple of that batch,
         # which is not late and so not older than this.
-        watermark = low_watermark(self.clocks, self.idle, self.state.watermark_us)
+        watermark = low_watermark(self.clocks, self.state.watermark_us)
         matches = 0
         schema = self.bound.result_schema
         with TableWriter(
@@ -146,7 +145,7 @@ class Cell:
         asides: dict[str, list[_Aside]] = {"late": [], "rejects": []}
         for row in rows:
             if row.kind == "idle":
-                self.idle.add(row.stream)
+                self.clocks[row.stream].idle = True
                 continue
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
@@ -255,7 +254,7 @@ class Cell:
             "state_rows": counters["state_rows"],
             "state_bytes": state_bytes,
             "blocks": self.windows.new_blocks,
-            "idle": sorted(self.idle),
+            "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
             "overtaken": self.overtaken,
         }
 

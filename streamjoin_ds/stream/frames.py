@@ -267,7 +267,7 @@ class _ForeignCell:
             prefix = blocks_prefix(task.query_id)
             windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, cores, prefix=prefix)
             clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]
-            watermark_us = low_watermark(clocks, (), windows.state.watermark_us)
+            watermark_us = low_watermark(clocks, windows.state.watermark_us)
             in_time = {stream: _in_time(plan, stream, table, watermark_us) for stream, table in tuples.items()}
             for chunk in windows.engine.push(in_time, watermark_us):
                 yield chunk.to_pandas(types_mapper=_masked().get)
