@@ -207,7 +207,9 @@ class Cell:
         watermark, where the stream was idle while that went past it.
         """
         moments = pa.timestamp("us", tz="UTC")
-        largest = pc.max_element_wise(table[LARGEST_TS], self.largest_before[stream, part], self.clocks[stream].floor)
+        floor = self.clocks[stream].floor
+        before = max(self.largest_before[stream, part], NO_TIME if floor is None else floor)
+        largest = pc.max_element_wise(table[LARGEST_TS], before)
         inside = (TS, SEQ, LARGEST_TS, *self.bound.stamps(stream))
         columns = [name for name in table.column_names if name not in inside]
         texts = [_json_text(row) for row in table.select(columns).to_pylist()]

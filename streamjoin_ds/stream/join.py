@@ -90,7 +90,9 @@ class StreamJoin(Join):
             Merge ratio: so many runs of like size become one, level by level. Where it is not given, windows in blocks
             are merged once, many runs at a time: each row is written twice at most.
         source_options : mapping of str to str, optional
-            Further options of ``format("sensors")``.
+            Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
+            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.source.options.READER_OPTIONS`. They may be others
+            at each restart.
 
         Returns
         -------
@@ -176,10 +178,14 @@ class StreamJoin(Join):
         index: Index = "auto",
         order: str | Sequence[str] = "auto",
         merge_runs: int | None = None,
+        source_options: Mapping[str, str] | None = None,
     ) -> str:
         """The plan in words; infers the schemas of the sources, starts no Spark. Arguments as in `start`."""
         from streamjoin_ds.plan.explain import explain
+        from streamjoin_ds.source.options import checked_reader_options
         from streamjoin_ds.stream.query import planned
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
-        return explain(planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution))
+        reading = checked_reader_options(source_options or {})
+        plan = planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution)
+        return explain(plan, reading=reading)
