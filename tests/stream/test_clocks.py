@@ -240,7 +240,7 @@ def test_a_record_from_the_future_is_a_reject_and_moves_no_clock(tmp_path: Path)
     run.check()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_any_schedule_of_silence_futures_and_restarts(tmp_path: Path, seed: int) -> None:
     """Whatever the window, the layout, the way of the exchange: the oracle's rows, given the offsets' decisions."""
     dice = random.Random(seed)
