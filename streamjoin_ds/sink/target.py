@@ -83,11 +83,11 @@ class Target:
         check_table(self._held, self.path, self.schema, self._identity)
 
     def _grow(self, table: DeltaTable) -> None:
-        """Give a table of ours from before there were them the last columns, which may be null."""
+        """Give a companion table of ours from before there were them the last columns, which may be null."""
         here = [field.name for field in table.schema().fields]
         new = self.schema.names[len(here) :]
         is_ours = all(table.metadata().configuration.get(k) == v for k, v in self._identity.properties().items())
-        if not new or not is_ours or here != self.schema.names[: len(here)]:
+        if EVENT_TIME in here or not new or not is_ours or here != self.schema.names[: len(here)]:
             return  # as it should be, or refused by the check that follows
         if all(self.schema.field(name).nullable for name in new):
             table.alter.add_columns([Field.from_arrow(self.schema.field(name)) for name in new])

@@ -93,6 +93,9 @@ class World:
         self.committers: dict[Process, Committer] = {}
         self.violations: list[str] = []
         self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
+        self.now_s = 0.0
+        self.clock = random.Random(f"clock {schedule.seed}")
+        self.planned: dict[int, dict[str, Any]] = {}  # the offsets of each batch
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
         inputs = dict.fromkeys(self.case.inputs.values()) if schedule.source == "csv" else ()
@@ -257,7 +260,7 @@ class World:
         """An operator stops all drivers, and takes the checkpoint back; not while files grow: batches would differ."""
         for driver in self.drivers:
             driver.dead = True
-        if not self.schedule.grows:
+        if not self.schedule.grows and "idle" not in self.schedule.asks:
             self.checkpoint.taken_back(batches)
 
     # ------------------------------------------------------------------ what drivers ask for
@@ -310,6 +313,8 @@ class World:
     def feed(self, *, everything: bool = False) -> None:
         """Let the files grow, at any byte."""
         for name, text in self._files.items():
+            if "idle" in self.schedule.asks and not everything and self.clock.random() < 0.6:
+                continue
             left = len(text) - self._written[name]
             size = left if everything or left < 60 else self.dice.randint(20, 120)
             size = min(size, left)
