@@ -99,6 +99,11 @@ class Snapshot:
         return str(self._metadata.get("id"))
 
     @property
+    def created_ms(self) -> int:
+        """When the table was made, in milliseconds since 1970; 0 where it does not say."""
+        return int(self._metadata.get("createdTime") or 0)
+
+    @property
     def configuration(self) -> dict[str, str]:
         """The table's properties."""
         return dict(self._metadata.get("configuration") or {})
@@ -143,6 +148,10 @@ class Snapshot:
             self._load()
             if self.table_id != before:
                 raise self._gone()
+
+    def forget_removed(self, before_ms: int) -> None:
+        """Forget files that were removed before a time: `removed` would grow for ever."""
+        self.removed = {path: when for path, when in self.removed.items() if when >= before_ms}
 
     def has_entry(self, version: int) -> bool:
         """Whether the log still has the entry of a version."""
