@@ -53,7 +53,11 @@ BUGS = (
     _bug("no transaction check", (_COMMIT, "if self.holds(batch):", "if False:")),
     _bug(
         "the commit through a fresh snapshot",
-        (_COMMIT, "put_entry(self.path, table.version + 1,", "put_entry(self.path, type(table)(self.path).version + 1,"),
+        (
+            _COMMIT,
+            "put_entry(self.path, table.version + 1,",
+            "put_entry(self.path, type(table)(self.path).version + 1,",
+        ),
     ),
     _bug(
         "a replay skips the drain",

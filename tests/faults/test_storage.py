@@ -58,9 +58,7 @@ class Interrupted(World):
     """A run whose driver dies at one place, where something is done to its files."""
 
     def versions(self) -> dict[str, int]:
-        return {
-            path.name: Snapshot(str(path)).version for path in self.folder.iterdir() if path.name[:7] == "matches"
-        }
+        return {path.name: Snapshot(str(path)).version for path in self.folder.iterdir() if path.name[:7] == "matches"}
 
     def attempted(self) -> BaseException | None:
         """What the next driver ends with."""
