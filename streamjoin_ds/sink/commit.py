@@ -332,6 +332,8 @@ class Committer:
         for version in range(target.table.version, 0, -1):
             try:
                 commit = read_commit(target.path, version)
+                if commit.batch_id is not None and commit.batch_id < batch.batch_id:
+                    return
                 if commit.batch_id != batch.batch_id:
                     continue
                 tables = [self._small_table(target, path) for path in commit.paths]

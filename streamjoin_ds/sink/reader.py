@@ -135,7 +135,7 @@ def _read(root: str, begin_us: int | None, end_us: int | None, *, empty: bool = 
 
 def _vacuumed(root: str) -> TableError:
     message = f"a file of the table {root} was removed while it was being read"
-    return TableError(message, name=root, hint="VACUUM removes files a week after compaction: open the table anew")
+    return TableError(message, name=root, hint="VACUUM removes files a day old that were replaced: open the table anew")
 
 
 class Follower:
@@ -264,8 +264,9 @@ class Follower:
             if version is None or not Snapshot.exists(self._path):
                 raise
             raise cleaned(self._path, version) from error
-        join_id = table.metadata().configuration.get(JOIN_ID_KEY, "")
-        self._punctuation_us = table.transaction_version(Identity(join_id, "any").punctuation_app)
+        join_id = table.metadata().configuration.get(JOIN_ID_KEY)
+        if join_id is not None:
+            self._punctuation_us = table.transaction_version(Identity(join_id, "any").punctuation_app)
         begin_us = self._punctuation_us if since_us is None else since_us
         condition = None if begin_us is None else dataset.field(EVENT_TIME) >= _timestamp(begin_us)
         try:

@@ -81,6 +81,12 @@ class Snapshot:
         self.path = path
         self.filesystem, self.folder = filesystem_of(path)
         self._with_files = with_files
+        self.version = -1
+        self.transactions: dict[str, int] = {}
+        self.live: dict[str, int] = {}
+        self.removed: dict[str, int] = {}
+        self._metadata: dict[str, Any] = {}
+        self._protocol: dict[str, Any] = {}
         self._load()
 
     @staticmethod
@@ -168,11 +174,8 @@ class Snapshot:
         if not entries:
             raise self._gone()
         self.version, parts = _newest_checkpoint(files)
-        self.transactions: dict[str, int] = {}
-        self.live: dict[str, int] = {}
-        self.removed: dict[str, int] = {}
-        self._metadata: dict[str, Any] = {}
-        self._protocol: dict[str, Any] = {}
+        self.transactions, self.live, self.removed = {}, {}, {}
+        self._metadata, self._protocol = {}, {}
         for part in parts:
             self._apply(self._checkpointed(part.info.path))
         for version in range(self.version + 1, max(entries) + 1):
