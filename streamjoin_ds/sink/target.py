@@ -102,7 +102,8 @@ class Target:
         here = table.column_names
         new = self.schema.names[len(here) :]
         is_ours = all(table.configuration.get(key) == value for key, value in self._identity.properties().items())
-        if not new or not is_ours or here != self.schema.names[: len(here)]:
+        is_fixed = EVENT_TIME not in self.schema.names  # the matches' columns are the join's, not this version's
+        if not new or not is_ours or not is_fixed or here != self.schema.names[: len(here)]:
             return  # as it should be, or refused by the check that follows
         if all(self.schema.field(name).nullable for name in new):
             DeltaTable(self.path).alter.add_columns([Field.from_arrow(self.schema.field(name)) for name in new])
