@@ -26,7 +26,7 @@ from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model import disk
 from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
-from tests.faults.model.delta_log import LogTable, PointedTable
+from tests.faults.model.delta_log import pointed
 from tests.faults.model.driver import Driver, StateMissingError, TaskFailedError
 from tests.faults.model.parsing import remembering_csv
 from tests.faults.model.process import Fiber, Killed, Process
@@ -50,7 +50,7 @@ class World:
     folder : Path
         Empty; of this run.
     delta : {"log", "delta-rs"}
-        What is below the sink: see `delta_log`.
+        Who writes the entries of the tables' logs: see `delta_log`.
 
     Attributes
     ----------
@@ -353,14 +353,11 @@ class World:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """The model below and around the package, for as long as the context lasts."""
-        table = LogTable if self.delta == "log" else PointedTable
-        with pytest.MonkeyPatch.context() as patch, disk.watched(self):
+        with pytest.MonkeyPatch.context() as patch, disk.watched(self), pointed(self.delta):
             patch.setattr(run_store, "_cache", _CacheOfCurrent(self))
             patch.setattr(commit_room, "committer_for", self.committer_for)
             patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", self.schedule.tailed)
             patch.setattr("streamjoin_ds.source.csv_lines.arrow_csv", remembering_csv())
-            for room in ("target", "commit"):
-                patch.setattr(f"streamjoin_ds.sink.{room}.DeltaTable", table)
             yield
 
 
@@ -372,8 +369,8 @@ def _layout(text: str, streams: int) -> str:
 class _NoMaintenance:
     """Compaction has its own tests (`tests/sink`); here it would be a thread of its own."""
 
-    def after_commit(self, batch_id: int) -> None:
-        del batch_id
+    def after_commit(self) -> None:
+        """Nothing."""
 
 
 class _CacheOfCurrent:
