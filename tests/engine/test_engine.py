@@ -126,18 +126,19 @@ def test_a_restored_engine_goes_on() -> None:
 
 def test_a_push_from_another_thread_does_not_wait_but_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, errors = _engine(), []
+    push = engine._join.push
 
-    def meanwhile(*_: object) -> object:
-        def push() -> None:
+    def meanwhile(*told: object, **named: object) -> object:
+        def other() -> None:
             try:
                 engine.push({"e": {"ts": 2, "x": 1.0}})
             except ArgumentError as error:
                 errors.append(error)
 
-        thread = Thread(target=push)
+        thread = Thread(target=other)
         thread.start()
         thread.join()
-        return iter(())
+        return push(*told, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine._join, "push", meanwhile)
     engine.push({"e": {"ts": 1, "x": 1.0}})
