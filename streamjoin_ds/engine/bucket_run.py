@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.bucket_columns import BucketColumns
 from streamjoin_ds.engine.bucket_move import BucketMove
 from streamjoin_ds.engine.bucket_shape import MAX_ROWS, SAMPLE_ROWS, BucketShape
 from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_names, widened
-from streamjoin_ds.engine.columns import array_of, item_dtype, item_values
+from streamjoin_ds.engine.columns import item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.grid import NO_GRID, Keys
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
@@ -43,7 +44,6 @@ _SAMPLED_SHARE = 4
 _COUNTED_SHARE = 16
 # Of a sample in which they are counted.
 _COUNTED_BUCKETS = 2048
-_KEY_BYTES = 8
 _PAGE_BYTES = 4096
 
 
@@ -52,7 +52,7 @@ def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
     return tuples.take(pa.array(form.kernels.module.grid_order(None, item_values(tuples.column("_seq")))))
 
 
-class BucketRun(Run):
+class BucketRun(BucketColumns):
     """Rows of one stream in a bucket grid.
 
     Parameters
@@ -369,47 +369,6 @@ class BucketRun(Run):
         self.move = self._swept_to = None
         self.native.sweep(self.shape.buckets, lowest_kept)
         self._thinned()
-
-    @property
-    def tuples(self) -> pa.RecordBatch:
-        """The tuples as a batch of ``run_schema``, bucket by bucket; made anew at every call."""
-        return self._batch(self.native.row_numbers())
-
-    def _batch(self, rows: npt.NDArray[np.int32]) -> pa.RecordBatch:
-        schema = self.form.run_schema
-        return pa.RecordBatch.from_arrays([self.taken(name, rows) for name in schema.names], schema=schema)
-
-    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
-        """A column of some rows."""
-        module = self.form.kernels.module
-        if name in self.payload.names:
-            return self.payload.take(name, module.gather(self.columns[PAYLOAD_NUMBER], rows))
-        return array_of(module.gather(self._items(name), rows), self.form.kinds[name])
-
-    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Where in the payload some rows are: the numbers of their batches, and their rows there."""
-        return self.payload.located(self.form.kernels.module.gather(self.columns[PAYLOAD_NUMBER], rows))
-
-    def values(self, name: str) -> npt.NDArray[Any] | None:
-        """Items of a column, with all the room there is; None where it is in the payload."""
-        return None if name in self.payload.names else self._items(name)
-
-    def _items(self, name: str) -> npt.NDArray[Any]:
-        return self.columns[name].view(item_dtype(self.form.kinds[name]))
-
-    def key(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key, with all the room there is."""
-        return widened(self.key_room(number))
-
-    def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
-        """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
-        name = key_column_name(self.form, number)
-        dtype = self.columns[name].dtype
-        return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
-
-    def key_room(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key as the grid keeps them, with all the room there is."""
-        return self.columns[key_column_name(self.form, number)]
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
         """The grid as `RunsProbe` wants it for these conditions; kept, and good for rows that come later."""

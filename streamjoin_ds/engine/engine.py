@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
@@ -16,17 +14,14 @@ from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
 from streamjoin_ds.engine.chunks import Chunks, nobody
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.kernels import load_kernels
-from streamjoin_ds.engine.keys import INT64_MIN
-from streamjoin_ds.engine.lateness import StreamClock
-from streamjoin_ds.engine.ledger import Ledger, Taken
+from streamjoin_ds.engine.ledger import Ledger
 from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
+from streamjoin_ds.engine.taking import Taking
+from streamjoin_ds.engine.tuples import Rows
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.order import preceding, running_maximum
 
 __all__ = ["JoinEngine"]
 
@@ -77,7 +72,6 @@ class JoinEngine:
         self._schemas = {} if isinstance(join, BoundJoin) else _declared(join, schemas or {})
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
-        self._max_ahead_us = [stream.max_ahead_us for stream in streams]
         for stream in streams:
             if stream.idle_timeout is not None:
                 msg = f"stream {stream.name} has an idle_timeout, and a JoinEngine has no clock"
@@ -95,8 +89,7 @@ class JoinEngine:
         self._join = WindowJoin(bound, **self._with_cores(self._options))
         module = self._join.kernels.module
         self._names = bound.names
-        self._intakes = [Intake(bound, stream, module) for stream in range(len(self._names))]
-        self._has_stamps = any(map(bound.stamps, range(len(self._names))))
+        self._taking = Taking(bound, module)
         self._nothing = self._join.result_schema.empty_table()
         self._bound = bound  # last: until then it is not bound, whatever breaks off
 
@@ -293,70 +286,14 @@ class JoinEngine:
         """The chunks of a push; one that is not read to its end changes nothing."""
         state = self._join.state
         before = self._first if state.beside is None else state.beside
-        taken = self._taken(rows, before)
+        taken = self._taking.taken(rows, before)
         ledger = taken.ledger(before, self._names)
         yield from self._join.push(taken.tuples, ledger.watermark, ledger.read, beside=ledger, since=state)
-
-    def _taken(self, rows: Mapping[str, Rows], before: Ledger) -> Taken:
-        """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
-        floor = before.watermark
-        clocks = [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in before.clocks]
-        taken = Taken(list(before.read), clocks)
-        arrivals = {n: self._arrived(n, rows[name], before) for n, name in enumerate(self._names) if name in rows}
-        stamps = self._stamps(arrivals, before)
-        for stream, arrival in arrivals.items():
-            name = self._names[stream]
-            intake, without_time = self._intakes[stream], arrival.rejected
-            tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
-            taken.read[stream] += arrival.count
-            taken.clocks[stream].idle &= not arrival.count
-            mask = taken.clocks[stream].split(arrival.known_us)
-            tuples, mask = intake.filtered(tuples, mask)
-            left_out = arrival.count - tuples.num_rows
-            if np.count_nonzero(mask):
-                taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
-                tuples = tuples.filter(pa.array(~mask))
-            if without_time is not None:
-                taken.rejected[name] = without_time
-                left_out -= without_time.num_rows
-            taken.filtered_rows[stream] = left_out
-            taken.tuples[stream] = tuples
-        return taken
-
-    def _arrived(self, stream: int, rows: Rows, before: Ledger) -> Arrival:
-        """Rows as far as their event times, those that are too far ahead told apart."""
-        arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
-        if max_us is None:
-            return arrival
-        clock = before.clocks[stream]
-        return self._intakes[stream].without_future(arrival, clock.largest, AheadLimit(max_us, not clock.idle))
 
     @property
     def progress(self) -> Progress:
         """How far the push is that is being read, or was last: `fraction` (0 to 1) and `matches` so far."""
         return self._windows.progress
-
-    def _stamps(self, arrivals: Mapping[int, Arrival], before: Ledger) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
-        """Of each new row how many rows of each other stream precede it, for windows that ask."""
-        if not self._has_stamps:
-            return {}
-        running = []
-        for stream, clock in enumerate(before.clocks):
-            largest = INT64_MIN if clock.largest is None else clock.largest
-            if stream not in arrivals:
-                running.append(np.empty(0, dtype=np.int64))
-                continue
-            arrival = arrivals[stream]
-            known = arrival.times_us
-            if arrival.is_timed is not None:
-                known = np.where(arrival.is_timed, known, largest)
-            running.append(running_maximum(known, None, largest))
-        found = {}
-        for stream in arrivals:
-            others = [other for other in range(len(running)) if other != stream]
-            names = zip(self.bound.stamps(stream), others, strict=True)
-            found[stream] = {name: preceding(running, stream, other) + before.read[other] for name, other in names}
-        return found
 
     @property
     def counters(self) -> dict[str, Any]:

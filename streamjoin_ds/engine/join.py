@@ -314,7 +314,7 @@ class WindowJoin:
     @property
     def state_rows(self) -> int:
         """Tuples kept, all streams together."""
-        return sum(window.rows for window in self._windows)
+        return sum(window.rows for window in self._kept.windows)
 
     @property
     def state(self) -> State:
@@ -348,16 +348,12 @@ class WindowJoin:
     @property
     def windows(self) -> tuple[Window, ...]:
         """What is kept, a window a stream."""
-        return tuple(self._windows)
+        return tuple(self._kept.windows)
 
     @property
     def blocks(self) -> frozenset[str]:
         """Names of the blocks that hold what is kept; runs that were never saved with a store are in none."""
-        return frozenset(run.block for window in self._windows for run in window.runs if run.block is not None)
-
-    @property
-    def _windows(self) -> list[Window]:
-        return self._kept.windows
+        return frozenset(run.block for window in self._kept.windows for run in window.runs if run.block is not None)
 
     def save(self, store: RunStore | None = None) -> bytes:
         """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`).
@@ -392,10 +388,7 @@ class WindowJoin:
     def restore(
         self, blob: bytes | bytearray | memoryview, store: RunStore | None = None, *, beside: Any = None
     ) -> None:
-        """Replace everything kept and counted by what `save` wrote; errors as `restored`, and then nothing changes.
-
-        A push that is being read is refused when it goes on. `beside`: as of `push`.
-        """
+        """Replace all that is kept by what `save` wrote; errors as `restored`, and then nothing changes; see `push`."""
         state = opened_state(self.bound, self.forms, blob, store)
         state.beside = beside
         self._joining.begin()
@@ -404,4 +397,4 @@ class WindowJoin:
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
-        return explained(self.kernels, self.threads, self.forms, self._order, self._windows)
+        return explained(self.kernels, self.threads, self.forms, self._order, self._kept.windows)
