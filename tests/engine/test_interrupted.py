@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -75,8 +76,8 @@ def counted(engine: JoinEngine) -> dict[str, Any]:
 class Lines:
     """Counts the lines of the engine that a call runs through, and throws at one of them."""
 
-    def __init__(self, at: int | None = None) -> None:
-        self.count, self._at = 0, at
+    def __init__(self, at: int | None = None, thrown: type[BaseException] = Thrown) -> None:
+        self.count, self._at, self._thrown = 0, at, thrown
 
     def called(self, frame: Any, event: str, told: object) -> Any:
         return self._line if frame.f_code.co_filename.startswith(FOLDER) else None
@@ -85,7 +86,7 @@ class Lines:
         if event == "line":
             self.count += 1
             if self.count == self._at:
-                raise Thrown
+                raise self._thrown
         return self._line
 
     def run(self, work: Callable[[], pa.Table]) -> bool:
@@ -94,7 +95,7 @@ class Lines:
         sys.settrace(self.called)
         try:
             work()
-        except Thrown:
+        except (Thrown, MemoryError):
             return False
         finally:
             sys.settrace(before)
@@ -190,6 +191,65 @@ def test_exceptions_that_another_thread_sends_find_a_push_in_or_not() -> None:
         assert counted(engine) == counted(straight)
         assert living(engine, 3000) == living(straight, 3000)
     assert thrown == 20
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_that_runs_out_takes_nothing_and_leaves_nothing(threads: int) -> None:
+    """At any line: a push that says so is not in, one that goes on without is exact."""
+    sizes, chance = (300, 1500, 1200, 1100, 1300), random.Random(threads)
+    options = {"bucket_rows": 500, "threads": threads, "cores": ()}
+    pushes, straight = pushes_of("ew", sizes), engine_of(**options)
+    expected = [rows_of(straight.push(push)) for push in pushes]
+    for number in (1, 3):
+        lines = Lines()
+        for at in (None, *(chance.random() for _ in range(16))):
+            engine = engine_of(**options)
+            for earlier in pushes[:number]:
+                engine.push(earlier)
+            before, found = counted(engine), []
+            one = lines if at is None else Lines(1 + int(at * lines.count), MemoryError)
+            is_said = not one.run(lambda e=engine, f=found, n=number: f.append(e.push(pushes[n])))  # type: ignore[misc]
+            if is_said:
+                assert counted(engine) == before
+                found.append(engine.push(pushes[number]))
+            assert rows_of(found[0]) == expected[number]
+            for later in range(number + 1, len(pushes)):
+                assert rows_of(engine.push(pushes[later])) == expected[later]
+            assert counted(engine) == counted(straight)
+            assert living(engine, 3000) == living(straight, 3000)
+
+
+LIMITED = """
+import resource, numpy as np, pyarrow as pa
+from streamjoin_ds import Join, JoinEngine, Stream, band
+schema = {"ts": "int64", "x": "float64"}
+streams = [Stream(name, schema=schema) for name in "ew"]
+engine = JoinEngine(Join(streams, [band("e.x", "w.x", 0.5)], "1d"), bucket_rows=20_000)
+rng, begin = np.random.default_rng(0), 0
+for number in range(60):
+    if number == 4:  # address space for what is there, and not for what is foreseen
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (70 << 20), resource.RLIM_INFINITY))
+    rows = {n: pa.table({"ts": begin + np.arange(8000), "x": rng.random(8000) * 1e6}) for n in "ew"}
+    begin += 8000
+    if number == 59:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    engine.push(rows)
+print(engine.counters["matches"], engine.counters["state_rows"], len(engine.save()) > 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space")
+def test_a_window_that_may_not_reserve_what_it_foresees_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    matches, rows, has_state = done.stdout.split()
+    assert (int(rows), has_state) == (960_000, "True")
+    keys = np.random.default_rng(0)
+    left, right = (np.concatenate(parts) for parts in zip(*[(keys.random(8000), keys.random(8000)) for _ in range(60)]))
+    left, right = np.sort(left * 1e6), np.sort(right * 1e6)
+    inside = np.searchsorted(right, left + 0.5, "right") - np.searchsorted(right, left - 0.5, "left")
+    assert abs(int(matches) - int(inside.sum())) <= 3  # sums, not differences: a rounding may differ
 
 
 def product(**options: Any) -> tuple[JoinEngine, dict[str, pa.Table]]:
