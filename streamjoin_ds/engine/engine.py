@@ -193,6 +193,12 @@ class JoinEngine:
         SchemaDriftError
             A column is missing or does not fit its type. After an error nothing has changed.
 
+        Notes
+        -----
+        An exception that comes from outside (Ctrl-C, a timeout, one that is sent to this thread) finds all of the push
+        in, with ledger and clocks, or nothing of it: `counters` tells which, by ``read_rows``. Its results are lost
+        where it was in; who cannot do without restores what was saved before it, and pushes again.
+
         See Also
         --------
         push_chunks : the same, for results that may be too many to be held at once.
@@ -221,8 +227,9 @@ class JoinEngine:
         Notes
         -----
         The rows are in, and `late`, `rejected` and `counters` tell of them, when the iterator is read to its end. One
-        that is given up (closed, or no longer referred to) leaves the engine as it was. Until then it is being pushed:
-        another push is refused.
+        that is given up (closed, or no longer referred to) leaves the engine as it was, and so does one in which an
+        exception was raised. While it is held between two chunks another push is refused, and `save` gives what was
+        before it; after a `restore` it can't be read on.
 
         Examples
         --------

@@ -183,7 +183,7 @@ def test_buffers_need_not_be_aligned(rows: int) -> None:
     for _ in range(2):
         result = engine.push({"e": table, "w": table})
     assert result["e_x"].equals(result["w_x"])
-    assert engine.counters["matches"] == 4 * rows - 2 * (rows - 1)
+    assert engine.counters["matches"] == rows + 3  # of the second push all but the last are late
 
 
 def test_a_column_that_is_there_twice_is_refused_by_name() -> None:
