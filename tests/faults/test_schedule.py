@@ -10,6 +10,7 @@ from tests.faults.model.case import case_of
 from tests.faults.model.invariants import _Tables, violations
 from tests.faults.model.schedule import (
     ASKS,
+    CLOCKS_FROM,
     POINTS,
     SELVES_FROM,
     WRITES,
@@ -55,7 +56,9 @@ def test_a_schedule_printed_before_there_were_asks_is_what_it_was() -> None:
 def test_seeds_draw_every_ask_and_many_together() -> None:
     seeds = range(SELVES_FROM - 150, SELVES_FROM + 150)
     asked = {seed: random_schedule(seed).asks for seed in seeds}
-    assert {name for asks in asked.values() for name in asks} == set(ASKS)
+    clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
+    assert {name for asks in asked.values() for name in asks} == set(ASKS) - {"idle", "future"}
+    assert clocks == set(ASKS)
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20
