@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamjoin_ds.source.digest import RollingDigest, name_sum
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.source.file_watch import FileWatch, verify_prefix
+from streamjoin_ds.source.file_watch import FileWatch, continued, verify_prefix
 from streamjoin_ds.source.line_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.lines import Lines
 from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
@@ -45,15 +45,17 @@ class _Piece:
             moved = replace(start, offset=start.offset + records, line=start.line + records, whole=whole)
             return replace(moved, seq=start.seq + records, time=time, digest=self.digest.text)
         end = int(self.lines.ends[records - 1])
+        open_line = self.lines.data[end - 1 : end] != b"\n"
         digest = self.digest.copy()
         digest.update(memoryview(self.lines.data)[:end])
         return replace(
             start,
             offset=start.offset + end,
-            line=start.line + int(self.lines.numbers[records - 1]) + 1,
+            line=start.line + int(self.lines.numbers[records - 1]) + (not open_line),
             seq=start.seq + records,
             time=time,
             whole=self.file_ends and end == len(self.lines.data),
+            open_line=open_line,
             digest=digest.text,
         )
 
@@ -181,7 +183,7 @@ class FileScan:
             tail = replace(tail, sizes=name_sum([f"{self._tail.file}/{size}"], tail.sizes))
             self._digest = self._digest.next_file() if self._gone is None else self._gone
             self._gone = None
-        self._tail = replace(tail, file=entry.name, offset=0, line=0, whole=False)
+        self._tail = replace(tail, file=entry.name, offset=0, line=0, whole=False, open_line=False)
         self._watch.reading(entry)
 
     def _more_of(self, entry: FileEntry, superseded: bool) -> int:
@@ -206,7 +208,7 @@ class FileScan:
         return len(running)
 
     def _more_lines(self, entry: FileEntry, superseded: bool) -> int:
-        complete = superseded or is_gzip(entry.name)
+        complete = superseded or is_gzip(entry.name) or self._frozen is not None
         limit = None if is_gzip(entry.name) else entry.size
         self.held_back_bytes = 0
         if entry.stamp != self._stamp:
@@ -218,7 +220,7 @@ class FileScan:
             self._format = TextFormat(kind, self._schema, self._stream, entry.path)
         if self._blocks is None:
             if not self._format.open(self._text, limit, complete):
-                self.held_back_bytes = entry.size
+                self.held_back_bytes = 0 if complete else entry.size
                 self._close()
                 return 0
             if self._tail.offset == 0 and self._format.header_bytes:
@@ -232,10 +234,17 @@ class FileScan:
                 self.held_back_bytes = self._blocks.held_bytes
                 self._close()
                 return 0
+            if self._tail.open_line and not data.startswith((b"\n", b"\r\n")) and data != b"\r":
+                raise continued(entry.path, self._tail.line + 1)
             lines = Lines.of(data)
             start, digest = self._tail, self._digest.copy()
             self._digest.update(data)
-            self._tail = replace(start, offset=start.offset + len(data), line=start.line + lines.lines)
+            self._tail = replace(
+                start,
+                offset=start.offset + len(data),
+                line=start.line + lines.lines,
+                open_line=not data.endswith(b"\n"),
+            )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
                 ts, valid = event_times(raw.table.column(0), self._stream.time_unit)

@@ -12,7 +12,7 @@ from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["FileWatch", "changed", "missing", "order_error", "verify_prefix", "verify_segment"]
+__all__ = ["FileWatch", "changed", "continued", "missing", "order_error", "verify_prefix", "verify_segment"]
 
 _READ_BYTES = 4 << 20
 
@@ -21,6 +21,13 @@ def changed(path: str, how: str) -> FileChangedError:
     """The error for a file that is not what was read from it."""
     msg = f"the file {path} {how}"
     hint = "a file may grow at its end, and files may be added after the last; no more"
+    return FileChangedError(msg, name=path, hint=hint)
+
+
+def continued(path: str, line: int) -> FileChangedError:
+    """The error for a file that goes on with a line that was taken as its last, without its newline."""
+    msg = f"the file {path} goes on with its line {line}, which was taken as its last when it was finished"
+    hint = "put the file back as it was, and what follows in a file of its own; a line that may go on ends in a newline"
     return FileChangedError(msg, name=path, hint=hint)
 
 

@@ -55,6 +55,8 @@ class FilePosition:
         Files that were read before this one.
     names, sizes : str
         Digests of their names, and of their names and sizes.
+    open_line : bool
+        Whether the last record read is a line without its newline, taken because the file was finished.
     """
 
     digest: str = EMPTY_DIGEST
@@ -67,10 +69,12 @@ class FilePosition:
     sizes: str = "0" * 16
     time: int = NO_TIME
     whole: bool = False
+    open_line: bool = False
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values, keys in alphabetical order."""
-        return asdict(self)
+        """Plain JSON values, keys in alphabetical order; facts that came later stand there only where they say more."""
+        facts = asdict(self)
+        return {name: facts[name] for name in sorted(facts) if facts[name] != _LATER_FACTS.get(name)}
 
     @classmethod
     def from_facts(cls, facts: object, stream: str) -> FilePosition:
@@ -89,6 +93,9 @@ class FilePosition:
 
 Position = RowPosition | FilePosition
 
+# Facts that older offsets do not have, with what their absence means.
+_LATER_FACTS: Mapping[str, Any] = {"open_line": False}
+
 
 def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:
     return {field.name: {"int": int, "str": str, "bool": bool}[str(field.type)] for field in fields(kind)}
@@ -101,8 +108,9 @@ def _hexadecimal(text: str) -> bool:
 def _checked(
     facts: object, stream: str, types: Mapping[str, type], checks: Mapping[str, Callable[[Any], bool]]
 ) -> dict[str, Any]:
-    if not isinstance(facts, Mapping) or set(facts) != set(types):
+    if not isinstance(facts, Mapping) or not set(facts) <= set(types) <= {*facts, *_LATER_FACTS}:
         raise _malformed(stream, stream)
+    facts = {name: _LATER_FACTS[name] for name in types if name not in facts} | dict(facts)
     for name, kind in types.items():
         value = facts[name]
         low = NO_TIME if name == "time" else 0
