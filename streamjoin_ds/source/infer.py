@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
-import pyarrow.parquet as pq
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.csv_lines import NULL_TEXTS, csv_header
@@ -15,6 +14,7 @@ from streamjoin_ds.source.generator import generator_schema
 from streamjoin_ds.source.json_lines import check_nulls
 from streamjoin_ds.source.lines import first_line
 from streamjoin_ds.source.listing import FileEntry, Location
+from streamjoin_ds.source.parquet_rows import parquet_schema
 from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.stream import Generator, Stream, check_time_column
 
@@ -58,7 +58,7 @@ def infer_schema(stream: Stream) -> pa.Schema:
 def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
     if kind == "parquet":
         try:
-            return _with_time(pq.read_schema(entry.path, memory_map=True), None, stream)
+            return _with_time(parquet_schema(entry.path), None, stream)
         except (pa.ArrowInvalid, OSError):
             raise _unreadable(entry) from None
     with open_text(entry.path) as text:
