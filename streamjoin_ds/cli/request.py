@@ -13,8 +13,8 @@ import click
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
-from streamjoin_ds.source.generator import parse_generator
-from streamjoin_ds.spec import Call, Expression, Stream
+from streamjoin_ds.source.generator import synthetic_rows
+from streamjoin_ds.spec import Call, Expression, Generator, Stream
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.stream.join import StreamJoin
@@ -26,7 +26,6 @@ else:
 
 __all__ = ["EXPLAINED", "Request", "join_options", "request_of"]
 
-_GENERATOR_PREFIX = "gen:"
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
     "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
@@ -176,12 +175,12 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
         if key not in _STREAM_KEYS:
             msg = f"stream {name} has the key '{key}', which is not known"
             raise ArgumentError(msg, name=key, hint=f"one of {', '.join(_STREAM_KEYS)}")
-    source = facts.get("source")
-    if isinstance(source, str) and source.startswith(_GENERATOR_PREFIX):
-        facts["source"] = parse_generator(source)
     if wheres:
         facts["where"] = wheres[0] if len(wheres) == 1 else Call("and", tuple(wheres))
-    return Stream(name, **{key: value for key, value in facts.items() if value is not None})
+    stream = Stream(name, **{key: value for key, value in facts.items() if value is not None})
+    if isinstance(stream.source, Generator):
+        synthetic_rows(stream.source)  # names and values are understood before Spark starts
+    return stream
 
 
 def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mapping[str, Any]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -60,6 +62,11 @@ class FileFeed:
         """See `Feed.held_back_bytes`."""
         return self._scan.held_back_bytes
 
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """See `Feed.passed_over`."""
+        return self._location.folders
+
     def initial(self) -> FilePosition:
         """See `Feed.initial`."""
         return FilePosition()
@@ -80,7 +87,7 @@ class FileFeed:
         """See `Feed.freeze`."""
         self._scan.freeze()
 
-    def running_max(self, start: FilePosition, end: FilePosition) -> np.ndarray:
+    def running_max(self, start: FilePosition, end: FilePosition, files: Sequence[str] | None = None) -> np.ndarray:
         """See `Feed.running_max`: the times alone are read, as the planner did, so that it is the same order.
 
         A record that is broken in another column has its time here, and is not among the tuples.
@@ -89,7 +96,7 @@ class FileFeed:
             self._stream, pa.schema([_TIME.with_name(self._stream.time)]), ignore_missing=self._ignore_missing
         )
         running = np.full(end.seq - start.seq, start.time, np.int64)
-        for chunk in times.read(start, end):
+        for chunk in times.read(start, end, files):
             running[chunk.tuples.column(SEQ).to_numpy() - start.seq] = chunk.tuples.column(TS).to_numpy()
         return running_maximum(running, None, start.time)
 
@@ -98,7 +105,9 @@ class FileFeed:
         del parts
         return [(start, end)] if end.seq > start.seq else []
 
-    def read(self, start: FilePosition, end: FilePosition | None) -> Iterator[Chunk]:
+    def read(
+        self, start: FilePosition, end: FilePosition | None, files: Sequence[str] | None = None
+    ) -> Iterator[Chunk]:
         """See `Feed.read`; the bytes must be those of which the positions were made.
 
         Raises
@@ -108,7 +117,7 @@ class FileFeed:
         FileFormatError, SchemaDriftError
             A file cannot be read, or lacks a column.
         """
-        entries = self._files_between(start, end)
+        entries = self._entries(start, end, files)
         seq = start.seq
         digest: RollingDigest | None = None
         for entry in entries:
@@ -138,25 +147,45 @@ class FileFeed:
             return digest
         return verify_segment(entry, start)
 
-    def _files_between(self, start: FilePosition, end: FilePosition | None) -> Sequence[FileEntry]:
-        """The files of a range, first and last included; exactly those that were there when it was planned."""
-        entries = [entry for entry in self._location.entries() if entry.name >= start.file]
-        if end is None:
-            return entries
-        entries = [entry for entry in entries if entry.name <= end.file]
-        names = {entry.name for entry in entries}
-        may_be_gone = self._ignore_missing and start.whole and start.file != end.file
+    def files_between(self, start: FilePosition, end: FilePosition) -> tuple[str, ...]:
+        """See `Feed.files_between`: exactly those that were there when the positions were made.
+
+        Raises
+        ------
+        FileMissingError, FileOrderError
+            One is gone, or has come.
+        """
+        if start.file == end.file:
+            return (end.file,) if end.file else ()
+        names = self._location.names()
+        found = list(names[bisect_left(names, start.file) : bisect_right(names, end.file)])
+        may_be_gone = self._ignore_missing and start.whole
         for name in (start.file, end.file):
-            if name and name not in names and not (name == start.file and may_be_gone):
-                raise missing(path=f"{self._location.path}/{name}", stream=self._stream)
-        done = [name for name in sorted(names | {start.file}) if name and name < end.file]
+            if name and name not in found and not (name == start.file and may_be_gone):
+                raise missing(self._location.path_of(name), self._stream)
+        done = sorted({*found, start.file} - {"", end.file})
         expected = f"{(int(end.names, 16) - int(start.names, 16)) % (1 << 64):016x}"
         if len(done) < end.files - start.files:
-            raise missing(path=f"(unknown) in {self._location.path}", stream=self._stream)
+            raise missing(os.path.join(self._location.path, "(unknown)"), self._stream)
         if name_sum(done) != expected:
             surplus = f"{(int(name_sum(done), 16) - int(expected, 16)) % (1 << 64):016x}"
             late = next((name for name in done if name_sum([name]) == surplus), "(unknown)")
-            raise order_error(path=f"{self._location.path}/{late}", stream=self._stream)
+            raise order_error(self._location.path_of(late), self._stream)
+        return tuple(found)
+
+    def _entries(
+        self, start: FilePosition, end: FilePosition | None, files: Sequence[str] | None
+    ) -> Sequence[FileEntry]:
+        """The files of a range as they are now, first and last included."""
+        if end is None:
+            return [entry for entry in self._location.entries() if entry.name >= start.file]
+        entries = []
+        for name in self.files_between(start, end) if files is None else files:
+            entry = self._location.entry(name)
+            if entry is not None:
+                entries.append(entry)
+            elif not (self._ignore_missing and start.whole and name == start.file != end.file):
+                raise missing(self._location.path_of(name), self._stream)
         return entries
 
     def _lines(

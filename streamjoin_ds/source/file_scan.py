@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,8 +76,10 @@ class FileScan:
     def __init__(self, stream: Stream, location: Location, ignore_missing: bool) -> None:
         self._stream = stream
         self._location = location
+        self._ignore_missing = ignore_missing
         self._watch = FileWatch(stream, location, ignore_missing)
-        self._frozen: dict[str, FileEntry] | None = None
+        self._frozen: tuple[frozenset[str], FileEntry | None] | None = None
+        self._file: FileEntry | None = None  # what is read at the tail, as it is now
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin
         self._next: FilePosition | None = None  # what `advance` gave last
@@ -94,8 +96,10 @@ class FileScan:
         self.held_back_bytes = 0
 
     def freeze(self) -> None:
-        """See `Feed.freeze`."""
-        self._frozen = {entry.name: entry for entry in self._location.entries()}
+        """See `Feed.freeze`: the files there are now, and the end that the last one has, which alone may grow."""
+        names = self._location.names(fresh=True)
+        last = self._location.entry(names[-1]) if names else None
+        self._frozen = (frozenset(names), last)
 
     def running_max(self, start: FilePosition, limit: int) -> np.ndarray:
         """Running maxima of the next records after `start`, at most `limit`."""
@@ -103,10 +107,10 @@ class FileScan:
             self._drop()
         elif start != self._head:
             self._resume(start)
-        entries = self._entries(start)
+        self._look(start)
         ready = sum(piece.count for piece in self._pieces) - self._skipped
         while ready < limit:
-            found = self._extend(entries)
+            found = self._extend()
             if not found:
                 break
             ready += found
@@ -123,7 +127,7 @@ class FileScan:
         left = rows + self._skipped
         for piece in self._pieces:
             if left <= piece.count:
-                self._taken, self._next = rows, piece.position(left)
+                self._taken, self._next = rows, self._with_kept(piece.position(left), start)
                 return self._next
             left -= piece.count
         raise AssertionError
@@ -144,46 +148,64 @@ class FileScan:
         self.held_back_bytes, self._gone = 0, None
         self._watch.begin(start)
         if start.file:
-            entry = self._watch.entry(start.file)
+            entry = self._location.entry(start.file) if self._watch.seen(start.file) else None
             if entry is None:  # gone, which was allowed: it was whole, so all that follows is in other files
                 self._gone = RollingDigest.after(start.digest)
             else:
                 self._digest = verify_prefix(self._location, entry, start)
 
-    def _entries(self, start: FilePosition) -> Sequence[FileEntry]:
-        """The files to be seen now, after what was read of them is known to be as it was."""
-        tail = replace(self._tail, digest=self._digest.text) if self._tail.file else self._tail
-        entries = self._watch.look(tail, start)
-        if self._frozen is None:
-            return entries
-        seen = [(entry, self._frozen[entry.name]) for entry in entries if entry.name in self._frozen]
-        return [replace(entry, size=min(entry.size, then.size)) for entry, then in seen]
+    def _with_kept(self, end: FilePosition, start: FilePosition) -> FilePosition:
+        """With what must be known of earlier files where any may be removed: see `FilePosition.kept`."""
+        if not self._ignore_missing:
+            return end
+        return replace(end, kept=start.kept if end.file == start.file else self._watch.kept_before(end.file))
 
-    def _extend(self, entries: Sequence[FileEntry]) -> int:
+    def _look(self, start: FilePosition) -> None:
+        """The file at the tail as it is now, after what was read is known to be as it was."""
+        tail = replace(self._tail, digest=self._digest.text) if self._tail.file else self._tail
+        self._file = self._cut(self._watch.look(tail, start))
+
+    def _cut(self, entry: FileEntry | None) -> FileEntry | None:
+        """The file as it was when it was frozen."""
+        last = self._frozen[1] if self._frozen is not None else None
+        if entry is None or last is None or entry.name != last.name:
+            return entry
+        return replace(entry, size=min(entry.size, last.size))
+
+    def _later(self) -> FileEntry | None:
+        """The file after the tail's."""
+        names = self._location.names_listed
+        for place in range(bisect_right(names, self._tail.file), len(names)):
+            name = names[place]
+            if self._frozen is None or name in self._frozen[0]:
+                entry = self._location.entry(name)
+                if entry is not None:
+                    return self._cut(entry)
+        return None
+
+    def _extend(self) -> int:
         """Read one piece more; the records it has, 0 where there are no more now."""
         while True:
-            later = next((entry for entry in entries if entry.name > self._tail.file), None)
-            if self._tail.file:
-                entry = next((entry for entry in entries if entry.name == self._tail.file), None)
-                records = self._more_of(entry, later is not None) if entry is not None else 0
-                if records:
-                    return records
+            later = self._later()
+            records = self._more_of(self._file, later is not None) if self._file is not None else 0
+            if records:
+                return records
             if later is None or (self._tail.file and self.held_back_bytes):
                 return 0
-            self._go_on(later, entries)
+            self._go_on(later)
 
-    def _go_on(self, entry: FileEntry, entries: Sequence[FileEntry]) -> None:
+    def _go_on(self, entry: FileEntry) -> None:
         """The file that was read is at its end: begin the next one."""
         self._close()
         tail = self._tail
         if tail.file:
-            done = next((known for known in entries if known.name == tail.file), None)
-            size = done.size if done is not None else 0
+            size = self._file.size if self._file is not None else 0
             tail = replace(tail, files=tail.files + 1, names=name_sum([tail.file], tail.names))
             tail = replace(tail, sizes=name_sum([f"{self._tail.file}/{size}"], tail.sizes))
             self._digest = self._digest.next_file() if self._gone is None else self._gone
             self._gone = None
         self._tail = replace(tail, file=entry.name, offset=0, line=0, whole=False, open_line=False)
+        self._file = entry
         self._watch.reading(entry)
 
     def _more_of(self, entry: FileEntry, superseded: bool) -> int:

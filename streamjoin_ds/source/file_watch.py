@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import islice
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError
 from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, name_sum
@@ -14,7 +17,13 @@ from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["FileWatch", "changed", "continued", "missing", "order_error", "verify_prefix", "verify_segment"]
 
+_log = logging.getLogger(__name__)
+
+Stamp = tuple[int, int, int]
+
 _READ_BYTES = 4 << 20
+_FILES_A_TURN = 32
+_GROUPS_A_SIZE = 4
 
 
 def changed(path: str, how: str) -> FileChangedError:
@@ -83,6 +92,9 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
 class FileWatch:
     """Remembers how the files looked that were read, and compares.
 
+    A trigger looks at the file that is being read, and at a few of those before it, by turns; at the names only where
+    the folder has changed. What happened to any of them meanwhile shows when a process begins.
+
     Parameters
     ----------
     stream : Stream
@@ -97,15 +109,29 @@ class FileWatch:
         self._stream = stream
         self._location = location
         self._ignore_missing = ignore_missing
-        self._seen: dict[str, FileEntry] = {}
+        self._seen: dict[str, Stamp] = {}  # in the order of their names
+        self._turn = 0
+        self._generation = -1
 
-    def entry(self, name: str) -> FileEntry | None:
-        """The file of this name as it looked last; None where it is gone, which was allowed."""
-        return self._seen.get(name)
+    def seen(self, name: str) -> bool:
+        """Whether the file of this name was read, in part or whole, and was there when it was looked for last."""
+        return name in self._seen
 
     def reading(self, entry: FileEntry) -> None:
         """Take note of a file that is read from now on."""
-        self._seen[entry.name] = entry
+        self._seen[entry.name] = entry.stamp
+
+    def kept_before(self, file: str) -> tuple[tuple[str, int, str], ...]:
+        """See `FilePosition.kept`: four groups of each size, the newest files alone."""
+        names = list(self._seen)
+        end, size, groups = bisect_left(names, file), 1, []
+        while end > 0:
+            for _ in range(min(_GROUPS_A_SIZE, -(-end // size))):
+                first = max(0, end - size)
+                groups.append((names[end - 1], end - first, name_sum(names[first:end])))
+                end = first
+            size *= 2
+        return tuple(reversed(groups))
 
     def begin(self, start: FilePosition) -> None:
         """Begin at a position that another process may have reached: what lies before must still be there.
@@ -115,66 +141,112 @@ class FileWatch:
         FileMissingError, FileOrderError, FileChangedError
             What is not as it was.
         """
-        entries = self._location.entries()
-        self._seen = {entry.name: entry for entry in entries if entry.name <= start.file}
+        names = self._location.names(fresh=True)
+        found = [self._location.entry(name) for name in names[: bisect_right(names, start.file)]]
+        entries = [entry for entry in found if entry is not None]
+        self._seen = {entry.name: entry.stamp for entry in entries}
+        self._turn, self._generation = 0, -1
         if start.file and start.file not in self._seen and not (self._ignore_missing and start.whole):
-            raise missing(self._path(start.file), self._stream)
-        if not self._ignore_missing:
-            self._check_done([entry for entry in entries if entry.name < start.file], start)
+            raise missing(self._location.path_of(start.file), self._stream)
+        done = [entry for entry in entries if entry.name < start.file]
+        if self._ignore_missing:
+            self._check_kept([entry.name for entry in done], start)
+        else:
+            self._check_done(done, start)
 
     def _check_done(self, done: Sequence[FileEntry], start: FilePosition) -> None:
         folder = self._location.path
-        names = name_sum(entry.name for entry in done)
         if len(done) < start.files:
             msg = f"{start.files} files of {folder} were read, of these {len(done)} are there"
             raise FileMissingError(msg, name=folder, hint="put them back, or allow it with missing_files=ignore")
-        if len(done) > start.files or names != start.names:
-            surplus = f"{(int(names, 16) - int(start.names, 16)) % (1 << 64):016x}"
-            late = next((entry.name for entry in done if name_sum([entry.name]) == surplus), "")
-            raise order_error(self._path(late) if late else f"(unknown) in {folder}", self._stream)
+        self._check_names([entry.name for entry in done], start.names)
         if name_sum(f"{entry.name}/{entry.size}" for entry in done) != start.sizes:
             raise changed(folder, "holds a file that was read and now has another size")
 
-    def look(self, tail: FilePosition, start: FilePosition) -> Sequence[FileEntry]:
-        """The files now, after a check of those up to `tail`, the last that was looked into; `start` is committed.
+    def _check_names(self, names: Sequence[str], expected: str) -> None:
+        found = name_sum(names)
+        if found != expected:
+            surplus = f"{(int(found, 16) - int(expected, 16)) % (1 << 64):016x}"
+            late = next((name for name in names if name_sum([name]) == surplus), "")
+            path = self._location.path_of(late) if late else f"(unknown) in {self._location.path}"
+            raise order_error(path, self._stream)
+
+    def _check_kept(self, done: Sequence[str], start: FilePosition) -> None:
+        """Where files may be gone: none may have come. Exact wherever none is gone of those that stand together."""
+        kept = start.kept
+        if not kept and start.files:  # of an offset that says only what was read in all
+            kept = ((done[-1] if done else "", start.files, start.names),)
+        first = 0
+        for last, count, names in kept:
+            end = bisect_right(done, last)
+            there = done[first:end]
+            first = end
+            if len(there) >= count:
+                self._check_names(there, names)
+            elif there:
+                _log.warning(
+                    "stream %s: of %d files up to %s that were read, %d are there: whether one of these came later "
+                    "cannot be told",
+                    *(self._stream.name, count, last, len(there)),
+                )
+        if first < len(done):
+            raise order_error(self._location.path_of(done[first]), self._stream)
+
+    def look(self, tail: FilePosition, start: FilePosition) -> FileEntry | None:
+        """The file that was looked into last as it is now, after a check of all up to it; `start` is committed.
 
         Raises
         ------
         FileMissingError, FileOrderError, FileChangedError
             What is not as it was.
         """
-        entries = self._location.entries()
-        now = {entry.name: entry for entry in entries}
-        for name in [name for name in self._seen if name not in now]:
-            committed = name < start.file or (name == start.file == tail.file and start.whole)
-            if not (self._ignore_missing and committed):
-                raise missing(self._path(name), self._stream)
-            del self._seen[name]
-        for entry in entries:
-            if entry.name > tail.file:
-                break
-            before = self._seen.get(entry.name)
-            if before is None:
-                raise order_error(entry.path, self._stream)
-            if entry.stamp != before.stamp:
-                self._changed(entry, before, tail)
-                self._seen[entry.name] = entry
-        return entries
+        names = self._location.names()
+        if self._location.generation != self._generation:
+            self._compare(names, tail, start)
+            self._generation = self._location.generation
+        self._look_at_some(tail)
+        entry = self._location.entry(tail.file) if tail.file in self._seen else None
+        if entry is None:
+            if tail.file in self._seen:
+                self._gone(tail.file, tail, start)
+            return None
+        if entry.stamp != self._seen[tail.file]:
+            self._changed(entry, self._seen[tail.file], tail)
+            self._seen[tail.file] = entry.stamp
+        return entry
 
-    def _changed(self, entry: FileEntry, before: FileEntry, tail: FilePosition) -> None:
-        if entry.name != tail.file:
-            raise changed(entry.path, "was read to its end and has changed since")
+    def _compare(self, names: Sequence[str], tail: FilePosition, start: FilePosition) -> None:
+        now = set(names)
+        for name in [name for name in self._seen if name not in now]:
+            self._gone(name, tail, start)
+        read = bisect_right(names, tail.file)
+        if read > len(self._seen):
+            late = next(name for name in names[:read] if name not in self._seen)
+            raise order_error(self._location.path_of(late), self._stream)
+
+    def _gone(self, name: str, tail: FilePosition, start: FilePosition) -> None:
+        committed = name < start.file or (name == start.file == tail.file and start.whole)
+        if not (self._ignore_missing and committed):
+            raise missing(self._location.path_of(name), self._stream)
+        del self._seen[name]
+
+    def _look_at_some(self, tail: FilePosition) -> None:
+        """Look at a few of the files that were read to their ends, others each time."""
+        for name in list(islice(self._seen, self._turn, self._turn + _FILES_A_TURN)):
+            entry = self._location.entry(name)
+            if name != tail.file and entry is not None and entry.stamp != self._seen[name]:
+                raise changed(entry.path, "was read to its end and has changed since")
+        self._turn = self._turn + _FILES_A_TURN if self._turn + _FILES_A_TURN < len(self._seen) else 0
+
+    def _changed(self, entry: FileEntry, before: Stamp, tail: FilePosition) -> None:
         if tail.offset == 0:
             return
         text = self._location.format_of(entry) != "parquet"
         if text and not is_gzip(entry.name):
             if entry.size < tail.offset:
                 raise changed(entry.path, f"has shrunk to {entry.size} bytes, {tail.offset} of it were read")
-            if entry.inode == before.inode and entry.size > before.size:
+            size, _, inode = before
+            if entry.inode == inode and entry.size > size:
                 verify_segment(entry, tail)
                 return
         verify_prefix(self._location, entry, tail)
-
-    def _path(self, name: str) -> str:
-        path = self._location.path
-        return path if path.endswith(f"/{name}") or path == name else f"{path.rstrip('/')}/{name}"

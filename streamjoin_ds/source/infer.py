@@ -34,23 +34,30 @@ def infer_schema(stream: Stream) -> pa.Schema:
     ArgumentError
         The stream has no source.
     FileMissingError, FileFormatError
-        There is no file yet, or no record in the first one, and nothing is declared.
+        There is no file yet, or no record in the first one, and nothing is declared; or the files are a table's.
     ColumnError
         The time column is not there or cannot be an event time.
     """
     if isinstance(stream.source, Generator):
         return generator_schema(stream)
+    location = None
+    if stream.source is not None:
+        location = Location(stream.source, stream.format, stream.name)
+        location.refuse_table()
     if isinstance(stream.schema, pa.Schema):
         return stream.schema
-    if stream.source is None:
+    if location is None:
         msg = f"stream {stream.name} has neither a source nor a schema"
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator, or declare its columns")
-    location = Location(stream.source, stream.format, stream.name)
-    entries = [entry for entry in location.entries() if entry.size]
-    if not entries:
+    found = (location.entry(name) for name in location.names())
+    entry = next((entry for entry in found if entry is not None and entry.size), None)
+    if entry is None:
         msg = f"there is no file in {location.path} to tell the columns of stream {stream.name} by"
-        raise FileMissingError(msg, name=location.path, hint="put one there, or declare the schema")
-    schema = _of_file(entries[0], location.format_of(entries[0]), stream)
+        hint = "put one there, or declare the schema"
+        if location.folders:
+            hint += f"; sub-folders are not read: name one of them, for example {location.folders[0]}"
+        raise FileMissingError(msg, name=location.path, hint=hint)
+    schema = _of_file(entry, location.format_of(entry), stream)
     check_time_column(schema, stream)
     return schema
 

@@ -57,6 +57,9 @@ class FilePosition:
         Digests of their names, and of their names and sizes.
     open_line : bool
         Whether the last record read is a line without its newline, taken because the file was finished.
+    kept : tuple of (str, int, str)
+        Where files may be removed: of those before this one that are still there, groups that double towards the
+        oldest; each one's last name, number of files, and digest of their names.
     """
 
     digest: str = EMPTY_DIGEST
@@ -70,6 +73,7 @@ class FilePosition:
     time: int = NO_TIME
     whole: bool = False
     open_line: bool = False
+    kept: tuple[tuple[str, int, str], ...] = ()
 
     def to_facts(self) -> dict[str, Any]:
         """Plain JSON values, keys in alphabetical order; facts that came later stand there only where they say more."""
@@ -81,7 +85,8 @@ class FilePosition:
         """The position that `to_facts` wrote; `OffsetError` for anything else."""
         checks: dict[str, Callable[[Any], bool]] = {
             "digest": RollingDigest.well_formed,
-            "file": lambda value: "/" not in value and "\0" not in value and value not in (".", ".."),
+            "file": _file_name,
+            "kept": lambda value: all(_is_kept(group) for group in value),
             "names": _hexadecimal,
             "sizes": _hexadecimal,
         }
@@ -94,11 +99,22 @@ class FilePosition:
 Position = RowPosition | FilePosition
 
 # Facts that older offsets do not have, with what their absence means.
-_LATER_FACTS: Mapping[str, Any] = {"open_line": False}
+_LATER_FACTS: Mapping[str, Any] = {"kept": (), "open_line": False}
 
 
 def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:
-    return {field.name: {"int": int, "str": str, "bool": bool}[str(field.type)] for field in fields(kind)}
+    plain = {"int": int, "str": str, "bool": bool}
+    return {field.name: plain.get(str(field.type), tuple) for field in fields(kind)}
+
+
+def _file_name(text: str) -> bool:
+    return "/" not in text and "\0" not in text and text not in (".", "..")
+
+
+def _is_kept(group: object) -> bool:
+    if not isinstance(group, tuple) or [type(part) for part in group] != [str, int, str]:
+        return False
+    return _file_name(group[0]) and 0 <= group[1] <= _MAX and _hexadecimal(group[2])
 
 
 def _hexadecimal(text: str) -> bool:
@@ -111,6 +127,7 @@ def _checked(
     if not isinstance(facts, Mapping) or not set(facts) <= set(types) <= {*facts, *_LATER_FACTS}:
         raise _malformed(stream, stream)
     facts = {name: _LATER_FACTS[name] for name in types if name not in facts} | dict(facts)
+    facts = {name: _frozen(value) for name, value in facts.items()}
     for name, kind in types.items():
         value = facts[name]
         low = NO_TIME if name == "time" else 0
@@ -118,7 +135,11 @@ def _checked(
             raise _malformed(stream, name)
         if name in checks and not checks[name](value):
             raise _malformed(stream, name)
-    return dict(facts)
+    return facts
+
+
+def _frozen(value: object) -> object:
+    return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
 def _malformed(stream: str, name: str) -> OffsetError:

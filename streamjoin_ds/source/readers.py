@@ -63,8 +63,11 @@ class SensorsPartition(InputPartition):
         Positions of ``[start, end)`` as plain JSON values; an end of None: to the end of what is there.
     silent : tuple of int
         Streams without a part in this batch, for which this task sends the heartbeats.
-    batch : tuple of (dict, dict)
-        Positions of the batch's ``[start, end)`` of every stream, where the window needs to know their order.
+    batch : tuple of (dict, dict, tuple of str)
+        Positions of the batch's ``[start, end)`` of every stream, and the names of the files that hold it, where the
+        window needs to know their order.
+    files : tuple of str, or None
+        Names of the files that hold the part; None: those that are there.
     """
 
     stream: int
@@ -72,7 +75,8 @@ class SensorsPartition(InputPartition):
     start: dict[str, Any]
     end: dict[str, Any] | None
     silent: tuple[int, ...] = ()
-    batch: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
+    batch: tuple[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = ()
+    files: tuple[str, ...] | None = None
 
 
 class _Sensors:
@@ -104,15 +108,16 @@ class _Sensors:
         feed = self._feeds[partition.stream]
         start = feed.position(partition.start)
         end = None if partition.end is None else feed.position(partition.end)
-        chunks = feed.read(start, end)
+        chunks = feed.read(start, end, partition.files)
         if plan is None:
             yield from plain_rows(chunks, options, self._schema)
             return
         assert end is not None
         if partition.batch:
             pairs = zip(self._feeds, partition.batch, strict=True)
-            batch = [(other.position(first), other.position(last)) for other, (first, last) in pairs]
-            stamps = precedents(plan.bound, partition.stream, (start, end), batch, self._feeds)
+            batch = [(other.position(first), other.position(last), files) for other, (first, last, files) in pairs]
+            part = (start, end, partition.files or ())
+            stamps = precedents(plan.bound, partition.stream, part, batch, self._feeds)
             chunks = stamped(chunks, start.seq, stamps)
         if plan.exchange == "rows":
             yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
@@ -167,11 +172,13 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the progress of the query: the last offset, and bytes of unfinished lines that wait for their end."""
+        """For the progress of the query: the last offset, bytes of unfinished lines that wait, sub-folders not read."""
         if self._latest is None:
             return None
-        feeds = zip(self._options.streams, self._sensors._feeds, strict=True)
-        return {**self._latest, "held_back_bytes": {stream.name: feed.held_back_bytes for stream, feed in feeds}}
+        feeds = list(zip(self._options.streams, self._sensors._feeds, strict=True))
+        held = {stream.name: feed.held_back_bytes for stream, feed in feeds}
+        passed = {stream.name: len(feed.passed_over) for stream, feed in feeds}
+        return {**self._latest, "held_back_bytes": held, "folders_passed_over": passed}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is; a generator without end is refused by name."""
@@ -186,11 +193,16 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stretches = list(zip(self._positions(start), self._positions(end), strict=True))
         plan = self._options.plan
         ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
-        batch = tuple((first.to_facts(), last.to_facts()) for first, last in stretches) if ordered else ()
-        for stream, (feed, (first, last)) in enumerate(zip(self._sensors._feeds, stretches, strict=True)):
+        feeds = self._sensors._feeds
+        files = [feed.files_between(*stretch) for feed, stretch in zip(feeds, stretches, strict=True)]
+        facts = ((first.to_facts(), last.to_facts()) for first, last in stretches)
+        batch = tuple((*pair, names) for pair, names in zip(facts, files, strict=True)) if ordered else ()
+        for stream, (feed, (first, last)) in enumerate(zip(feeds, stretches, strict=True)):
             parts = feed.split(first, last, self._options.parts)
             for part, (low, high) in enumerate(parts):
-                planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch))
+                planned.append(
+                    SensorsPartition(stream, part, low.to_facts(), high.to_facts(), (), batch, files[stream])
+                )
             if not parts:
                 silent.append(stream)
         if planned:

@@ -24,8 +24,8 @@ from streamjoin_ds.spec.order import preceding
 
 __all__ = ["Stretch", "precedents", "stamped"]
 
-# A batch's ``[start, end)`` of one stream.
-Stretch = tuple[Position, Position]
+# A batch's ``[start, end)`` of one stream, and the names of the files that hold it.
+Stretch = tuple[Position, Position, Sequence[str]]
 
 
 def precedents(
@@ -35,10 +35,10 @@ def precedents(
 
     Parameters
     ----------
-    part : tuple of Position
-        ``[start, end)`` of `stream`, within its stretch of the batch.
-    batch : sequence of tuple of Position
-        ``[start, end)`` of every stream.
+    part : Stretch
+        Of `stream`, within its stretch of the batch.
+    batch : sequence of Stretch
+        Of every stream.
 
     Returns
     -------

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -17,9 +18,10 @@ from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.predicate import Column, stream_name
 
-__all__ = ["FORMATS", "TIME_UNITS", "Generator", "Stream"]
+__all__ = ["FORMATS", "GENERATOR_PREFIX", "TIME_UNITS", "Generator", "Stream"]
 
 FORMATS = ("auto", "csv", "json", "parquet")
+GENERATOR_PREFIX = "gen:"
 TIME_UNITS = ("s", "ms", "us", "ns")
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -35,6 +37,27 @@ class Generator:
     name: str
     parameters: Mapping[str, int | float | str] = field(default_factory=dict)
 
+    @classmethod
+    def parse(cls, text: str) -> Generator:
+        """Read the text form ``gen:band2d?side=r&rate=5117&seed=1``; which names there are is the source's to know.
+
+        Raises
+        ------
+        ArgumentError
+            Not of this form.
+        """
+        name, _, query = text.removeprefix(GENERATOR_PREFIX).partition("?")
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        except ValueError:
+            pairs = [("", "")]
+        misread = any(not key for key, _ in pairs) or len(dict(pairs)) != len(pairs)
+        if misread or not text.startswith(GENERATOR_PREFIX):
+            msg = "the generator is not written in the form that is understood"
+            hint = f"{GENERATOR_PREFIX}NAME?parameter=value&parameter=value, each parameter once"
+            raise ArgumentError(msg, name="generator", hint=hint)
+        return cls(name, {key: _number(value) for key, value in pairs})
+
     def to_facts(self) -> dict[str, object]:
         """The generator as plain JSON values."""
         return {"generator": self.name, "parameters": dict(sorted(self.parameters.items()))}
@@ -49,8 +72,9 @@ class Stream:
     name : str
         Letters, digits and underscores; prefixes the stream's columns in the result.
     source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; gz), or a generator. None where the tuples are
-        handed over: `JoinEngine.push`, `StreamJoin.dataframe`.
+        A file, a directory that grows (CSV, JSON lines, Parquet; gz), or a generator, in the text form ``gen:NAME?...``
+        too (a file of such a name: ``./gen:...``). None where the tuples are handed over: `JoinEngine.push`,
+        `StreamJoin.dataframe`.
     time : str
         The column of the event time. Tuples without one are rejected and counted.
     delay : str or timedelta
@@ -190,7 +214,18 @@ def _condition(where: object, name: str) -> Expression:
     return where
 
 
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:  # noqa: PERF203 - two turns at most
+            continue
+    return text
+
+
 def _source(source: object, name: str) -> str | Generator | None:
+    if isinstance(source, str) and source.startswith(GENERATOR_PREFIX):
+        return Generator.parse(source)
     if source is None or isinstance(source, (str, Generator)):
         return source
     path = os.fspath(source) if isinstance(source, os.PathLike) else None
