@@ -28,12 +28,12 @@ __all__ = ["EXPLAINED", "Request", "join_options", "request_of"]
 
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
-    "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
-    "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
+    "on", "where", "window", "select", "time", "delay", "delimiter", "on_bad_file", "to", "checkpoint", "available_now",
+    "trigger", "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
 )  # fmt: skip
 # Those of them that `StreamJoin.explain` takes too.
 EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs")
-_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where")
+_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "delimiter", "on_bad_file", "where")
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,12 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="CHARACTER",
             help="Between the fields of CSV files: ';', tab; e=';' for one stream alone.  [default: ,]",
         ),
+        click.option(
+            "--on-bad-file",
+            metavar="stop|quarantine",
+            help="A file that cannot be read on stops the join, or is set aside, a row in the rejects; or e=quarantine "
+            "for one stream.  [default: stop]",
+        ),
         click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost]"),
         click.option(
             "--exchange",
@@ -149,12 +155,12 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     if "window" not in facts:
         msg = "no window was given"
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
-    times, delays = (_per_stream(facts.get(key), key, streams) for key in ("time", "delay"))
+    told = {key: _per_stream(facts.get(key), key, streams) for key in ("time", "delay", "on_bad_file")}
     delimiters = _delimiters(facts.get("delimiter", ()), streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
         [
-            _stream(name, {"time": times.get(name), "delay": delays.get(name)} | delimiters[name] | table, wheres[name])
+            _stream(name, {key: told[key].get(name) for key in told} | delimiters[name] | table, wheres[name])
             for name, table in streams.items()
         ],
         on=facts.get("on", ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, replace
@@ -9,18 +10,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.source.digest import RollingDigest, name_sum
+from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
+from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum_of
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.source.file_watch import FileWatch, continued, verify_prefix
+from streamjoin_ds.source.file_watch import BadFile, FileWatch, continued, verify_prefix
 from streamjoin_ds.source.line_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.lines import Lines
 from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
 from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.set_aside import SetAside, reason_of
 from streamjoin_ds.source.text import Text, open_text
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["FileScan"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +33,12 @@ class _Piece:
     """Records ahead: `start` is the position before them (its digest is kept apart, ready to be moved on)."""
 
     start: FilePosition
-    digest: RollingDigest
+    digest: RollingDigest | None  # None where it stays what the position says
     lines: Lines | None  # None for Parquet, whose places are row numbers
     running_max: np.ndarray
     file_ends: bool
+    aside: SetAside | None = None  # the one record there is, if it is one that is set aside
+    after: FilePosition | None = None  # the position after that
 
     @property
     def count(self) -> int:
@@ -40,6 +47,9 @@ class _Piece:
     def position(self, records: int) -> FilePosition:
         """The position after so many of the records, at least one."""
         start, time = self.start, int(self.running_max[records - 1])
+        if self.after is not None:
+            return self.after
+        assert self.digest is not None
         if self.lines is None:
             whole = self.file_ends and records == self.count
             moved = replace(start, offset=start.offset + records, line=start.line + records, whole=whole)
@@ -71,10 +81,15 @@ class FileScan:
         Where they are.
     ignore_missing : bool
         Whether files that were read to their end, and whose batches are done, may be removed.
+    columns : pyarrow.Schema
+        Those that travel: where bad files are set aside, a file must have them all.
     """
 
-    def __init__(self, stream: Stream, location: Location, ignore_missing: bool) -> None:
+    def __init__(self, stream: Stream, location: Location, ignore_missing: bool, columns: pa.Schema) -> None:
         self._stream = stream
+        self._columns = columns
+        self._quarantine = stream.on_bad_file == "quarantine"
+        self._unread: StreamJoinError | None = None  # why the rows after the tail's cannot be read
         self._location = location
         self._ignore_missing = ignore_missing
         self._watch = FileWatch(stream, location, ignore_missing)
@@ -127,7 +142,7 @@ class FileScan:
         left = rows + self._skipped
         for piece in self._pieces:
             if left <= piece.count:
-                self._taken, self._next = rows, self._with_kept(piece.position(left), start)
+                self._taken, self._next = rows, self._completed(piece.position(left), start)
                 return self._next
             left -= piece.count
         raise AssertionError
@@ -144,26 +159,44 @@ class FileScan:
         self._close()
         self._pieces.clear()
         self._skipped, self._head, self._next, self._taken = 0, start, None, 0
-        self._tail, self._digest = start, RollingDigest()
-        self.held_back_bytes, self._gone = 0, None
+        self._tail, self._digest = replace(start, aside=()), RollingDigest()
+        self.held_back_bytes, self._gone, self._unread = 0, None, None
         self._watch.begin(start)
-        if start.file:
+        if start.closed:
+            self._gone = RollingDigest.after(start.digest)
+        elif start.file:
             entry = self._location.entry(start.file) if self._watch.seen(start.file) else None
             if entry is None:  # gone, which was allowed: it was whole, so all that follows is in other files
                 self._gone = RollingDigest.after(start.digest)
             else:
-                self._digest = verify_prefix(self._location, entry, start)
+                try:
+                    self._digest = verify_prefix(self._location, entry, start)
+                except (FileChangedError, FileFormatError) as error:
+                    self._gone = RollingDigest.after(start.digest)
+                    self._close_file(error)
 
-    def _with_kept(self, end: FilePosition, start: FilePosition) -> FilePosition:
-        """With what must be known of earlier files where any may be removed: see `FilePosition.kept`."""
+    def _completed(self, end: FilePosition, start: FilePosition) -> FilePosition:
+        """With what was set aside since `start`, and what must be known of earlier files where any may be removed."""
+        asides = [piece.aside for piece in self._pieces if piece.aside is not None]
+        end = replace(end, aside=tuple(aside.facts() for aside in asides if start.seq <= aside.seq < end.seq))
         if not self._ignore_missing:
             return end
         return replace(end, kept=start.kept if end.file == start.file else self._watch.kept_before(end.file))
 
     def _look(self, start: FilePosition) -> None:
         """The file at the tail as it is now, after what was read is known to be as it was."""
-        tail = replace(self._tail, digest=self._digest.text) if self._tail.file else self._tail
-        self._file = self._cut(self._watch.look(tail, start))
+        tail = self._tail
+        if tail.file and not tail.closed:
+            tail = replace(tail, digest=self._digest.text)
+        try:
+            self._file = self._cut(self._watch.look(tail, start))
+        except FileChangedError as error:
+            self._close_file(error)
+            self._file = self._location.entry(tail.file)
+            if self._file is not None:
+                self._watch.reading(self._file)
+        for bad in self._watch.taken_bad():
+            self._put_aside(bad.kind, bad.name, bad.error, bad)
 
     def _cut(self, entry: FileEntry | None) -> FileEntry | None:
         """The file as it was when it was frozen."""
@@ -187,7 +220,12 @@ class FileScan:
         """Read one piece more; the records it has, 0 where there are no more now."""
         while True:
             later = self._later()
-            records = self._more_of(self._file, later is not None) if self._file is not None else 0
+            try:
+                records = 0
+                if self._file is not None and not self._tail.closed:
+                    records = self._more_of(self._file, later is not None)
+            except (FileFormatError, SchemaDriftError, FileChangedError) as error:
+                records = self._close_file(error)
             if records:
                 return records
             if later is None or (self._tail.file and self.held_back_bytes):
@@ -204,11 +242,41 @@ class FileScan:
             tail = replace(tail, sizes=name_sum([f"{self._tail.file}/{size}"], tail.sizes))
             self._digest = self._digest.next_file() if self._gone is None else self._gone
             self._gone = None
-        self._tail = replace(tail, file=entry.name, offset=0, line=0, whole=False, open_line=False)
+        self._tail = replace(tail, file=entry.name, offset=0, line=0, whole=False, open_line=False, closed=False)
         self._file = entry
         self._watch.reading(entry)
 
+    def _close_file(self, error: StreamJoinError) -> int:
+        """What is left of the tail's file is set aside; raises the error where that is not wanted."""
+        if not self._quarantine:
+            raise error
+        self._close()
+        self.held_back_bytes, self._unread = 0, None
+        return self._put_aside("rest", self._tail.file, error, None)
+
+    def _put_aside(self, kind: str, name: str, error: StreamJoinError, bad: BadFile | None) -> int:
+        """One record that stands for what is set aside comes next."""
+        tail = self._tail
+        if self._gone is None and tail.file:
+            tail = replace(tail, digest=self._digest.text)
+        column, reason = reason_of(error)
+        aside = SetAside(tail.seq, tail.file, tail.offset, tail.line, name, kind, column, reason)
+        after = replace(tail, seq=tail.seq + 1)
+        if kind == "rest":
+            after = replace(after, closed=True, whole=True)
+        if bad is not None:
+            sizes = difference(sum_of([tail.sizes, *bad.sizes]), sum_of(bad.sizes_before))
+            names = name_sum(bad.names, tail.names)
+            after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
+        _log.warning("stream %s: %s of %s is set aside: %s", self._stream.name, kind, name, reason)
+        running = np.array([tail.time], np.int64)
+        self._pieces.append(_Piece(tail, None, None, running, False, aside, after))
+        self._tail = after
+        return 1
+
     def _more_of(self, entry: FileEntry, superseded: bool) -> int:
+        if self._unread is not None:
+            raise self._unread
         if self._location.format_of(entry) == "parquet":
             return self._more_rows(entry)
         return self._more_lines(entry, superseded)
@@ -216,17 +284,28 @@ class FileScan:
     def _more_rows(self, entry: FileEntry) -> int:
         if entry.size == 0:
             return 0
-        rows = ParquetRows(entry, self._schema, self._stream.time, self._stream.name)
+        schema = self._columns if self._quarantine else self._schema
+        rows = ParquetRows(entry, schema, self._stream.time, self._stream.name)
         first = self._tail.offset
-        if self._digest.offset == 0:
-            self._digest.update(content_digest(entry))
         if first >= rows.count:
+            if rows.count == 0 and self._digest.offset == 0:
+                self._digest.update(content_digest(entry))
             return 0
-        pieces = [event_times(times, self._stream.time_unit) for times in rows.times(first, rows.count)]
+        pieces = []
+        try:
+            for times in rows.times(first, rows.count, schema.names):
+                pieces.append(event_times(times, self._stream.time_unit))  # noqa: PERF401 - those before an error count
+        except FileFormatError as error:
+            self._unread = error
+            if not (self._quarantine and pieces):
+                raise
+        if first == 0:
+            self._digest.update(content_digest(entry))
         ts, valid = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
         running = self._running(ts, valid)
-        self._pieces.append(_Piece(self._tail, self._digest.copy(), None, running, True))
-        self._tail = replace(self._tail, offset=rows.count, line=rows.count, seq=self._tail.seq + len(running))
+        self._pieces.append(_Piece(self._tail, self._digest.copy(), None, running, self._unread is None))
+        last = first + len(running)
+        self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
         return len(running)
 
     def _more_lines(self, entry: FileEntry, superseded: bool) -> int:
@@ -240,6 +319,8 @@ class FileScan:
         if self._format is None:
             kind = self._location.format_of(entry)
             self._format = TextFormat(kind, self._schema, self._stream, entry.path)
+            if self._quarantine:  # what a task would find, once it is decided that the file is read
+                TextFormat(kind, self._columns, self._stream, entry.path).open(self._text, limit, complete)
         if self._blocks is None:
             if not self._format.open(self._text, limit, complete):
                 self.held_back_bytes = 0 if complete else entry.size

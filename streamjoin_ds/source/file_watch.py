@@ -5,17 +5,28 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError
-from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, name_sum
+from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, StreamJoinError
+from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, difference, name_sum
 from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
 from streamjoin_ds.source.parquet_rows import content_digest
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["FileWatch", "changed", "continued", "missing", "order_error", "verify_prefix", "verify_segment"]
+__all__ = [
+    "BadFile",
+    "FileWatch",
+    "changed",
+    "continued",
+    "late_names",
+    "missing",
+    "order_error",
+    "verify_prefix",
+    "verify_segment",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +35,7 @@ Stamp = tuple[int, int, int]
 _READ_BYTES = 4 << 20
 _FILES_A_TURN = 32
 _GROUPS_A_SIZE = 4
+_MANY_LATE = 64
 
 
 def changed(path: str, how: str) -> FileChangedError:
@@ -53,6 +65,26 @@ def order_error(path: str, stream: Stream) -> FileOrderError:
     return FileOrderError(msg, name=path, hint="files are read in the order of their names: give new ones later names")
 
 
+def late_names(names: Sequence[str], expected: str, location: Location) -> Sequence[str] | None:
+    """Which of the names are too many for this to be the digest of the others; None where that cannot be told.
+
+    One is told by its own digest. Of several, the newest files are tried; the digest decides.
+    """
+    surplus = difference(name_sum(names), expected)
+    if int(surplus, 16) == 0:
+        return ()
+    for name in names:
+        if name_sum([name]) == surplus:
+            return (name,)
+    entries = [entry for entry in (location.entry(name) for name in names) if entry is not None]
+    entries.sort(key=lambda entry: entry.mtime_ns, reverse=True)
+    for count in range(2, min(_MANY_LATE, len(entries)) + 1):
+        tried = sorted(entry.name for entry in entries[:count])
+        if name_sum(tried) == surplus:
+            return tried
+    return None
+
+
 def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) -> RollingDigest:
     """Read again all that was read of the position's file; the digest at the position, ready to be moved on.
 
@@ -62,6 +94,8 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
         It is not what was read then.
     """
     digest = RollingDigest.at_start_of(position.digest)
+    if position.offset == 0:
+        return digest
     if location.format_of(entry) == "parquet":
         digest.update(content_digest(entry))
     else:
@@ -89,6 +123,18 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
     return digest
 
 
+@dataclass(frozen=True, slots=True)
+class BadFile:
+    """What goes beside the files that are read: one that came late, or has changed since; and what digests become."""
+
+    kind: str
+    name: str
+    error: StreamJoinError
+    names: Sequence[str] = ()  # come to those that were read
+    sizes: tuple[str, ...] = ()  # as do these names with sizes
+    sizes_before: tuple[str, ...] = ()  # and these leave them
+
+
 class FileWatch:
     """Remembers how the files looked that were read, and compares.
 
@@ -109,7 +155,9 @@ class FileWatch:
         self._stream = stream
         self._location = location
         self._ignore_missing = ignore_missing
-        self._seen: dict[str, Stamp] = {}  # in the order of their names
+        self._quarantine = stream.on_bad_file == "quarantine"
+        self._seen: dict[str, Stamp] = {}
+        self._found: list[BadFile] = []
         self._turn = 0
         self._generation = -1
 
@@ -121,9 +169,14 @@ class FileWatch:
         """Take note of a file that is read from now on."""
         self._seen[entry.name] = entry.stamp
 
+    def taken_bad(self) -> list[BadFile]:
+        """What was found bad since this was asked last; nothing where that stops the stream."""
+        found, self._found = self._found, []
+        return found
+
     def kept_before(self, file: str) -> tuple[tuple[str, int, str], ...]:
         """See `FilePosition.kept`: four groups of each size, the newest files alone."""
-        names = list(self._seen)
+        names = sorted(self._seen)
         end, size, groups = bisect_left(names, file), 1, []
         while end > 0:
             for _ in range(min(_GROUPS_A_SIZE, -(-end // size))):
@@ -145,7 +198,7 @@ class FileWatch:
         found = [self._location.entry(name) for name in names[: bisect_right(names, start.file)]]
         entries = [entry for entry in found if entry is not None]
         self._seen = {entry.name: entry.stamp for entry in entries}
-        self._turn, self._generation = 0, -1
+        self._turn, self._generation, self._found = 0, -1, []
         if start.file and start.file not in self._seen and not (self._ignore_missing and start.whole):
             raise missing(self._location.path_of(start.file), self._stream)
         done = [entry for entry in entries if entry.name < start.file]
@@ -159,17 +212,34 @@ class FileWatch:
         if len(done) < start.files:
             msg = f"{start.files} files of {folder} were read, of these {len(done)} are there"
             raise FileMissingError(msg, name=folder, hint="put them back, or allow it with missing_files=ignore")
-        self._check_names([entry.name for entry in done], start.names)
-        if name_sum(f"{entry.name}/{entry.size}" for entry in done) != start.sizes:
-            raise changed(folder, "holds a file that was read and now has another size")
+        late = set(self._check_names([entry.name for entry in done], start.names))
+        known = [f"{entry.name}/{entry.size}" for entry in done if entry.name not in late]
+        if name_sum(known) != start.sizes:
+            error = changed(folder, "holds a file that was read and now has another size")
+            if not self._quarantine:
+                raise error
+            sizes = difference(name_sum(known), start.sizes)
+            self._found.append(BadFile("changed", "", error, sizes=(sizes,)))
 
-    def _check_names(self, names: Sequence[str], expected: str) -> None:
-        found = name_sum(names)
-        if found != expected:
-            surplus = f"{(int(found, 16) - int(expected, 16)) % (1 << 64):016x}"
-            late = next((name for name in names if name_sum([name]) == surplus), "")
-            path = self._location.path_of(late) if late else f"(unknown) in {self._location.path}"
+    def _check_names(self, names: Sequence[str], expected: str) -> Sequence[str]:
+        """The names that were not there when this was their digest: where that does not stop the stream."""
+        late = late_names(names, expected, self._location)
+        if late is None or (late and not self._quarantine):
+            path = self._location.path_of(late[0] if late else "(unknown)")
             raise order_error(path, self._stream)
+        for name in late:
+            self._late(name)
+        return late
+
+    def _late(self, name: str) -> None:
+        entry = self._location.entry(name)
+        error = order_error(self._location.path_of(name), self._stream)
+        if not self._quarantine:
+            raise error
+        size = 0 if entry is None else entry.size
+        if entry is not None:
+            self._seen[name] = entry.stamp
+        self._found.append(BadFile("late", name, error, (name,), (name_sum([f"{name}/{size}"]),)))
 
     def _check_kept(self, done: Sequence[str], start: FilePosition) -> None:
         """Where files may be gone: none may have come. Exact wherever none is gone of those that stand together."""
@@ -189,8 +259,8 @@ class FileWatch:
                     "cannot be told",
                     *(self._stream.name, count, last, len(there)),
                 )
-        if first < len(done):
-            raise order_error(self._location.path_of(done[first]), self._stream)
+        for late in done[first:]:
+            self._late(late)
 
     def look(self, tail: FilePosition, start: FilePosition) -> FileEntry | None:
         """The file that was looked into last as it is now, after a check of all up to it; `start` is committed.
@@ -211,7 +281,8 @@ class FileWatch:
                 self._gone(tail.file, tail, start)
             return None
         if entry.stamp != self._seen[tail.file]:
-            self._changed(entry, self._seen[tail.file], tail)
+            if not tail.closed:
+                self._changed(entry, self._seen[tail.file], tail)
             self._seen[tail.file] = entry.stamp
         return entry
 
@@ -221,8 +292,8 @@ class FileWatch:
             self._gone(name, tail, start)
         read = bisect_right(names, tail.file)
         if read > len(self._seen):
-            late = next(name for name in names[:read] if name not in self._seen)
-            raise order_error(self._location.path_of(late), self._stream)
+            for late in [name for name in names[:read] if name not in self._seen]:
+                self._late(late)
 
     def _gone(self, name: str, tail: FilePosition, start: FilePosition) -> None:
         committed = name < start.file or (name == start.file == tail.file and start.whole)
@@ -235,7 +306,12 @@ class FileWatch:
         for name in list(islice(self._seen, self._turn, self._turn + _FILES_A_TURN)):
             entry = self._location.entry(name)
             if name != tail.file and entry is not None and entry.stamp != self._seen[name]:
-                raise changed(entry.path, "was read to its end and has changed since")
+                error = changed(entry.path, "was read to its end and has changed since")
+                if not self._quarantine:
+                    raise error
+                sizes = tuple(name_sum([f"{name}/{size}"]) for size in (entry.size, self._seen[name][0]))
+                self._found.append(BadFile("changed", name, error, sizes=sizes[:1], sizes_before=sizes[1:]))
+                self._seen[name] = entry.stamp
         self._turn = self._turn + _FILES_A_TURN if self._turn + _FILES_A_TURN < len(self._seen) else 0
 
     def _changed(self, entry: FileEntry, before: Stamp, tail: FilePosition) -> None:

@@ -70,7 +70,10 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
             raise _unreadable(entry) from None
     with open_text(entry.path) as text:
         data = text.read(0, SAMPLE_BYTES)
-    end = len(data) if len(data) < SAMPLE_BYTES else data.rfind(b"\n") + 1
+        whole = len(data) < SAMPLE_BYTES and text.fault is None
+    end = len(data) if whole else data.rfind(b"\n") + 1
+    if text.fault is not None and not end:
+        raise text.fault
     try:
         table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json(data[:end])
     except pa.ArrowInvalid:

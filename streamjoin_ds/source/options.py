@@ -34,6 +34,7 @@ STREAM_OPTIONS = {
     "delimiter": "of CSV files: one character, or tab (,)",
     "columns": 'columns and their types, {"x": "double"}; inferred from the first file where not given',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
+    "on_bad_file": "stop, or quarantine: set aside what is left of a file that cannot be read on (stop)",
     "delay": "taken, and not used outside a join",
 }
 
@@ -129,6 +130,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
         format=given.get("format", "auto").lower(),
         time_unit=given.get("time_unit", "us"),
         delimiter=given.get("delimiter", ","),
+        on_bad_file=given.get("on_bad_file", "stop").lower(),
     )
 
 

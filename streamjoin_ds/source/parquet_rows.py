@@ -143,10 +143,10 @@ class ParquetRows:
                 table = table.set_column(number, name, table.column(number).cast(kind, safe=False))
         return table
 
-    def times(self, first: int, last: int) -> Iterator[pa.Array]:
-        """The time column of rows ``[first, last)``, in pieces; null where it cannot be told."""
-        for _, raw in self.chunks(first, last, [self._time]):
-            times = raw.table.column(0).combine_chunks()
+    def times(self, first: int, last: int, names: list[str]) -> Iterator[pa.Array]:
+        """The time column of rows ``[first, last)``, in pieces, read with these columns; null where it is not told."""
+        for _, raw in self.chunks(first, last, names):
+            times = raw.table.column(self._time).combine_chunks()
             if raw.index is not None:
                 places = np.full(raw.count, -1, np.int64)
                 places[raw.index] = np.arange(len(raw.index))

@@ -9,6 +9,7 @@ from typing import Any
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
 from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.set_aside import well_formed
 
 __all__ = ["FilePosition", "Position", "RowPosition"]
 
@@ -60,6 +61,10 @@ class FilePosition:
     kept : tuple of (str, int, str)
         Where files may be removed: of those before this one that are still there, groups that double towards the
         oldest; each one's last name, number of files, and digest of their names.
+    closed : bool
+        Whether what is left of the file is set aside.
+    aside : tuple
+        What was set aside in the batch that ends here: facts of `set_aside.SetAside`.
     """
 
     digest: str = EMPTY_DIGEST
@@ -74,6 +79,8 @@ class FilePosition:
     whole: bool = False
     open_line: bool = False
     kept: tuple[tuple[str, int, str], ...] = ()
+    closed: bool = False
+    aside: tuple[tuple[object, ...], ...] = ()
 
     def to_facts(self) -> dict[str, Any]:
         """Plain JSON values, keys in alphabetical order; facts that came later stand there only where they say more."""
@@ -84,6 +91,7 @@ class FilePosition:
     def from_facts(cls, facts: object, stream: str) -> FilePosition:
         """The position that `to_facts` wrote; `OffsetError` for anything else."""
         checks: dict[str, Callable[[Any], bool]] = {
+            "aside": well_formed,
             "digest": RollingDigest.well_formed,
             "file": _file_name,
             "kept": lambda value: all(_is_kept(group) for group in value),
@@ -99,7 +107,7 @@ class FilePosition:
 Position = RowPosition | FilePosition
 
 # Facts that older offsets do not have, with what their absence means.
-_LATER_FACTS: Mapping[str, Any] = {"kept": (), "open_line": False}
+_LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False}
 
 
 def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:

@@ -18,10 +18,11 @@ from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.predicate import Column, stream_name
 
-__all__ = ["FORMATS", "GENERATOR_PREFIX", "TIME_UNITS", "Generator", "Stream"]
+__all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "TIME_UNITS", "Generator", "Stream"]
 
 FORMATS = ("auto", "csv", "json", "parquet")
 GENERATOR_PREFIX = "gen:"
+ON_BAD_FILE = ("stop", "quarantine")
 TIME_UNITS = ("s", "ms", "us", "ns")
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -90,6 +91,9 @@ class Stream:
         still tell the time, so the results are those of the same condition in the join's predicates.
     delimiter : str
         Of CSV files: one ASCII character that is no letter, digit, quote or line end; "tab" is a tab.
+    on_bad_file : {"stop", "quarantine"}
+        What a file does that cannot be read any further, came too late or is not what was read: stop the stream, or be
+        set aside, from there on, as one rejected row that names it. A restart may say another than the start before.
     """
 
     name: str
@@ -101,6 +105,7 @@ class Stream:
     time_unit: str = "us"
     where: str | Expression | None = None
     delimiter: str = ","
+    on_bad_file: str = "stop"
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -109,7 +114,12 @@ class Stream:
             msg = f"stream {self.name} does not say which column is its event time"
             raise ArgumentError(msg, name=self.name, hint="time='ts'")
         object.__setattr__(self, "delay", duration_text(duration_us(self.delay, f"delay of {self.name}")))
-        for value, valid, what in ((self.format, FORMATS, "format"), (self.time_unit, TIME_UNITS, "time_unit")):
+        choices = (
+            (self.format, FORMATS, "format"),
+            (self.time_unit, TIME_UNITS, "time_unit"),
+            (self.on_bad_file, ON_BAD_FILE, "on_bad_file"),
+        )
+        for value, valid, what in choices:
             if value not in valid:
                 msg = f"{what} of stream {self.name} is not known"
                 raise ArgumentError(msg, name=what, hint=f"one of {', '.join(valid)}")
@@ -136,6 +146,7 @@ class Stream:
             "format": self.format,
             "time_unit": self.time_unit,
             "delimiter": self.delimiter,
+            "on_bad_file": self.on_bad_file,
             "schema": None if self.schema is None else schema_text(self.schema),
             "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
         }
@@ -155,6 +166,7 @@ class Stream:
             format=facts["format"],
             time_unit=facts["time_unit"],
             delimiter=facts.get("delimiter", ","),  # not written before there were others
+            on_bad_file=facts.get("on_bad_file", "stop"),  # as before
             where=None if facts.get("where") is None else expression_from(facts["where"]),
         )
 
