@@ -92,6 +92,9 @@ class SourceOptions:
         plan = _plan(given["plan"]) if joined else None
         streams = plan.bound.join.streams if plan is not None else (_stream(given),)
         schemas = plan.bound.read_schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
+        if not (joined or keep_broken) and streams[0].on_bad_file == "quarantine":
+            msg = "on_bad_file=quarantine sets files aside as broken rows, which broken_rows=fail does not let through"
+            raise ArgumentError(msg, name="on_bad_file", hint="take broken_rows=keep too: such rows have _rejected set")
         if not parts:
             parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
         ignore = missing == "ignore"

@@ -259,14 +259,17 @@ class SensorsBatchReader(DataSourceReader):
         """One task a file stream, `parts` a generated one."""
         self._sensors._refuse_endless("a batch reads to the end")
         planned = []
-        for stream, feed in enumerate(self._sensors._feeds):
+        for number, (stream, feed) in enumerate(zip(self._options.streams, self._sensors._feeds, strict=True)):
             start = feed.initial()
-            if isinstance(feed, GeneratorFeed):
+            if isinstance(feed, GeneratorFeed) or stream.on_bad_file == "quarantine":  # decided before it is read
+                feed.freeze()
                 end = feed.advance(start, feed.frontier(start, 1 << 62).rows)
+                files = feed.files_between(start, end)
                 for part, (low, high) in enumerate(feed.split(start, end, self._options.parts)):
-                    planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts()))
+                    facts = (low.to_facts(), high.to_facts())
+                    planned.append(SensorsPartition(number, part, *facts, files=files))
             else:
-                planned.append(SensorsPartition(stream, 0, start.to_facts(), None))
+                planned.append(SensorsPartition(number, 0, start.to_facts(), None))
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
