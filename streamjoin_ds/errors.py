@@ -28,6 +28,7 @@ __all__ = [
     "KernelError",
     "LayoutError",
     "LedgerError",
+    "MapLimitError",
     "OffsetError",
     "PredicateError",
     "PredicateSyntaxError",
@@ -137,6 +138,12 @@ class BlockMissingError(StreamJoinError):
     """A block that a reference names is not there."""
 
     code = "BLOCK_MISSING"
+
+
+class MapLimitError(StreamJoinError, OSError):
+    """A block cannot be mapped: this process has as many files mapped as the system allows."""
+
+    code = "MAP_LIMIT"
 
 
 class BlockWriteError(StreamJoinError, OSError):
@@ -249,7 +256,7 @@ class SparkStartError(StreamJoinError):
 
 
 class SessionError(StreamJoinError):
-    """The process already has a Spark session, and it is not to be changed."""
+    """A Spark session cannot be used: the process has another already, or its workers do not run this package."""
 
     code = "SESSION"
 

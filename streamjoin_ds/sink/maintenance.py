@@ -1,6 +1,6 @@
 """Small files, long logs, orphans: what a commit every trigger leaves behind.
 
-All of it is safe beside a running join: compaction rewrites rows without changing them and never conflicts with an
+All of it is safe beside a running join: `compaction` rewrites rows without changing them and never conflicts with an
 append; VACUUM keeps a week, so that readers and the attempts of a running batch lose nothing.
 """
 
@@ -10,22 +10,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-from deltalake import DeltaTable, PostCommitHookProperties, WriterProperties
+from deltalake import DeltaTable, PostCommitHookProperties
 from pyarrow import fs
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.tables import TableSet, filesystem_of
 from streamjoin_ds.sink.writer import WRITING_FOLDER
 
 __all__ = [
     "RETENTION_HOURS",
-    "Compaction",
     "Maintenance",
     "checkpoint_log",
-    "compact",
     "remove_leftovers",
     "vacuum",
 ]
@@ -33,36 +31,6 @@ __all__ = [
 RETENTION_HOURS = 168
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What one compaction did: files taken away and files put in their place."""
-
-    files_removed: int
-    files_added: int
-
-
-def compact(table_path: str, *, target_size_bytes: int = 64 << 20, cores: int = 1) -> Compaction:
-    """Rewrite files smaller than a size into files of about that size; rows and their order inside stay.
-
-    Parameters
-    ----------
-    table_path : str
-        One Delta table.
-    target_size_bytes : int, keyword-only
-        Size below which a file is small. Larger ones stay as they are, so that a fast join is not written twice.
-    cores : int, keyword-only
-        Most files rewritten at a time.
-    """
-    table = DeltaTable(table_path)
-    metrics = table.optimize.compact(
-        target_size=target_size_bytes,
-        max_concurrent_tasks=cores,
-        writer_properties=WriterProperties(compression="LZ4_RAW"),
-        post_commithook_properties=_NO_HOOKS,
-    )
-    return Compaction(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
 
 def checkpoint_log(table_path: str) -> None:

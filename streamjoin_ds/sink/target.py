@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
@@ -79,7 +79,19 @@ class Target:
         if not DeltaTable.is_deltatable(self.path):
             self._create(description)
         self._held = DeltaTable(self.path)
+        self._grow(self._held)
         check_table(self._held, self.path, self.schema, self._identity)
+
+    def _grow(self, table: DeltaTable) -> None:
+        """Give a table of ours from before there were them the last columns, which may be null."""
+        here = [field.name for field in table.schema().fields]
+        new = self.schema.names[len(here) :]
+        is_ours = all(table.metadata().configuration.get(k) == v for k, v in self._identity.properties().items())
+        if not new or not is_ours or here != self.schema.names[: len(here)]:
+            return  # as it should be, or refused by the check that follows
+        if all(self.schema.field(name).nullable for name in new):
+            table.alter.add_columns([Field.from_arrow(self.schema.field(name)) for name in new])
+            table.update_incremental()
 
     def _create(self, description: str) -> None:
         selector = fs.FileSelector(self._folder, allow_not_found=True)

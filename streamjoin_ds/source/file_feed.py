@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum
+from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.file_scan import FileScan
 from streamjoin_ds.source.file_watch import changed, late_names, missing, order_error, verify_segment
@@ -19,9 +20,10 @@ from streamjoin_ds.source.lines import Lines
 from streamjoin_ds.source.listing import FileEntry, Location
 from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.records import Chunk, inside_form
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.source.set_aside import SetAside, aside_chunk, asides_from
 from streamjoin_ds.source.text import open_text
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.order import running_maximum
 from streamjoin_ds.spec.stream import Stream
@@ -67,6 +69,7 @@ class FileFeed:
         assert isinstance(stream.source, str)
         self._stream = stream
         self._schema = schema
+        self._time_schema = pa.schema([_TIME.with_name(stream.time)])
         self._location = Location(stream.source, stream.format, stream.name)
         self._ignore_missing = ignore_missing
         self._scan = FileScan(stream, self._location, ignore_missing, schema)
@@ -89,9 +92,9 @@ class FileFeed:
         """See `Feed.position`."""
         return FilePosition.from_facts(facts, self._stream.name)
 
-    def frontier(self, start: FilePosition, limit: int) -> Frontier:
+    def frontier(self, start: FilePosition, limit: int, ahead: AheadLimit | None = None) -> Frontier:
         """See `Feed.frontier`."""
-        return ArrayFrontier(self._scan.running_max(start, limit))
+        return ArrayFrontier(self._scan.running_max(start, limit, ahead))
 
     def advance(self, start: FilePosition, rows: int) -> FilePosition:
         """See `Feed.advance`."""
@@ -101,17 +104,25 @@ class FileFeed:
         """See `Feed.freeze`."""
         self._scan.freeze()
 
-    def running_max(self, start: FilePosition, end: FilePosition, files: Sequence[str] | None = None) -> np.ndarray:
+    def running_max(
+        self,
+        start: FilePosition,
+        end: FilePosition,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> np.ndarray:
         """See `Feed.running_max`: the times alone are read, as the planner did, so that it is the same order.
 
         A record that is broken in another column has its time here, and is not among the tuples.
         """
-        times = FileFeed(
-            self._stream, pa.schema([_TIME.with_name(self._stream.time)]), ignore_missing=self._ignore_missing
-        )
+        times = FileFeed(self._stream, self._time_schema, ignore_missing=self._ignore_missing)
         running = np.full(end.seq - start.seq, start.time, np.int64)
-        for chunk in times.read(start, end, files):
-            running[chunk.tuples.column(SEQ).to_numpy() - start.seq] = chunk.tuples.column(TS).to_numpy()
+        known = np.zeros(len(running), np.bool_)
+        for chunk in times.read(start, end, files=files):
+            places = chunk.tuples.column(SEQ).to_numpy() - start.seq
+            running[places], known[places] = chunk.tuples.column(TS).to_numpy(), True
+        if ahead is not None:
+            running[too_far_ahead(running, known, start.time, ahead)] = start.time
         return running_maximum(running, None, start.time)
 
     def split(self, start: FilePosition, end: FilePosition, parts: int) -> list[tuple[FilePosition, FilePosition]]:
@@ -120,7 +131,11 @@ class FileFeed:
         return [(start, end)] if end.seq > start.seq else []
 
     def read(
-        self, start: FilePosition, end: FilePosition | None, files: Sequence[str] | None = None
+        self,
+        start: FilePosition,
+        end: FilePosition | None,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
     ) -> Iterator[Chunk]:
         """See `Feed.read`; the bytes must be those of which the positions were made.
 
@@ -134,6 +149,7 @@ class FileFeed:
         entries = self._entries(start, end, files)
         asides = [] if end is None else asides_from(end.aside, start.seq, end.seq)
         seq, state = start.seq, start.digest
+        clock = None if ahead is None else _AheadClock(self._stream, start.time, ahead)
         for entry in entries:
             if entry.name == start.file:
                 reading = _Reading(seq, start.offset, start.line, state, start)
@@ -143,13 +159,13 @@ class FileFeed:
                 reading = _Reading(seq, 0, 0, state)
             closed = entry.name == start.file and start.closed
             for stop in [aside for aside in asides if aside.file == entry.name]:
-                yield from self._read_to(entry, reading, stop.offset)
+                yield from self._read_to(entry, reading, stop.offset, clock)
                 yield self._aside(stop)
                 reading.seq, reading.line = reading.seq + 1, stop.line
                 closed = closed or stop.kind == "rest"
             if not closed:
                 yield from self._read_to(
-                    entry, reading, end.offset if end is not None and entry.name == end.file else None
+                    entry, reading, end.offset if end is not None and entry.name == end.file else None, clock
                 )
             seq, state = reading.seq, reading.state
         names = {entry.name for entry in entries}
@@ -160,14 +176,16 @@ class FileFeed:
             path = entries[-1].path if entries else self._location.path
             raise changed(path, "or one read with it is not what it was when the batch was planned")
 
-    def _read_to(self, entry: FileEntry, reading: _Reading, limit: int | None) -> Iterator[Chunk]:
+    def _read_to(
+        self, entry: FileEntry, reading: _Reading, limit: int | None, clock: _AheadClock | None
+    ) -> Iterator[Chunk]:
         if limit is not None and limit <= reading.offset:
             return
         if reading.digest is None:
             begun = RollingDigest.at_start_of(reading.state)
             reading.digest = begun if reading.start is None else self._digest_at(entry, reading.start)
         read = self._rows if self._location.format_of(entry) == "parquet" else self._lines
-        for chunk in read(entry, reading.offset, reading.line, limit, reading.seq, reading.digest):
+        for chunk in read(entry, reading.offset, reading.line, limit, reading.seq, reading.digest, clock):
             reading.seq += chunk.count
             yield chunk
         reading.offset, reading.state = limit or 0, reading.digest.text
@@ -231,13 +249,24 @@ class FileFeed:
         return entries
 
     def _lines(
-        self, entry: FileEntry, offset: int, line: int, limit: int | None, seq: int, digest: RollingDigest
+        self,
+        entry: FileEntry,
+        offset: int,
+        line: int,
+        limit: int | None,
+        seq: int,
+        digest: RollingDigest,
+        clock: _AheadClock | None,
     ) -> Iterator[Chunk]:
         stream = self._stream
         form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path)
+        # The times alone, as the planner reads them: a record that is broken in another column has its time.
+        times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path)
         with open_text(entry.path) as text:
             if not form.open(text, None, complete=True):
                 return  # empty: no header, no records
+            if clock is not None:
+                times.open(text, None, complete=True)
             # What is set aside is decided where the batch is planned: here each record is one by itself.
             at_start = offset == 0 and stream.on_bad_file == "stop"
             if offset == 0 and form.header_bytes:
@@ -249,14 +278,22 @@ class FileFeed:
                 lines = Lines.of(data)
                 if lines.count:
                     raw = form.parse(lines, at_start)
+                    far = None if clock is None else clock.far(times.parse(lines, at_start))
                     at_start = False
                     numbers = lines.numbers + (line + 1)
-                    yield inside_form(raw, stream, self._schema, seq, entry.path, numbers, lines.record_text)
+                    yield inside_form(raw, stream, self._schema, seq, entry.path, numbers, lines.record_text, far)
                     seq += lines.count
                 line += lines.lines
 
     def _rows(
-        self, entry: FileEntry, offset: int, line: int, limit: int | None, seq: int, digest: RollingDigest
+        self,
+        entry: FileEntry,
+        offset: int,
+        line: int,
+        limit: int | None,
+        seq: int,
+        digest: RollingDigest,
+        clock: _AheadClock | None,
     ) -> Iterator[Chunk]:
         if entry.size == 0:
             return
@@ -266,6 +303,27 @@ class FileFeed:
         last = rows.count if limit is None else limit
         for first, raw in rows.chunks(offset, last, self._schema.names):
             numbers = np.arange(first + 1, first + raw.count + 1, dtype=np.int64)
-            yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers)
+            far = None if clock is None else clock.far(raw)
+            yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers, far=far)
             seq += raw.count
         del line
+
+
+class _AheadClock:
+    """Tells of one chunk of records after the other which are too far ahead of their stream."""
+
+    def __init__(self, stream: Stream, before: int, limit: AheadLimit) -> None:
+        self._stream, self._largest, self._limit = stream, before, limit
+
+    def far(self, raw: RawRecords) -> np.ndarray:
+        """Which of the chunk's records are; moves on past it."""
+        ts, valid = event_times(raw.table.column(self._stream.time).combine_chunks(), self._stream.time_unit)
+        if raw.index is not None:
+            all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, bool)
+            all_ts[raw.index], all_valid[raw.index] = ts, valid
+            ts, valid = all_ts, all_valid
+        far = too_far_ahead(ts, valid, self._largest, self._limit)
+        if valid.any():
+            self._largest = int(running_maximum(ts, valid & ~far, self._largest)[-1])
+            self._limit = AheadLimit(self._limit.max_us)
+        return far

@@ -21,6 +21,7 @@ from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
 from streamjoin_ds.source.text import Text, open_text
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["FileScan"]
@@ -100,6 +101,8 @@ class FileScan:
         self._next: FilePosition | None = None  # what `advance` gave last
         self._pieces: deque[_Piece] = deque()
         self._skipped = 0  # records of the first piece that lie before the head
+        self._ahead: AheadLimit | None = None
+        self._is_measured = self._measures_next = True  # whether the record after the head is, and the next one read
         self._taken = 0  # records between `_head` and `_next`
         self._tail = FilePosition()
         self._digest = RollingDigest()
@@ -116,12 +119,16 @@ class FileScan:
         last = self._location.entry(names[-1]) if names else None
         self._frozen = (frozenset(names), last)
 
-    def running_max(self, start: FilePosition, limit: int) -> np.ndarray:
+    def running_max(self, start: FilePosition, limit: int, ahead: AheadLimit | None = None) -> np.ndarray:
         """Running maxima of the next records after `start`, at most `limit`."""
+        is_measured = ahead is None or ahead.is_measured
         if start == self._next and start != self._head:
             self._drop()
-        elif start != self._head:
+        elif start != self._head or (self._is_measured and not is_measured and self._pieces):
             self._resume(start)
+        if not is_measured and self._is_measured:
+            self._is_measured = self._measures_next = False
+        self._ahead = ahead
         self._look(start)
         ready = sum(piece.count for piece in self._pieces) - self._skipped
         while ready < limit:
@@ -153,6 +160,7 @@ class FileScan:
         while self._pieces and self._skipped >= self._pieces[0].count:
             self._skipped -= self._pieces.popleft().count
         self._next, self._taken = None, 0
+        self._is_measured = True
 
     def _resume(self, start: FilePosition) -> None:
         """Forget what is ahead and begin again at `start`, once what was read before it is seen to be the same."""
@@ -160,6 +168,7 @@ class FileScan:
         self._pieces.clear()
         self._skipped, self._head, self._next, self._taken = 0, start, None, 0
         self._tail, self._digest = replace(start, aside=()), RollingDigest()
+        self._is_measured = self._measures_next = True
         self.held_back_bytes, self._gone, self._unread = 0, None, None
         self._watch.begin(start)
         if start.closed:
@@ -361,6 +370,10 @@ class FileScan:
                 return lines.count
 
     def _running(self, ts: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        if self._ahead is not None and valid.any():
+            limit = AheadLimit(self._ahead.max_us, self._measures_next)
+            valid = valid & ~too_far_ahead(ts, valid, self._tail.time, limit)
+            self._measures_next = True
         running = np.where(valid, ts, self._tail.time)
         running[0] = max(int(running[0]), self._tail.time)
         np.maximum.accumulate(running, out=running)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import SEQ, BoundJoin
 from streamjoin_ds.spec.order import preceding
 
@@ -29,7 +30,12 @@ Stretch = tuple[Position, Position, Sequence[str]]
 
 
 def precedents(
-    bound: BoundJoin, stream: int, part: Stretch, batch: Sequence[Stretch], feeds: Sequence[Feed[Any]]
+    bound: BoundJoin,
+    stream: int,
+    part: Stretch,
+    batch: Sequence[Stretch],
+    feeds: Sequence[Feed[Any]],
+    aheads: Sequence[AheadLimit | None],
 ) -> dict[str, np.ndarray]:
     """The stamps of the records of a part, by the name of their column.
 
@@ -39,6 +45,8 @@ def precedents(
         Of `stream`, within its stretch of the batch.
     batch : sequence of Stretch
         Of every stream.
+    aheads : sequence of AheadLimit or None
+        How far the records of every stream may be ahead.
 
     Returns
     -------
@@ -47,9 +55,10 @@ def precedents(
     """
     if not bound.stamps(stream):
         return {}
+    stretches = [part if number == stream else stretch for number, stretch in enumerate(batch)]
     running = [
-        feed.running_max(*(part if number == stream else stretch))
-        for number, (feed, stretch) in enumerate(zip(feeds, batch, strict=True))
+        feed.running_max(first, last, ahead, files)
+        for feed, (first, last, files), ahead in zip(feeds, stretches, aheads, strict=True)
     ]
     others = [number for number in range(len(feeds)) if number != stream]
     names = zip(bound.stamps(stream), others, strict=True)

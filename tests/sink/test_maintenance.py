@@ -9,12 +9,9 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink import maintenance
-from streamjoin_ds.sink.maintenance import Maintenance, checkpoint_log, compact, remove_leftovers, vacuum
-from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.sink.maintenance import Maintenance, checkpoint_log, remove_leftovers, vacuum
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.writer import WRITING_FOLDER
-
-from .conftest import MATCH_SCHEMA, ROWS
 
 WEEK_S = 7 * 24 * 3600
 
@@ -22,22 +19,6 @@ WEEK_S = 7 * 24 * 3600
 def aged(path):
     then = time.time() - WEEK_S - 3600
     os.utime(path, (then, then))
-
-
-def test_compaction_keeps_rows_and_identity(join, committer):
-    for batch_id in range(6):
-        join.commit(committer, batch_id)
-    before = scanned(DeltaTable(join.tables.matches)).to_table().sort_by("r_seq")
-    done = compact(join.tables.matches)
-    assert (done.files_removed, done.files_added) == (6, 1)
-    table = DeltaTable(join.tables.matches)
-    assert table.to_pyarrow_table().sort_by("r_seq").equals(before)
-    assert table.to_pyarrow_table().cast(MATCH_SCHEMA).num_rows == 6 * ROWS
-    stats = table.get_add_actions(flatten=True)
-    assert "min.event_time" in stats.schema.names
-    assert join.commit(committer, 6).committed
-    assert join.commit(join.committer(), 5).already_there
-    assert compact(join.tables.matches, target_size_bytes=1).files_removed == 0
 
 
 def test_vacuum_takes_old_orphans_only(join, committer):

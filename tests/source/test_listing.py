@@ -68,7 +68,7 @@ def test_a_trigger_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert files == ("00499.csv", "00500.csv", "00501.csv")
     assert calls.taken()["stat"] <= 60
     task = feed(tmp_path)
-    assert tuples(task.read(at, end, files)) == expected(rows(502))[500:]
+    assert tuples(task.read(at, end, files=files)) == expected(rows(502))[500:]
     found = calls.taken()
     assert (found["listdir"], found["scandir"]) == (0, 0)
     assert found["stat"] <= 10
@@ -230,9 +230,9 @@ def test_batches_of_files_replay_by_their_names(tmp_path: Path) -> None:
     positions = steps(reader, FilePosition(), 2)
     found = []
     for low, high in pairwise(positions):
-        found += tuples(feed(tmp_path).read(low, high, feed(tmp_path).files_between(low, high)))
+        found += tuples(feed(tmp_path).read(low, high, files=feed(tmp_path).files_between(low, high)))
     assert found == expected(rows(9))
     low, high = next(pair for pair in pairwise(positions) if "00003.csv" in reader.files_between(*pair))
     (tmp_path / "00003.csv").unlink()
     with pytest.raises(FileMissingError, match="00003"):
-        list(feed(tmp_path).read(low, high, ("00002.csv", "00003.csv")))
+        list(feed(tmp_path).read(low, high, files=("00002.csv", "00003.csv")))

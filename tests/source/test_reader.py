@@ -17,9 +17,9 @@ SECRET = "hunter2-canary"
 
 
 def stream_reader(**options: str) -> SensorsStreamReader:
-    clock = options.pop("clock", None)
+    clocks = {"clock": options.pop("clock")} if "clock" in options else {}
     parsed = SourceOptions.parse(options)
-    return SensorsStreamReader(parsed, plain_schema(parsed), clock)  # type: ignore[arg-type]
+    return SensorsStreamReader(parsed, plain_schema(parsed), **clocks)  # type: ignore[arg-type]
 
 
 def batch(**options: str) -> pa.Table:

@@ -38,7 +38,7 @@ def batches(path: Path, size: int, start: FilePosition | None = None, *, restart
         planner.frontier(at, size)
         end = planner.position(json.loads(json.dumps(planner.advance(at, count).to_facts())))
         files = planner.files_between(at, end)
-        chunks = list(careful(path).read(at, end, files))
+        chunks = list(careful(path).read(at, end, files=files))
         again = list(careful(path).read(at, end))  # a replay, whose planner lists anew
         assert [(chunk.first_seq, chunk.count, chunk.rejects) for chunk in again] == [
             (chunk.first_seq, chunk.count, chunk.rejects) for chunk in chunks
@@ -210,7 +210,7 @@ def test_files_out_of_order_are_set_aside(tmp_path: Path, ending: str, late: int
     found, places = [], [at]
     while count := planner.frontier(places[-1], 2).rows:
         end = planner.position(json.loads(json.dumps(planner.advance(places[-1], count).to_facts())))
-        found += list(careful(tmp_path).read(places[-1], end, planner.files_between(places[-1], end)))
+        found += list(careful(tmp_path).read(places[-1], end, files=planner.files_between(places[-1], end)))
         places.append(end)
     assert data(found) == rows_of(rows(25)[18:])
     assert {reject.file for reject in rejects(found)} == {str(tmp_path / f"{k}5.{ending}") for k in range(late)}
