@@ -14,6 +14,7 @@ a sample of the run says: what share of the run lies within a probe's band, key 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -238,8 +239,10 @@ class Sample:
 
     @property
     def span(self) -> float:
-        """How far apart the smallest and the largest value are."""
-        return float(self._sorted[-1]) - float(self._sorted[0]) if len(self._sorted) else 0.0
+        """How far apart the smallest and the largest value are; finite."""
+        if not len(self._sorted):
+            return 0.0
+        return min(float(self._sorted[-1]) - float(self._sorted[0]), sys.float_info.max)
 
     @property
     def largest(self) -> float:
