@@ -13,9 +13,9 @@ import click
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
-from streamjoin_ds.source.generator import parse_generator
+from streamjoin_ds.source.generator import synthetic_rows
 from streamjoin_ds.source.options import READER_OPTIONS, checked_reader_options
-from streamjoin_ds.spec import Call, Expression, Stream
+from streamjoin_ds.spec import Call, Expression, Generator, Stream
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.stream.join import StreamJoin
@@ -27,12 +27,12 @@ else:
 
 __all__ = ["EXPLAINED", "Request", "join_options", "request_of"]
 
-_GENERATOR_PREFIX = "gen:"
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
     "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
     "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
-    "idle_timeout", "max_ahead", "master", "conf", *(name for name in READER_OPTIONS if name != "max_rows_per_batch"),
+    "idle_timeout", "max_ahead", "on_bad_file", "master", "conf",
+    *(name for name in READER_OPTIONS if name != "max_rows_per_batch"),
 )  # fmt: skip
 _READING = tuple(name for name in READER_OPTIONS if name != "max_rows_per_batch")
 # Those of them that `StreamJoin.explain` takes too.
@@ -40,6 +40,7 @@ EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order",
 
 _STREAM_KEYS = (
     "source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where", "idle_timeout", "max_ahead",
+    "on_bad_file",
 )  # fmt: skip
 
 
@@ -114,6 +115,12 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="CHARACTER",
             help="Between the fields of CSV files: ';', tab; e=';' for one stream alone.  [default: ,]",
         ),
+        click.option(
+            "--on-bad-file",
+            metavar="stop|quarantine",
+            help="A file that cannot be read on stops the join, or is set aside, a row in the rejects; or e=quarantine "
+            "for one stream.  [default: stop]",
+        ),
         click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost, at equal rates]"),
         click.option(
             "--exchange",
@@ -176,7 +183,8 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     if "window" not in facts:
         msg = "no window was given"
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
-    each = {key: _per_stream(facts.get(key), key, streams) for key in ("time", "delay", "idle_timeout", "max_ahead")}
+    by_stream = ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file")
+    each = {key: _per_stream(facts.get(key), key, streams) for key in by_stream}
     delimiters = _delimiters(facts.get("delimiter", ()), streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
@@ -222,12 +230,12 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
         if key not in _STREAM_KEYS:
             msg = f"stream {name} has the key '{key}', which is not known"
             raise ArgumentError(msg, name=key, hint=f"one of {', '.join(_STREAM_KEYS)}")
-    source = facts.get("source")
-    if isinstance(source, str) and source.startswith(_GENERATOR_PREFIX):
-        facts["source"] = parse_generator(source)
     if wheres:
         facts["where"] = wheres[0] if len(wheres) == 1 else Call("and", tuple(wheres))
-    return Stream(name, **{key: value for key, value in facts.items() if value is not None})
+    stream = Stream(name, **{key: value for key, value in facts.items() if value is not None})
+    if isinstance(stream.source, Generator):
+        synthetic_rows(stream.source)  # names and values are understood before Spark starts
+    return stream
 
 
 def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mapping[str, Any]) -> dict[str, str]:

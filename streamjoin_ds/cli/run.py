@@ -53,6 +53,8 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
         click.echo(json.dumps(facts))
         return
     console.print(ledger_table(display.totals))
+    for name, size in display.totals.held_back_bytes.items():
+        console.print(f"stream {name}: {size:,} bytes of a last line without its newline wait for their end")
     console.print(
         f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s; "
         f"complete before {facts['punctuation'] or 'nothing yet'}; table: {to}",

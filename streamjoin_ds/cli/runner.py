@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["run_join"]
 
 _POLL_S = 1
+
+
+def _held_back(progress: Any) -> dict[str, int]:
+    """What the query's source said last of unfinished lines; nothing where it had no time to."""
+    if not progress or not progress["sources"] or not progress["sources"][0].get("latestOffset"):
+        return {}
+    reported = progress["sources"][0]["latestOffset"]
+    facts = json.loads(reported) if isinstance(reported, str) else reported
+    return {name: int(size) for name, size in facts.get("held_back_bytes", {}).items() if size}
 
 
 def run_join(
@@ -39,6 +49,7 @@ def run_join(
                 if interrupted:
                     query.stop()
                     break
+            display.totals.held_back_bytes = _held_back(query.lastProgress)
         return not interrupted
     finally:
         for number, handler in previous.items():

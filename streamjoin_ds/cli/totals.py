@@ -29,6 +29,8 @@ class Totals:
     ----------
     began_s : float
         Reading of the clock that is also handed to `seconds`: monotonic, injected.
+    held_back_bytes : dict
+        Of a last line without its newline in each stream's files, which was not read.
     """
 
     began_s: float
@@ -41,6 +43,7 @@ class Totals:
     state_bytes: int = 0
     first_batch_s: float | None = None
     last_batch_s: float | None = None
+    held_back_bytes: dict[str, int] = field(default_factory=dict)
 
     def add(self, batch: BatchSummary, now_s: float) -> None:
         """Count a committed batch."""
@@ -76,6 +79,7 @@ class Totals:
             "batches": self.batches,
             "matches": self.matches,
             **{name: dict(sorted(self.ledger[name].items())) for name in LEDGER},
+            "held_back_bytes": dict(sorted(self.held_back_bytes.items())),
             "punctuation": moment(self.watermark_us),
             "seconds": round(seconds, 3),
             "rows_per_second": round(self.rows / seconds, 1),

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 import xxhash
 
-__all__ = ["EMPTY_DIGEST", "SEGMENT_BYTES", "RollingDigest", "name_sum"]
+__all__ = ["EMPTY_DIGEST", "SEGMENT_BYTES", "RollingDigest", "difference", "name_sum", "sum_of"]
 
 SEGMENT_BYTES = 1 << 20
 
@@ -94,3 +94,13 @@ def name_sum(names: Iterable[str], start: str = _START) -> str:
     for name in names:
         total += xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"))
     return f"{total % (1 << 64):016x}"
+
+
+def sum_of(digests: Iterable[str]) -> str:
+    """The digest of all names of which these are digests."""
+    return f"{sum(int(digest, 16) for digest in digests) % (1 << 64):016x}"
+
+
+def difference(digest: str, less: str) -> str:
+    """The digest of the names in one set of names that are not in another, smaller one."""
+    return f"{(int(digest, 16) - int(less, 16)) % (1 << 64):016x}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -80,6 +80,10 @@ class Feed(Protocol[PositionT]):
     def held_back_bytes(self) -> int:
         """Bytes of a last line that still lacks its newline, and is therefore not read."""
 
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """Names of the sub-folders of the source, which are not read."""
+
     def initial(self) -> PositionT:
         """Before the first tuple."""
 
@@ -95,11 +99,22 @@ class Feed(Protocol[PositionT]):
     def freeze(self) -> None:
         """From now on see nothing that is not there now."""
 
-    def running_max(self, start: PositionT, end: PositionT, ahead: AheadLimit | None = None) -> np.ndarray:
+    def files_between(self, start: PositionT, end: PositionT) -> tuple[str, ...]:
+        """Names of the files that hold ``[start, end)``: the planner knows them, a task would have to list them."""
+
+    def running_max(
+        self, start: PositionT, end: PositionT, ahead: AheadLimit | None = None, files: Sequence[str] | None = None
+    ) -> np.ndarray:
         """Running maxima of the records of ``[start, end)``, int64, as `frontier` saw them; as pure as `read`."""
 
     def split(self, start: PositionT, end: PositionT, parts: int) -> list[tuple[PositionT, PositionT]]:
         """At most `parts` ranges that together are ``[start, end)``, in order, none empty."""
 
-    def read(self, start: PositionT, end: PositionT | None, ahead: AheadLimit | None = None) -> Iterator[Chunk]:
+    def read(
+        self,
+        start: PositionT,
+        end: PositionT | None,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> Iterator[Chunk]:
         """The records of ``[start, end)``, in order; of None: to the end of what is there now."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.source.digest import RollingDigest, name_sum
+from streamjoin_ds.source.digest import RollingDigest, difference, name_sum
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.file_scan import FileScan
-from streamjoin_ds.source.file_watch import changed, missing, order_error, verify_segment
+from streamjoin_ds.source.file_watch import changed, late_names, missing, order_error, verify_segment
 from streamjoin_ds.source.line_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.lines import Lines
 from streamjoin_ds.source.listing import FileEntry, Location
 from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
+from streamjoin_ds.source.set_aside import SetAside, aside_chunk, asides_from
 from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS
@@ -27,6 +31,18 @@ from streamjoin_ds.spec.stream import Stream
 __all__ = ["FileFeed"]
 
 _TIME = pa.field("time", pa.timestamp("us", tz="UTC"))
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How far a file was read: the next record's number, its place, and the digest there, as text and as it moves."""
+
+    seq: int
+    offset: int
+    line: int
+    state: str
+    start: FilePosition | None = None  # where the range begins, if that is in this file
+    digest: RollingDigest | None = None
 
 
 class FileFeed:
@@ -56,12 +72,17 @@ class FileFeed:
         self._time_schema = pa.schema([_TIME.with_name(stream.time)])
         self._location = Location(stream.source, stream.format, stream.name)
         self._ignore_missing = ignore_missing
-        self._scan = FileScan(stream, self._location, ignore_missing)
+        self._scan = FileScan(stream, self._location, ignore_missing, schema)
 
     @property
     def held_back_bytes(self) -> int:
         """See `Feed.held_back_bytes`."""
         return self._scan.held_back_bytes
+
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """See `Feed.passed_over`."""
+        return self._location.folders
 
     def initial(self) -> FilePosition:
         """See `Feed.initial`."""
@@ -83,7 +104,13 @@ class FileFeed:
         """See `Feed.freeze`."""
         self._scan.freeze()
 
-    def running_max(self, start: FilePosition, end: FilePosition, ahead: AheadLimit | None = None) -> np.ndarray:
+    def running_max(
+        self,
+        start: FilePosition,
+        end: FilePosition,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> np.ndarray:
         """See `Feed.running_max`: the times alone are read, as the planner did, so that it is the same order.
 
         A record that is broken in another column has its time here, and is not among the tuples.
@@ -91,7 +118,7 @@ class FileFeed:
         times = FileFeed(self._stream, self._time_schema, ignore_missing=self._ignore_missing)
         running = np.full(end.seq - start.seq, start.time, np.int64)
         known = np.zeros(len(running), np.bool_)
-        for chunk in times.read(start, end):
+        for chunk in times.read(start, end, files=files):
             places = chunk.tuples.column(SEQ).to_numpy() - start.seq
             running[places], known[places] = chunk.tuples.column(TS).to_numpy(), True
         if ahead is not None:
@@ -103,7 +130,13 @@ class FileFeed:
         del parts
         return [(start, end)] if end.seq > start.seq else []
 
-    def read(self, start: FilePosition, end: FilePosition | None, ahead: AheadLimit | None = None) -> Iterator[Chunk]:
+    def read(
+        self,
+        start: FilePosition,
+        end: FilePosition | None,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> Iterator[Chunk]:
         """See `Feed.read`; the bytes must be those of which the positions were made.
 
         Raises
@@ -113,29 +146,56 @@ class FileFeed:
         FileFormatError, SchemaDriftError
             A file cannot be read, or lacks a column.
         """
-        entries = self._files_between(start, end)
-        seq = start.seq
+        entries = self._entries(start, end, files)
+        asides = [] if end is None else asides_from(end.aside, start.seq, end.seq)
+        seq, state = start.seq, start.digest
         clock = None if ahead is None else _AheadClock(self._stream, start.time, ahead)
-        digest: RollingDigest | None = None
         for entry in entries:
-            offset, line = 0, 0
             if entry.name == start.file:
-                offset, line = start.offset, start.line
-                digest = self._digest_at(entry, start)
-            elif digest is not None:
-                digest = digest.next_file()
+                reading = _Reading(seq, start.offset, start.line, state, start)
+            elif start.file or entry is not entries[0]:
+                reading = _Reading(seq, 0, 0, RollingDigest.after(state).text)
             else:
-                digest = RollingDigest.after(start.digest) if start.file else RollingDigest()
-            limit = end.offset if end is not None and entry.name == end.file else None
-            reading = self._rows if self._location.format_of(entry) == "parquet" else self._lines
-            for chunk in reading(entry, offset, line, limit, seq, digest, clock):
-                seq += chunk.count
-                yield chunk
-        if end is not None and end != start and (digest is None or digest.text != end.digest or seq != end.seq):
+                reading = _Reading(seq, 0, 0, state)
+            closed = entry.name == start.file and start.closed
+            for stop in [aside for aside in asides if aside.file == entry.name]:
+                yield from self._read_to(entry, reading, stop.offset, clock)
+                yield self._aside(stop)
+                reading.seq, reading.line = reading.seq + 1, stop.line
+                closed = closed or stop.kind == "rest"
+            if not closed:
+                yield from self._read_to(
+                    entry, reading, end.offset if end is not None and entry.name == end.file else None, clock
+                )
+            seq, state = reading.seq, reading.state
+        names = {entry.name for entry in entries}
+        for stop in [aside for aside in asides if aside.file not in names]:  # of a file that may be gone
+            yield self._aside(stop)
+            seq += 1
+        if end is not None and end != start and (state != end.digest or seq != end.seq):
             path = entries[-1].path if entries else self._location.path
             raise changed(path, "or one read with it is not what it was when the batch was planned")
 
+    def _read_to(
+        self, entry: FileEntry, reading: _Reading, limit: int | None, clock: _AheadClock | None
+    ) -> Iterator[Chunk]:
+        if limit is not None and limit <= reading.offset:
+            return
+        if reading.digest is None:
+            begun = RollingDigest.at_start_of(reading.state)
+            reading.digest = begun if reading.start is None else self._digest_at(entry, reading.start)
+        read = self._rows if self._location.format_of(entry) == "parquet" else self._lines
+        for chunk in read(entry, reading.offset, reading.line, limit, reading.seq, reading.digest, clock):
+            reading.seq += chunk.count
+            yield chunk
+        reading.offset, reading.state = limit or 0, reading.digest.text
+
+    def _aside(self, aside: SetAside) -> Chunk:
+        return aside_chunk(aside, self._location.path_of(aside.culprit), self._schema, self._stream.time)
+
     def _digest_at(self, entry: FileEntry, start: FilePosition) -> RollingDigest:
+        if start.offset == 0:
+            return RollingDigest.at_start_of(start.digest)
         if self._location.format_of(entry) == "parquet":
             digest = RollingDigest.at_start_of(start.digest)
             digest.update(content_digest(entry))
@@ -144,25 +204,48 @@ class FileFeed:
             return digest
         return verify_segment(entry, start)
 
-    def _files_between(self, start: FilePosition, end: FilePosition | None) -> Sequence[FileEntry]:
-        """The files of a range, first and last included; exactly those that were there when it was planned."""
-        entries = [entry for entry in self._location.entries() if entry.name >= start.file]
-        if end is None:
-            return entries
-        entries = [entry for entry in entries if entry.name <= end.file]
-        names = {entry.name for entry in entries}
-        may_be_gone = self._ignore_missing and start.whole and start.file != end.file
+    def files_between(self, start: FilePosition, end: FilePosition) -> tuple[str, ...]:
+        """See `Feed.files_between`: exactly those that were there when the positions were made.
+
+        Raises
+        ------
+        FileMissingError, FileOrderError
+            One is gone, or has come.
+        """
+        if start.file == end.file:
+            return (end.file,) if end.file else ()
+        # The planner has just listed them; a process that replays a batch has not.
+        names = self._location.names_listed or self._location.names()
+        late = {aside.culprit for aside in asides_from(end.aside, start.seq, end.seq) if aside.kind == "late"}
+        between = names[bisect_left(names, start.file) : bisect_right(names, end.file)]
+        found = [name for name in between if name not in late]
+        may_be_gone = self._ignore_missing and start.whole
         for name in (start.file, end.file):
-            if name and name not in names and not (name == start.file and may_be_gone):
-                raise missing(path=f"{self._location.path}/{name}", stream=self._stream)
-        done = [name for name in sorted(names | {start.file}) if name and name < end.file]
-        expected = f"{(int(end.names, 16) - int(start.names, 16)) % (1 << 64):016x}"
-        if len(done) < end.files - start.files:
-            raise missing(path=f"(unknown) in {self._location.path}", stream=self._stream)
-        if name_sum(done) != expected:
-            surplus = f"{(int(name_sum(done), 16) - int(expected, 16)) % (1 << 64):016x}"
-            late = next((name for name in done if name_sum([name]) == surplus), "(unknown)")
-            raise order_error(path=f"{self._location.path}/{late}", stream=self._stream)
+            if name and name not in found and not (name == start.file and may_be_gone):
+                raise missing(self._location.path_of(name), self._stream)
+        done = sorted({*found, start.file} - {"", end.file})
+        expected = difference(difference(end.names, start.names), name_sum(late))
+        if len(done) < end.files - start.files - len(late):
+            raise missing(os.path.join(self._location.path, "(unknown)"), self._stream)
+        surplus = late_names(done, expected, self._location)
+        # One that came after this batch was planned is found, and set aside, when the next one is.
+        if surplus is None or (surplus and self._stream.on_bad_file != "quarantine"):
+            raise order_error(self._location.path_of(surplus[0] if surplus else "(unknown)"), self._stream)
+        return tuple(name for name in found if name not in surplus)
+
+    def _entries(
+        self, start: FilePosition, end: FilePosition | None, files: Sequence[str] | None
+    ) -> Sequence[FileEntry]:
+        """The files of a range as they are now, first and last included."""
+        if end is None:
+            return [entry for entry in self._location.entries() if entry.name >= start.file]
+        entries = []
+        for name in self.files_between(start, end) if files is None else files:
+            entry = self._location.entry(name)
+            if entry is not None:
+                entries.append(entry)
+            elif not (self._ignore_missing and start.whole and name == start.file != end.file):
+                raise missing(self._location.path_of(name), self._stream)
         return entries
 
     def _lines(
@@ -184,8 +267,9 @@ class FileFeed:
                 return  # empty: no header, no records
             if clock is not None:
                 times.open(text, None, complete=True)
-            at_start = offset == 0
-            if at_start and form.header_bytes:
+            # What is set aside is decided where the batch is planned: here each record is one by itself.
+            at_start = offset == 0 and stream.on_bad_file == "stop"
+            if offset == 0 and form.header_bytes:
                 digest.update(text.read(0, form.header_bytes))
                 offset, line = form.header_bytes, 1
             blocks = LineBlocks(text, offset, limit, entry.path)

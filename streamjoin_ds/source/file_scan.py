@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.source.digest import RollingDigest, name_sum
+from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
+from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum_of
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.source.file_watch import FileWatch, verify_prefix
+from streamjoin_ds.source.file_watch import BadFile, FileWatch, continued, verify_prefix
 from streamjoin_ds.source.line_blocks import LineBlocks, TextFormat
 from streamjoin_ds.source.lines import Lines
 from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
 from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
+from streamjoin_ds.source.set_aside import SetAside, reason_of
 from streamjoin_ds.source.text import Text, open_text
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["FileScan"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +34,12 @@ class _Piece:
     """Records ahead: `start` is the position before them (its digest is kept apart, ready to be moved on)."""
 
     start: FilePosition
-    digest: RollingDigest
+    digest: RollingDigest | None  # None where it stays what the position says
     lines: Lines | None  # None for Parquet, whose places are row numbers
     running_max: np.ndarray
     file_ends: bool
+    aside: SetAside | None = None  # the one record there is, if it is one that is set aside
+    after: FilePosition | None = None  # the position after that
 
     @property
     def count(self) -> int:
@@ -41,20 +48,25 @@ class _Piece:
     def position(self, records: int) -> FilePosition:
         """The position after so many of the records, at least one."""
         start, time = self.start, int(self.running_max[records - 1])
+        if self.after is not None:
+            return self.after
+        assert self.digest is not None
         if self.lines is None:
             whole = self.file_ends and records == self.count
             moved = replace(start, offset=start.offset + records, line=start.line + records, whole=whole)
             return replace(moved, seq=start.seq + records, time=time, digest=self.digest.text)
         end = int(self.lines.ends[records - 1])
+        open_line = self.lines.data[end - 1 : end] != b"\n"
         digest = self.digest.copy()
         digest.update(memoryview(self.lines.data)[:end])
         return replace(
             start,
             offset=start.offset + end,
-            line=start.line + int(self.lines.numbers[records - 1]) + 1,
+            line=start.line + int(self.lines.numbers[records - 1]) + (not open_line),
             seq=start.seq + records,
             time=time,
             whole=self.file_ends and end == len(self.lines.data),
+            open_line=open_line,
             digest=digest.text,
         )
 
@@ -70,13 +82,20 @@ class FileScan:
         Where they are.
     ignore_missing : bool
         Whether files that were read to their end, and whose batches are done, may be removed.
+    columns : pyarrow.Schema
+        Those that travel: where bad files are set aside, a file must have them all.
     """
 
-    def __init__(self, stream: Stream, location: Location, ignore_missing: bool) -> None:
+    def __init__(self, stream: Stream, location: Location, ignore_missing: bool, columns: pa.Schema) -> None:
         self._stream = stream
+        self._columns = columns
+        self._quarantine = stream.on_bad_file == "quarantine"
+        self._unread: StreamJoinError | None = None  # why the rows after the tail's cannot be read
         self._location = location
+        self._ignore_missing = ignore_missing
         self._watch = FileWatch(stream, location, ignore_missing)
-        self._frozen: dict[str, FileEntry] | None = None
+        self._frozen: tuple[frozenset[str], FileEntry | None] | None = None
+        self._file: FileEntry | None = None  # what is read at the tail, as it is now
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin
         self._next: FilePosition | None = None  # what `advance` gave last
@@ -95,8 +114,10 @@ class FileScan:
         self.held_back_bytes = 0
 
     def freeze(self) -> None:
-        """See `Feed.freeze`."""
-        self._frozen = {entry.name: entry for entry in self._location.entries()}
+        """See `Feed.freeze`: the files there are now, and the end that the last one has, which alone may grow."""
+        names = self._location.names(fresh=True)
+        last = self._location.entry(names[-1]) if names else None
+        self._frozen = (frozenset(names), last)
 
     def running_max(self, start: FilePosition, limit: int, ahead: AheadLimit | None = None) -> np.ndarray:
         """Running maxima of the next records after `start`, at most `limit`."""
@@ -108,10 +129,10 @@ class FileScan:
         if not is_measured and self._is_measured:
             self._is_measured = self._measures_next = False
         self._ahead = ahead
-        entries = self._entries(start)
+        self._look(start)
         ready = sum(piece.count for piece in self._pieces) - self._skipped
         while ready < limit:
-            found = self._extend(entries)
+            found = self._extend()
             if not found:
                 break
             ready += found
@@ -128,7 +149,7 @@ class FileScan:
         left = rows + self._skipped
         for piece in self._pieces:
             if left <= piece.count:
-                self._taken, self._next = rows, piece.position(left)
+                self._taken, self._next = rows, self._completed(piece.position(left), start)
                 return self._next
             left -= piece.count
         raise AssertionError
@@ -146,54 +167,125 @@ class FileScan:
         self._close()
         self._pieces.clear()
         self._skipped, self._head, self._next, self._taken = 0, start, None, 0
-        self._tail, self._digest = start, RollingDigest()
+        self._tail, self._digest = replace(start, aside=()), RollingDigest()
         self._is_measured = self._measures_next = True
-        self.held_back_bytes, self._gone = 0, None
+        self.held_back_bytes, self._gone, self._unread = 0, None, None
         self._watch.begin(start)
-        if start.file:
-            entry = self._watch.entry(start.file)
+        if start.closed:
+            self._gone = RollingDigest.after(start.digest)
+        elif start.file:
+            entry = self._location.entry(start.file) if self._watch.seen(start.file) else None
             if entry is None:  # gone, which was allowed: it was whole, so all that follows is in other files
                 self._gone = RollingDigest.after(start.digest)
             else:
-                self._digest = verify_prefix(self._location, entry, start)
+                try:
+                    self._digest = verify_prefix(self._location, entry, start)
+                except (FileChangedError, FileFormatError) as error:
+                    self._gone = RollingDigest.after(start.digest)
+                    self._close_file(error)
 
-    def _entries(self, start: FilePosition) -> Sequence[FileEntry]:
-        """The files to be seen now, after what was read of them is known to be as it was."""
-        tail = replace(self._tail, digest=self._digest.text) if self._tail.file else self._tail
-        entries = self._watch.look(tail, start)
-        if self._frozen is None:
-            return entries
-        seen = [(entry, self._frozen[entry.name]) for entry in entries if entry.name in self._frozen]
-        return [replace(entry, size=min(entry.size, then.size)) for entry, then in seen]
+    def _completed(self, end: FilePosition, start: FilePosition) -> FilePosition:
+        """With what was set aside since `start`, and what must be known of earlier files where any may be removed."""
+        asides = [piece.aside for piece in self._pieces if piece.aside is not None]
+        end = replace(end, aside=tuple(aside.facts() for aside in asides if start.seq <= aside.seq < end.seq))
+        if not self._ignore_missing:
+            return end
+        return replace(end, kept=start.kept if end.file == start.file else self._watch.kept_before(end.file))
 
-    def _extend(self, entries: Sequence[FileEntry]) -> int:
+    def _look(self, start: FilePosition) -> None:
+        """The file at the tail as it is now, after what was read is known to be as it was."""
+        tail = self._tail
+        if tail.file and not tail.closed:
+            tail = replace(tail, digest=self._digest.text)
+        try:
+            self._file = self._cut(self._watch.look(tail, start))
+        except FileChangedError as error:
+            self._close_file(error)
+            self._file = self._location.entry(tail.file)
+            if self._file is not None:
+                self._watch.reading(self._file)
+        for bad in self._watch.taken_bad():
+            self._put_aside(bad.kind, bad.name, bad.error, bad)
+
+    def _cut(self, entry: FileEntry | None) -> FileEntry | None:
+        """The file as it was when it was frozen."""
+        last = self._frozen[1] if self._frozen is not None else None
+        if entry is None or last is None or entry.name != last.name:
+            return entry
+        return replace(entry, size=min(entry.size, last.size))
+
+    def _later(self) -> FileEntry | None:
+        """The file after the tail's."""
+        names = self._location.names_listed
+        for place in range(bisect_right(names, self._tail.file), len(names)):
+            name = names[place]
+            if self._frozen is None or name in self._frozen[0]:
+                entry = self._location.entry(name)
+                if entry is not None:
+                    return self._cut(entry)
+        return None
+
+    def _extend(self) -> int:
         """Read one piece more; the records it has, 0 where there are no more now."""
         while True:
-            later = next((entry for entry in entries if entry.name > self._tail.file), None)
-            if self._tail.file:
-                entry = next((entry for entry in entries if entry.name == self._tail.file), None)
-                records = self._more_of(entry, later is not None) if entry is not None else 0
-                if records:
-                    return records
+            later = self._later()
+            try:
+                records = 0
+                if self._file is not None and not self._tail.closed:
+                    records = self._more_of(self._file, later is not None)
+            except (FileFormatError, SchemaDriftError, FileChangedError) as error:
+                records = self._close_file(error)
+            if records:
+                return records
             if later is None or (self._tail.file and self.held_back_bytes):
                 return 0
-            self._go_on(later, entries)
+            self._go_on(later)
 
-    def _go_on(self, entry: FileEntry, entries: Sequence[FileEntry]) -> None:
+    def _go_on(self, entry: FileEntry) -> None:
         """The file that was read is at its end: begin the next one."""
         self._close()
         tail = self._tail
         if tail.file:
-            done = next((known for known in entries if known.name == tail.file), None)
-            size = done.size if done is not None else 0
+            size = self._file.size if self._file is not None else 0
             tail = replace(tail, files=tail.files + 1, names=name_sum([tail.file], tail.names))
             tail = replace(tail, sizes=name_sum([f"{self._tail.file}/{size}"], tail.sizes))
             self._digest = self._digest.next_file() if self._gone is None else self._gone
             self._gone = None
-        self._tail = replace(tail, file=entry.name, offset=0, line=0, whole=False)
+        self._tail = replace(tail, file=entry.name, offset=0, line=0, whole=False, open_line=False, closed=False)
+        self._file = entry
         self._watch.reading(entry)
 
+    def _close_file(self, error: StreamJoinError) -> int:
+        """What is left of the tail's file is set aside; raises the error where that is not wanted."""
+        if not self._quarantine:
+            raise error
+        self._close()
+        self.held_back_bytes, self._unread = 0, None
+        return self._put_aside("rest", self._tail.file, error, None)
+
+    def _put_aside(self, kind: str, name: str, error: StreamJoinError, bad: BadFile | None) -> int:
+        """One record that stands for what is set aside comes next."""
+        tail = self._tail
+        if self._gone is None and tail.file:
+            tail = replace(tail, digest=self._digest.text)
+        column, reason = reason_of(error)
+        aside = SetAside(tail.seq, tail.file, tail.offset, tail.line, name, kind, column, reason)
+        after = replace(tail, seq=tail.seq + 1)
+        if kind == "rest":
+            after = replace(after, closed=True, whole=True)
+        if bad is not None:
+            sizes = difference(sum_of([tail.sizes, *bad.sizes]), sum_of(bad.sizes_before))
+            names = name_sum(bad.names, tail.names)
+            after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
+        _log.warning("stream %s: %s of %s is set aside: %s", self._stream.name, kind, name, reason)
+        running = np.array([tail.time], np.int64)
+        self._pieces.append(_Piece(tail, None, None, running, False, aside, after))
+        self._tail = after
+        return 1
+
     def _more_of(self, entry: FileEntry, superseded: bool) -> int:
+        if self._unread is not None:
+            raise self._unread
         if self._location.format_of(entry) == "parquet":
             return self._more_rows(entry)
         return self._more_lines(entry, superseded)
@@ -201,21 +293,32 @@ class FileScan:
     def _more_rows(self, entry: FileEntry) -> int:
         if entry.size == 0:
             return 0
-        rows = ParquetRows(entry, self._schema, self._stream.time, self._stream.name)
+        schema = self._columns if self._quarantine else self._schema
+        rows = ParquetRows(entry, schema, self._stream.time, self._stream.name)
         first = self._tail.offset
-        if self._digest.offset == 0:
-            self._digest.update(content_digest(entry))
         if first >= rows.count:
+            if rows.count == 0 and self._digest.offset == 0:
+                self._digest.update(content_digest(entry))
             return 0
-        pieces = [event_times(times, self._stream.time_unit) for times in rows.times(first, rows.count)]
+        pieces = []
+        try:
+            for times in rows.times(first, rows.count, schema.names):
+                pieces.append(event_times(times, self._stream.time_unit))  # noqa: PERF401 - those before an error count
+        except FileFormatError as error:
+            self._unread = error
+            if not (self._quarantine and pieces):
+                raise
+        if first == 0:
+            self._digest.update(content_digest(entry))
         ts, valid = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
         running = self._running(ts, valid)
-        self._pieces.append(_Piece(self._tail, self._digest.copy(), None, running, True))
-        self._tail = replace(self._tail, offset=rows.count, line=rows.count, seq=self._tail.seq + len(running))
+        self._pieces.append(_Piece(self._tail, self._digest.copy(), None, running, self._unread is None))
+        last = first + len(running)
+        self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
         return len(running)
 
     def _more_lines(self, entry: FileEntry, superseded: bool) -> int:
-        complete = superseded or is_gzip(entry.name)
+        complete = superseded or is_gzip(entry.name) or self._frozen is not None
         limit = None if is_gzip(entry.name) else entry.size
         self.held_back_bytes = 0
         if entry.stamp != self._stamp:
@@ -225,9 +328,11 @@ class FileScan:
         if self._format is None:
             kind = self._location.format_of(entry)
             self._format = TextFormat(kind, self._schema, self._stream, entry.path)
+            if self._quarantine:  # what a task would find, once it is decided that the file is read
+                TextFormat(kind, self._columns, self._stream, entry.path).open(self._text, limit, complete)
         if self._blocks is None:
             if not self._format.open(self._text, limit, complete):
-                self.held_back_bytes = entry.size
+                self.held_back_bytes = 0 if complete else entry.size
                 self._close()
                 return 0
             if self._tail.offset == 0 and self._format.header_bytes:
@@ -241,10 +346,17 @@ class FileScan:
                 self.held_back_bytes = self._blocks.held_bytes
                 self._close()
                 return 0
+            if self._tail.open_line and not data.startswith((b"\n", b"\r\n")) and data != b"\r":
+                raise continued(entry.path, self._tail.line + 1)
             lines = Lines.of(data)
             start, digest = self._tail, self._digest.copy()
             self._digest.update(data)
-            self._tail = replace(start, offset=start.offset + len(data), line=start.line + lines.lines)
+            self._tail = replace(
+                start,
+                offset=start.offset + len(data),
+                line=start.line + lines.lines,
+                open_line=not data.endswith(b"\n"),
+            )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
                 ts, valid = event_times(raw.table.column(0), self._stream.time_unit)

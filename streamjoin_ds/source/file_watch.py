@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
 
-from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError
-from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, name_sum
+from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, StreamJoinError
+from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, difference, name_sum
 from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
 from streamjoin_ds.source.parquet_rows import content_digest
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["FileWatch", "changed", "missing", "order_error", "verify_prefix", "verify_segment"]
+__all__ = [
+    "BadFile",
+    "FileWatch",
+    "changed",
+    "continued",
+    "late_names",
+    "missing",
+    "order_error",
+    "verify_prefix",
+    "verify_segment",
+]
+
+_log = logging.getLogger(__name__)
+
+Stamp = tuple[int, int, int]
 
 _READ_BYTES = 4 << 20
+_FILES_A_TURN = 32
+_GROUPS_A_SIZE = 4
+_MANY_LATE = 64
 
 
 def changed(path: str, how: str) -> FileChangedError:
     """The error for a file that is not what was read from it."""
     msg = f"the file {path} {how}"
     hint = "a file may grow at its end, and files may be added after the last; no more"
+    return FileChangedError(msg, name=path, hint=hint)
+
+
+def continued(path: str, line: int) -> FileChangedError:
+    """The error for a file that goes on with a line that was taken as its last, without its newline."""
+    msg = f"the file {path} goes on with its line {line}, which was taken as its last when it was finished"
+    hint = "put the file back as it was, and what follows in a file of its own; a line that may go on ends in a newline"
     return FileChangedError(msg, name=path, hint=hint)
 
 
@@ -37,6 +65,26 @@ def order_error(path: str, stream: Stream) -> FileOrderError:
     return FileOrderError(msg, name=path, hint="files are read in the order of their names: give new ones later names")
 
 
+def late_names(names: Sequence[str], expected: str, location: Location) -> Sequence[str] | None:
+    """Which of the names are too many for this to be the digest of the others; None where that cannot be told.
+
+    One is told by its own digest. Of several, the newest files are tried; the digest decides.
+    """
+    surplus = difference(name_sum(names), expected)
+    if int(surplus, 16) == 0:
+        return ()
+    for name in names:
+        if name_sum([name]) == surplus:
+            return (name,)
+    entries = [entry for entry in (location.entry(name) for name in names) if entry is not None]
+    entries.sort(key=lambda entry: entry.mtime_ns, reverse=True)
+    for count in range(2, min(_MANY_LATE, len(entries)) + 1):
+        tried = sorted(entry.name for entry in entries[:count])
+        if name_sum(tried) == surplus:
+            return tried
+    return None
+
+
 def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) -> RollingDigest:
     """Read again all that was read of the position's file; the digest at the position, ready to be moved on.
 
@@ -46,6 +94,8 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
         It is not what was read then.
     """
     digest = RollingDigest.at_start_of(position.digest)
+    if position.offset == 0:
+        return digest
     if location.format_of(entry) == "parquet":
         digest.update(content_digest(entry))
     else:
@@ -73,8 +123,23 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
     return digest
 
 
+@dataclass(frozen=True, slots=True)
+class BadFile:
+    """What goes beside the files that are read: one that came late, or has changed since; and what digests become."""
+
+    kind: str
+    name: str
+    error: StreamJoinError
+    names: Sequence[str] = ()  # come to those that were read
+    sizes: tuple[str, ...] = ()  # as do these names with sizes
+    sizes_before: tuple[str, ...] = ()  # and these leave them
+
+
 class FileWatch:
     """Remembers how the files looked that were read, and compares.
+
+    A trigger looks at the file that is being read, and at a few of those before it, by turns; at the names only where
+    the folder has changed. What happened to any of them meanwhile shows when a process begins.
 
     Parameters
     ----------
@@ -90,15 +155,36 @@ class FileWatch:
         self._stream = stream
         self._location = location
         self._ignore_missing = ignore_missing
-        self._seen: dict[str, FileEntry] = {}
+        self._quarantine = stream.on_bad_file == "quarantine"
+        self._seen: dict[str, Stamp] = {}
+        self._found: list[BadFile] = []
+        self._turn = 0
+        self._generation = -1
 
-    def entry(self, name: str) -> FileEntry | None:
-        """The file of this name as it looked last; None where it is gone, which was allowed."""
-        return self._seen.get(name)
+    def seen(self, name: str) -> bool:
+        """Whether the file of this name was read, in part or whole, and was there when it was looked for last."""
+        return name in self._seen
 
     def reading(self, entry: FileEntry) -> None:
         """Take note of a file that is read from now on."""
-        self._seen[entry.name] = entry
+        self._seen[entry.name] = entry.stamp
+
+    def taken_bad(self) -> list[BadFile]:
+        """What was found bad since this was asked last; nothing where that stops the stream."""
+        found, self._found = self._found, []
+        return found
+
+    def kept_before(self, file: str) -> tuple[tuple[str, int, str], ...]:
+        """See `FilePosition.kept`: four groups of each size, the newest files alone."""
+        names = sorted(self._seen)
+        end, size, groups = bisect_left(names, file), 1, []
+        while end > 0:
+            for _ in range(min(_GROUPS_A_SIZE, -(-end // size))):
+                first = max(0, end - size)
+                groups.append((names[end - 1], end - first, name_sum(names[first:end])))
+                end = first
+            size *= 2
+        return tuple(reversed(groups))
 
     def begin(self, start: FilePosition) -> None:
         """Begin at a position that another process may have reached: what lies before must still be there.
@@ -108,66 +194,135 @@ class FileWatch:
         FileMissingError, FileOrderError, FileChangedError
             What is not as it was.
         """
-        entries = self._location.entries()
-        self._seen = {entry.name: entry for entry in entries if entry.name <= start.file}
+        names = self._location.names(fresh=True)
+        found = [self._location.entry(name) for name in names[: bisect_right(names, start.file)]]
+        entries = [entry for entry in found if entry is not None]
+        self._seen = {entry.name: entry.stamp for entry in entries}
+        self._turn, self._generation, self._found = 0, -1, []
         if start.file and start.file not in self._seen and not (self._ignore_missing and start.whole):
-            raise missing(self._path(start.file), self._stream)
-        if not self._ignore_missing:
-            self._check_done([entry for entry in entries if entry.name < start.file], start)
+            raise missing(self._location.path_of(start.file), self._stream)
+        done = [entry for entry in entries if entry.name < start.file]
+        if self._ignore_missing:
+            self._check_kept([entry.name for entry in done], start)
+        else:
+            self._check_done(done, start)
 
     def _check_done(self, done: Sequence[FileEntry], start: FilePosition) -> None:
         folder = self._location.path
-        names = name_sum(entry.name for entry in done)
         if len(done) < start.files:
             msg = f"{start.files} files of {folder} were read, of these {len(done)} are there"
             raise FileMissingError(msg, name=folder, hint="put them back, or allow it with missing_files=ignore")
-        if len(done) > start.files or names != start.names:
-            surplus = f"{(int(names, 16) - int(start.names, 16)) % (1 << 64):016x}"
-            late = next((entry.name for entry in done if name_sum([entry.name]) == surplus), "")
-            raise order_error(self._path(late) if late else f"(unknown) in {folder}", self._stream)
-        if name_sum(f"{entry.name}/{entry.size}" for entry in done) != start.sizes:
-            raise changed(folder, "holds a file that was read and now has another size")
+        late = set(self._check_names([entry.name for entry in done], start.names))
+        known = [f"{entry.name}/{entry.size}" for entry in done if entry.name not in late]
+        if name_sum(known) != start.sizes:
+            error = changed(folder, "holds a file that was read and now has another size")
+            if not self._quarantine:
+                raise error
+            sizes = difference(name_sum(known), start.sizes)
+            self._found.append(BadFile("changed", "", error, sizes=(sizes,)))
 
-    def look(self, tail: FilePosition, start: FilePosition) -> Sequence[FileEntry]:
-        """The files now, after a check of those up to `tail`, the last that was looked into; `start` is committed.
+    def _check_names(self, names: Sequence[str], expected: str) -> Sequence[str]:
+        """The names that were not there when this was their digest: where that does not stop the stream."""
+        late = late_names(names, expected, self._location)
+        if late is None or (late and not self._quarantine):
+            path = self._location.path_of(late[0] if late else "(unknown)")
+            raise order_error(path, self._stream)
+        for name in late:
+            self._late(name)
+        return late
+
+    def _late(self, name: str) -> None:
+        entry = self._location.entry(name)
+        error = order_error(self._location.path_of(name), self._stream)
+        if not self._quarantine:
+            raise error
+        size = 0 if entry is None else entry.size
+        if entry is not None:
+            self._seen[name] = entry.stamp
+        self._found.append(BadFile("late", name, error, (name,), (name_sum([f"{name}/{size}"]),)))
+
+    def _check_kept(self, done: Sequence[str], start: FilePosition) -> None:
+        """Where files may be gone: none may have come. Exact wherever none is gone of those that stand together."""
+        kept = start.kept
+        if not kept and start.files:  # of an offset that says only what was read in all
+            kept = ((done[-1] if done else "", start.files, start.names),)
+        first = 0
+        for last, count, names in kept:
+            end = bisect_right(done, last)
+            there = done[first:end]
+            first = end
+            if len(there) >= count:
+                self._check_names(there, names)
+            elif there:
+                _log.warning(
+                    "stream %s: of %d files up to %s that were read, %d are there: whether one of these came later "
+                    "cannot be told",
+                    *(self._stream.name, count, last, len(there)),
+                )
+        for late in done[first:]:
+            self._late(late)
+
+    def look(self, tail: FilePosition, start: FilePosition) -> FileEntry | None:
+        """The file that was looked into last as it is now, after a check of all up to it; `start` is committed.
 
         Raises
         ------
         FileMissingError, FileOrderError, FileChangedError
             What is not as it was.
         """
-        entries = self._location.entries()
-        now = {entry.name: entry for entry in entries}
-        for name in [name for name in self._seen if name not in now]:
-            committed = name < start.file or (name == start.file == tail.file and start.whole)
-            if not (self._ignore_missing and committed):
-                raise missing(self._path(name), self._stream)
-            del self._seen[name]
-        for entry in entries:
-            if entry.name > tail.file:
-                break
-            before = self._seen.get(entry.name)
-            if before is None:
-                raise order_error(entry.path, self._stream)
-            if entry.stamp != before.stamp:
-                self._changed(entry, before, tail)
-                self._seen[entry.name] = entry
-        return entries
+        names = self._location.names()
+        if self._location.generation != self._generation:
+            self._compare(names, tail, start)
+            self._generation = self._location.generation
+        self._look_at_some(tail)
+        entry = self._location.entry(tail.file) if tail.file in self._seen else None
+        if entry is None:
+            if tail.file in self._seen:
+                self._gone(tail.file, tail, start)
+            return None
+        if entry.stamp != self._seen[tail.file]:
+            if not tail.closed:
+                self._changed(entry, self._seen[tail.file], tail)
+            self._seen[tail.file] = entry.stamp
+        return entry
 
-    def _changed(self, entry: FileEntry, before: FileEntry, tail: FilePosition) -> None:
-        if entry.name != tail.file:
-            raise changed(entry.path, "was read to its end and has changed since")
+    def _compare(self, names: Sequence[str], tail: FilePosition, start: FilePosition) -> None:
+        now = set(names)
+        for name in [name for name in self._seen if name not in now]:
+            self._gone(name, tail, start)
+        read = bisect_right(names, tail.file)
+        if read > len(self._seen):
+            for late in [name for name in names[:read] if name not in self._seen]:
+                self._late(late)
+
+    def _gone(self, name: str, tail: FilePosition, start: FilePosition) -> None:
+        committed = name < start.file or (name == start.file == tail.file and start.whole)
+        if not (self._ignore_missing and committed):
+            raise missing(self._location.path_of(name), self._stream)
+        del self._seen[name]
+
+    def _look_at_some(self, tail: FilePosition) -> None:
+        """Look at a few of the files that were read to their ends, others each time."""
+        for name in list(islice(self._seen, self._turn, self._turn + _FILES_A_TURN)):
+            entry = self._location.entry(name)
+            if name != tail.file and entry is not None and entry.stamp != self._seen[name]:
+                error = changed(entry.path, "was read to its end and has changed since")
+                if not self._quarantine:
+                    raise error
+                sizes = tuple(name_sum([f"{name}/{size}"]) for size in (entry.size, self._seen[name][0]))
+                self._found.append(BadFile("changed", name, error, sizes=sizes[:1], sizes_before=sizes[1:]))
+                self._seen[name] = entry.stamp
+        self._turn = self._turn + _FILES_A_TURN if self._turn + _FILES_A_TURN < len(self._seen) else 0
+
+    def _changed(self, entry: FileEntry, before: Stamp, tail: FilePosition) -> None:
         if tail.offset == 0:
             return
         text = self._location.format_of(entry) != "parquet"
         if text and not is_gzip(entry.name):
             if entry.size < tail.offset:
                 raise changed(entry.path, f"has shrunk to {entry.size} bytes, {tail.offset} of it were read")
-            if entry.inode == before.inode and entry.size > before.size:
+            size, _, inode = before
+            if entry.inode == inode and entry.size > size:
                 verify_segment(entry, tail)
                 return
         verify_prefix(self._location, entry, tail)
-
-    def _path(self, name: str) -> str:
-        path = self._location.path
-        return path if path.endswith(f"/{name}") or path == name else f"{path.rstrip('/')}/{name}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from urllib.parse import parse_qsl
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,7 @@ from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.stream import Generator, Stream
 
-__all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator"]
+__all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator", "synthetic_rows"]
 
 # Rows of one chunk: large enough that what a chunk costs is small, small enough to stay out of memory's way.
 _CHUNK_BLOCKS = 16
@@ -85,27 +84,9 @@ def parse_generator(text: str) -> Generator:
     ArgumentError
         Not of this form, an unknown generator or parameter, or a value that it cannot take.
     """
-    body = text.removeprefix("gen:")
-    name, _, query = body.partition("?")
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError:
-        pairs = [("", "")]
-    if body == text or any(not key for key, _ in pairs) or len(dict(pairs)) != len(pairs):
-        msg = "the generator is not written in the form that is understood"
-        raise ArgumentError(msg, name="generator", hint="gen:NAME?parameter=value&parameter=value, each parameter once")
-    generator = Generator(name, {key: _number(value) for key, value in pairs})
+    generator = Generator.parse(text)
     synthetic_rows(generator)
     return generator
-
-
-def _number(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:  # noqa: PERF203 - two turns at most
-            continue
-    return text
 
 
 def synthetic_rows(generator: Generator) -> SyntheticRows:
@@ -157,6 +138,11 @@ class GeneratorFeed:
         """See `Feed.held_back_bytes`: a generator holds nothing back."""
         return 0
 
+    @property
+    def passed_over(self) -> Sequence[str]:
+        """See `Feed.passed_over`."""
+        return ()
+
     def initial(self) -> RowPosition:
         """See `Feed.initial`."""
         return RowPosition()
@@ -178,9 +164,21 @@ class GeneratorFeed:
     def freeze(self) -> None:
         """See `Feed.freeze`: what it will be is known already."""
 
-    def running_max(self, start: RowPosition, end: RowPosition, ahead: AheadLimit | None = None) -> np.ndarray:
+    def files_between(self, start: RowPosition, end: RowPosition) -> tuple[str, ...]:
+        """See `Feed.files_between`: none."""
+        del start, end
+        return ()
+
+    def running_max(
+        self,
+        start: RowPosition,
+        end: RowPosition,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> np.ndarray:
         """See `Feed.running_max`."""
         assert ahead is None
+        del files
         return self._rows.frontier(start.seq, end.seq).running_max
 
     def split(self, start: RowPosition, end: RowPosition, parts: int) -> list[tuple[RowPosition, RowPosition]]:
@@ -190,9 +188,16 @@ class GeneratorFeed:
         cuts = [RowPosition(start.seq + rows * part // max(parts, 1)) for part in range(parts + 1)]
         return list(pairwise(cuts))
 
-    def read(self, start: RowPosition, end: RowPosition | None, ahead: AheadLimit | None = None) -> Iterator[Chunk]:
+    def read(
+        self,
+        start: RowPosition,
+        end: RowPosition | None,
+        ahead: AheadLimit | None = None,
+        files: Sequence[str] | None = None,
+    ) -> Iterator[Chunk]:
         """See `Feed.read`."""
         assert ahead is None
+        del files
         last = self._rows.rows if end is None else end.seq
         first = start.seq
         while first < last:

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
-import pyarrow.parquet as pq
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
 from streamjoin_ds.source.csv_lines import NULL_TEXTS, csv_header
@@ -15,6 +14,7 @@ from streamjoin_ds.source.generator import generator_schema
 from streamjoin_ds.source.json_lines import check_nulls
 from streamjoin_ds.source.lines import first_line
 from streamjoin_ds.source.listing import FileEntry, Location
+from streamjoin_ds.source.parquet_rows import parquet_schema
 from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.stream import Generator, Stream, check_time_column
 
@@ -34,23 +34,30 @@ def infer_schema(stream: Stream) -> pa.Schema:
     ArgumentError
         The stream has no source.
     FileMissingError, FileFormatError
-        There is no file yet, or no record in the first one, and nothing is declared.
+        There is no file yet, or no record in the first one, and nothing is declared; or the files are a table's.
     ColumnError
         The time column is not there or cannot be an event time.
     """
     if isinstance(stream.source, Generator):
         return generator_schema(stream)
+    location = None
+    if stream.source is not None:
+        location = Location(stream.source, stream.format, stream.name)
+        location.refuse_table()
     if isinstance(stream.schema, pa.Schema):
         return stream.schema
-    if stream.source is None:
+    if location is None:
         msg = f"stream {stream.name} has neither a source nor a schema"
         raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator, or declare its columns")
-    location = Location(stream.source, stream.format, stream.name)
-    entries = [entry for entry in location.entries() if entry.size]
-    if not entries:
+    found = (location.entry(name) for name in location.names())
+    entry = next((entry for entry in found if entry is not None and entry.size), None)
+    if entry is None:
         msg = f"there is no file in {location.path} to tell the columns of stream {stream.name} by"
-        raise FileMissingError(msg, name=location.path, hint="put one there, or declare the schema")
-    schema = _of_file(entries[0], location.format_of(entries[0]), stream)
+        hint = "put one there, or declare the schema"
+        if location.folders:
+            hint += f"; sub-folders are not read: name one of them, for example {location.folders[0]}"
+        raise FileMissingError(msg, name=location.path, hint=hint)
+    schema = _of_file(entry, location.format_of(entry), stream)
     check_time_column(schema, stream)
     return schema
 
@@ -58,12 +65,15 @@ def infer_schema(stream: Stream) -> pa.Schema:
 def _of_file(entry: FileEntry, kind: str, stream: Stream) -> pa.Schema:
     if kind == "parquet":
         try:
-            return _with_time(pq.read_schema(entry.path, memory_map=True), None, stream)
+            return _with_time(parquet_schema(entry.path), None, stream)
         except (pa.ArrowInvalid, OSError):
             raise _unreadable(entry) from None
     with open_text(entry.path) as text:
         data = text.read(0, SAMPLE_BYTES)
-    end = len(data) if len(data) < SAMPLE_BYTES else data.rfind(b"\n") + 1
+        whole = len(data) < SAMPLE_BYTES and text.fault is None
+    end = len(data) if whole else data.rfind(b"\n") + 1
+    if text.fault is not None and not end:
+        raise text.fault
     try:
         table = _csv(data[:end], entry, stream.delimiter) if kind == "csv" else _json(data[:end])
     except pa.ArrowInvalid:

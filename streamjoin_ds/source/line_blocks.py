@@ -41,6 +41,7 @@ class LineBlocks:
         self._limit = limit
         self._path = path
         self._rest = b""
+        self._fault: FileFormatError | None = None
         self.ended = False
 
     @property
@@ -54,22 +55,25 @@ class LineBlocks:
         Raises
         ------
         FileFormatError
-            A line of more than `MAX_LINE_BYTES`.
+            A line of more than `MAX_LINE_BYTES`, or the text cannot be read any further; the lines before are given.
         """
         while True:
-            if not self.ended:
+            if not self.ended and self._fault is None:
                 want = BLOCK_BYTES if self._limit is None else min(BLOCK_BYTES, self._limit - self._read_to)
                 data = self._text.read(self._read_to, want) if want > 0 else b""
+                self._fault = self._text.fault if want > 0 else None
                 self._read_to += len(data)
-                self.ended = len(data) < BLOCK_BYTES
+                self.ended = len(data) < BLOCK_BYTES and self._fault is None
                 self._rest += data
+            if len(self._rest) > MAX_LINE_BYTES and self._rest.find(b"\n", 0, MAX_LINE_BYTES) < 0:
+                msg = f"a line of {self._path} is longer than {MAX_LINE_BYTES} bytes"
+                raise FileFormatError(msg, name=self._path, hint="a record is one line; is this the right format?")
             cut = len(self._rest) if self.ended and complete else self._rest.rfind(b"\n") + 1
             if cut or self.ended:
                 block, self._rest = self._rest[:cut], self._rest[cut:]
                 return block
-            if len(self._rest) > MAX_LINE_BYTES:
-                msg = f"a line of {self._path} is longer than {MAX_LINE_BYTES} bytes"
-                raise FileFormatError(msg, name=self._path, hint="a record is one line; is this the right format?")
+            if self._fault is not None:
+                raise self._fault
 
 
 class TextFormat:
@@ -103,6 +107,8 @@ class TextFormat:
         while True:
             head = text.read(0, size if limit is None else min(size, limit))
             line = first_line(head)
+            if line is None and text.fault is not None:
+                raise text.fault
             if line is not None or len(head) < size or size >= MAX_LINE_BYTES:
                 break
             size *= 16

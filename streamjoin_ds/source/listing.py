@@ -1,10 +1,13 @@
-"""What lies in a stream's file or folder: entries in name order, and what one is by its name."""
+"""What lies in a stream's file or folder: names in their order, how one file looks, and what it is by its name."""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
-from collections.abc import Iterator
+import time
+from bisect import insort
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +15,28 @@ from streamjoin_ds.errors import FileFormatError, FileMissingError
 
 __all__ = ["EXTENSIONS", "FileEntry", "Location", "format_of", "is_gzip"]
 
+_log = logging.getLogger(__name__)
+
 EXTENSIONS = {
     "csv": (".csv", ".txt"),
     "json": (".json", ".jsonl", ".ndjson"),
     "parquet": (".parquet",),
 }
+
+# What lies in the folder of a table: the table's kind, and the format by which Spark reads it.
+_TABLE_MARKS = {
+    "_delta_log": ("a Delta", "delta"),
+    "metadata": ("an Iceberg", "iceberg"),
+    ".hoodie": ("a Hudi", "hudi"),
+}
+
+# A listing is kept while the folder's own time of change stands still: from so long after a change was first seen (file
+# systems round their times), and for so long at most.
+_SETTLED_S = 3.0
+_KEPT_S = 10.0
+
+# So many new names are looked at one by one; more of them in one walk through the folder.
+_FEW_NAMES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +75,16 @@ class Location:
     ----------
     path : str
         In a folder, files whose names begin with ``.`` or ``_`` are not seen (being written, or notes of a writer), nor
-        are sub-folders, nor files of another format than the one asked for.
+        files of another format than the one asked for. Sub-folders are not read: a warning names them.
     format : {"auto", "csv", "json", "parquet"}
         Of the files.
     stream : str
         To name in errors.
+    clock : callable
+        Seconds, never going back: how long a listing is trusted.
     """
 
-    def __init__(self, path: str, format: str, stream: str) -> None:
+    def __init__(self, path: str, format: str, stream: str, clock: Callable[[], float] = time.monotonic) -> None:
         if path.startswith("file://"):
             path = path.removeprefix("file://")
         folder, last = os.path.split(path)
@@ -73,9 +95,20 @@ class Location:
         if not self._ending and "*" in last:
             msg = f"the path of stream {stream} holds a pattern that is not understood"
             raise FileFormatError(msg, name=last, hint="a file, a folder, or /folder/*.extension")
+        self._clock = clock
+        self.names_listed: list[str] = []  # what `names` gave last
+        self._all: set[str] = set()  # what the folder held, unwanted names included
+        self._changed_ns: int | None = None  # the folder's time of change when it was listed last
+        self._changed_seen_s = self._listed_s = 0.0
+        self._settled = self._tells = False
+        self.generation = 0  # another number where the names are not those of the last time
+        self.folders: list[str] = []  # sub-folders, which are passed over
 
-    def entries(self) -> tuple[FileEntry, ...]:
-        """The files there are now, in the order of their names (code points).
+    def names(self, *, fresh: bool = False) -> Sequence[str]:
+        """The names of the files there are now, in their order (code points).
+
+        A folder is listed again where its time of change says so, and where that cannot be trusted: if it never was
+        seen to move with the names, moved a moment ago, or the listing is older than ten seconds, or must be `fresh`.
 
         Raises
         ------
@@ -84,35 +117,120 @@ class Location:
         """
         try:
             found = os.stat(self.path)
+            if not stat.S_ISDIR(found.st_mode):
+                self.names_listed = [Path(self.path).name]
+                return self.names_listed
+            now = self._clock()
+            same = found.st_mtime_ns == self._changed_ns
+            if fresh or not (same and self._settled and now - self._listed_s < _KEPT_S):
+                self._settled = same and self._tells and now - self._changed_seen_s >= _SETTLED_S
+                changed = self._list()
+                if not same:
+                    self._tells = self._tells or (changed and self._changed_ns is not None)
+                    self._changed_ns, self._changed_seen_s = found.st_mtime_ns, now
+                self._listed_s = now
         except OSError:
             msg = f"the input of stream {self.stream} is not there: {self.path}"
             raise FileMissingError(msg, name=self.path, hint="a file or a folder that exists and may be read") from None
-        if not stat.S_ISDIR(found.st_mode):
-            return (self._entry(Path(self.path), found),)
-        return tuple(sorted(self._in_folder(), key=lambda entry: entry.name))
+        return self.names_listed
 
-    def _in_folder(self) -> Iterator[FileEntry]:
-        with os.scandir(self.path) as files:
-            for file in files:
-                if not self._wanted(file.name):
-                    continue
-                try:
-                    found = file.stat()
-                except FileNotFoundError:
-                    continue
-                if stat.S_ISREG(found.st_mode):
-                    yield self._entry(Path(file.path), found)
+    def _list(self) -> bool:
+        found = set(os.listdir(self.path))
+        new, gone = found - self._all, self._all - found
+        if not (new or gone):
+            return False
+        if gone:
+            self.names_listed = [name for name in self.names_listed if name not in gone]
+            self.folders = [name for name in self.folders if name not in gone]
+        self._all = found
+        files, folders = self._sorted_out(new)
+        if len(files) > _FEW_NAMES:
+            self.names_listed = sorted(self.names_listed + files)
+        else:
+            for name in files:
+                insort(self.names_listed, name)
+        if folders:
+            self.folders = sorted(self.folders + folders)
+            _log.warning(
+                "stream %s: %d sub-folders of %s are not read, for example %s",
+                *(self.stream, len(self.folders), self.path, folders[0]),
+            )
+        self.generation += 1
+        return True
+
+    def _sorted_out(self, new: set[str]) -> tuple[list[str], list[str]]:
+        """Which of these names are files that are wanted, and which are sub-folders."""
+        files, folders = [], []
+        for name, mode in self._modes({name for name in new if not name.startswith((".", "_"))}):
+            if mode is None:
+                self._all.discard(name)  # gone again; should it come back, it is new
+            elif stat.S_ISDIR(mode):
+                folders.append(name)
+            elif stat.S_ISREG(mode) and self._wanted(name):
+                files.append(name)
+        return files, folders
+
+    def _modes(self, names: set[str]) -> Iterable[tuple[str, int | None]]:
+        if len(names) > _FEW_NAMES:
+            with os.scandir(self.path) as walk:
+                for file in walk:
+                    if file.name in names:
+                        names.discard(file.name)
+                        if file.is_file() or file.is_dir():
+                            yield file.name, stat.S_IFREG if file.is_file() else stat.S_IFDIR
+                        elif file.is_symlink():
+                            yield file.name, None  # to nowhere, as yet
+        for name in names:
+            yield name, _mode(self.path_of(name))
 
     def _wanted(self, name: str) -> bool:
-        if name.startswith((".", "_")) or not name.endswith(self._ending):
+        if not name.endswith(self._ending):
             return False
         if self._ending and self.format != "auto":
             return True
         kind = format_of(name, "auto")
         return kind is not None and self.format in ("auto", kind)
 
-    def _entry(self, path: Path, found: os.stat_result) -> FileEntry:
-        return FileEntry(path.name, str(path), found.st_size, found.st_mtime_ns, found.st_ino)
+    def path_of(self, name: str) -> str:
+        """Where the file of this name is."""
+        path = self.path
+        return path if os.path.basename(path) == name and not os.path.isdir(path) else os.path.join(path, name)
+
+    def entry(self, name: str) -> FileEntry | None:
+        """The file of this name as it looks now; None where it is not there, or is no file any more."""
+        path = self.path_of(name)
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return FileEntry(name, path, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def entries(self) -> tuple[FileEntry, ...]:
+        """The files there are now, each looked at, in the order of their names; see `names`."""
+        found = (self.entry(name) for name in self.names())
+        return tuple(entry for entry in found if entry is not None)
+
+    def refuse_table(self) -> None:
+        """Refuse a folder, or a file or folder inside of one, that is a table: some of its files may be removed ones.
+
+        Raises
+        ------
+        FileFormatError
+            It is a Delta, Iceberg or Hudi table.
+        """
+        place = Path(os.path.abspath(self.path))
+        for folder in (place, *place.parents):
+            for mark, (kind, spark_format) in _TABLE_MARKS.items():
+                if _is_marked(folder / mark):
+                    where = "is" if folder == place else "lies in"
+                    msg = f"the input of stream {self.stream} {where} {kind} table, not plain files: {folder}"
+                    read = f"spark.readStream.format('{spark_format}').load(...)"
+                    hint = (
+                        f"read it as the table it is: StreamJoin.dataframe with {read}; or give a folder of plain files"
+                    )
+                    raise FileFormatError(msg, name=str(folder), hint=hint)
 
     def format_of(self, entry: FileEntry) -> str:
         """The format of one file.
@@ -129,3 +247,20 @@ class Location:
             hint = f"say format='csv', or name it with one of {endings} (and .gz)"
             raise FileFormatError(msg, name=entry.path, hint=hint)
         return kind
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return None
+
+
+def _is_marked(mark: Path) -> bool:
+    """Whether this folder is there, and what its name says it is."""
+    if mark.name != "metadata":
+        return mark.is_dir()
+    try:
+        return any(name.endswith(".metadata.json") or name == "version-hint.text" for name in os.listdir(mark))
+    except OSError:
+        return False

@@ -34,6 +34,7 @@ STREAM_OPTIONS = {
     "delimiter": "of CSV files: one character, or tab (,)",
     "columns": 'columns and their types, {"x": "double"}; inferred from the first file where not given',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
+    "on_bad_file": "stop, or quarantine: set aside what is left of a file that cannot be read on (stop)",
     "delay": "taken, and not used outside a join",
 }
 
@@ -92,6 +93,9 @@ class SourceOptions:
         plan = _plan(given["plan"]) if joined else None
         streams = plan.bound.join.streams if plan is not None else (_stream(given),)
         schemas = plan.bound.read_schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
+        if not (joined or keep_broken) and streams[0].on_bad_file == "quarantine":
+            msg = "on_bad_file=quarantine sets files aside as broken rows, which broken_rows=fail does not let through"
+            raise ArgumentError(msg, name="on_bad_file", hint="take broken_rows=keep too: such rows have _rejected set")
         if not parts:
             parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
         ignore = missing == "ignore"
@@ -150,6 +154,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
         format=given.get("format", "auto").lower(),
         time_unit=given.get("time_unit", "us"),
         delimiter=given.get("delimiter", ","),
+        on_bad_file=given.get("on_bad_file", "stop").lower(),
     )
 
 

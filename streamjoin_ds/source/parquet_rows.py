@@ -7,17 +7,19 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, FileMissingError, SchemaDriftError
 from streamjoin_ds.source.lines import missing_columns
 from streamjoin_ds.source.listing import FileEntry
-from streamjoin_ds.source.records import RawRecords
+from streamjoin_ds.source.records import RawRecords, record_text
 from streamjoin_ds.spec.bound import result_type
 
-__all__ = ["ParquetRows", "content_digest"]
+__all__ = ["ParquetRows", "content_digest", "parquet_schema"]
 
 _CHUNK_ROWS = 1 << 17
 
@@ -49,6 +51,17 @@ def _opened(entry: FileEntry) -> BinaryIO:
         raise FileMissingError(msg, name=entry.path, hint="put it back as it was") from None
 
 
+def parquet_schema(path: str) -> pa.Schema:
+    """The columns of a file; `pyarrow.ArrowInvalid` or `OSError` where it is not Parquet."""
+    with _parquet(path) as file:
+        return file.schema_arrow
+
+
+def _parquet(path: str, unit: str = "us") -> pq.ParquetFile:
+    # INT96, Spark's timestamps, hold days and nanoseconds: Arrow's nanoseconds would wrap outside of 1677 to 2262.
+    return pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit=unit)
+
+
 class ParquetRows:
     """The rows of one file, by number.
 
@@ -67,7 +80,7 @@ class ParquetRows:
         self._schema = schema
         self._time = time
         try:
-            self._file = pq.ParquetFile(entry.path, memory_map=True)
+            self._file = _parquet(entry.path)
         except FileNotFoundError:
             _opened(entry)
             raise
@@ -82,6 +95,9 @@ class ParquetRows:
                 msg = f"column '{column.name}' of {entry.path} is {kind}, the join was made with {column.type}"
                 hint = "correct the file, or start a new join with the new type"
                 raise SchemaDriftError(msg, name=column.name, hint=hint)
+        physical = (self._file.schema.column(place) for place in range(len(self._file.schema)))
+        self._int96 = {column.path for column in physical if column.physical_type == "INT96"} & set(schema.names)
+        self._coarse = _parquet(entry.path, "s") if self._int96 else None
 
     @property
     def count(self) -> int:
@@ -96,6 +112,7 @@ class ParquetRows:
             if begin < last and begin + rows > first:
                 try:
                     table = self._file.read_row_group(group, columns=names, use_threads=False).select(names)
+                    wrapped = self._wrapped(table, group)
                 except (pa.ArrowInvalid, OSError):
                     where = f"row group {group}, rows {begin} to {begin + rows}"
                     msg = f"the file {self._entry.path} cannot be read in {where}"
@@ -103,8 +120,21 @@ class ParquetRows:
                 low, high = max(first - begin, 0), min(last - begin, rows)
                 for start in range(low, high, _CHUNK_ROWS):
                     piece = self._typed(table.slice(start, min(_CHUNK_ROWS, high - start)))
-                    yield begin + start, RawRecords(piece, piece.num_rows)
+                    inside = {name: places[start : start + piece.num_rows] for name, places in wrapped.items()}
+                    yield begin + start, _without(piece, inside)
             begin += rows
+
+    def _wrapped(self, table: pa.Table, group: int) -> dict[str, np.ndarray]:
+        """Of INT96 columns, which rows of a row group hold a time that int64 microseconds cannot."""
+        names = [name for name in table.column_names if name in self._int96]
+        if self._coarse is None or not names:
+            return {}
+        seconds = self._coarse.read_row_group(group, columns=names, use_threads=False)
+        found = {}
+        for name in names:
+            fine, coarse = (_integers(part.column(name)) for part in (table, seconds))
+            found[name] = fine // 1_000_000 != coarse
+        return {name: places for name, places in found.items() if places.any()}
 
     def _typed(self, table: pa.Table) -> pa.Table:
         for number, name in enumerate(table.column_names):
@@ -113,10 +143,42 @@ class ParquetRows:
                 table = table.set_column(number, name, table.column(number).cast(kind, safe=False))
         return table
 
-    def times(self, first: int, last: int) -> Iterator[pa.Array]:
-        """The time column of rows ``[first, last)``, in pieces."""
-        for _, raw in self.chunks(first, last, [self._time]):
-            yield raw.table.column(0).combine_chunks()
+    def times(self, first: int, last: int, names: list[str]) -> Iterator[pa.Array]:
+        """The time column of rows ``[first, last)``, in pieces, read with these columns; null where it is not told."""
+        for _, raw in self.chunks(first, last, names):
+            times = raw.table.column(self._time).combine_chunks()
+            if raw.index is not None:
+                places = np.full(raw.count, -1, np.int64)
+                places[raw.index] = np.arange(len(raw.index))
+                times = times.take(pa.array(places, mask=places < 0))
+            yield times
+
+
+def _integers(times: pa.ChunkedArray) -> np.ndarray:
+    numbers: np.ndarray = pc.fill_null(times.cast(pa.int64()), 0).to_numpy()
+    return numbers
+
+
+def _without(table: pa.Table, wrapped: dict[str, np.ndarray]) -> RawRecords:
+    """The records of a table, those broken that hold a time out of range."""
+    broken: dict[int, str] = {}
+    for name, places in wrapped.items():
+        for place in np.flatnonzero(places).tolist():
+            broken.setdefault(place, name)
+    if not broken:
+        return RawRecords(table, table.num_rows)
+    index = np.setdiff1d(np.arange(table.num_rows, dtype=np.int64), np.fromiter(broken, np.int64, len(broken)))
+    reason = "a time that is out of range"
+    found = [
+        (
+            place,
+            name,
+            reason,
+            record_text(table.drop_columns([other for other in wrapped if wrapped[other][place]]), place),
+        )
+        for place, name in sorted(broken.items())
+    ]
+    return RawRecords(table.take(pa.array(index)), table.num_rows, index, found)
 
 
 def _fits(found: pa.DataType, column: pa.Field) -> bool:

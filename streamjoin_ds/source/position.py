@@ -9,6 +9,7 @@ from typing import Any
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
 from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.set_aside import well_formed
 
 __all__ = ["FilePosition", "Position", "RowPosition"]
 
@@ -55,6 +56,15 @@ class FilePosition:
         Files that were read before this one.
     names, sizes : str
         Digests of their names, and of their names and sizes.
+    open_line : bool
+        Whether the last record read is a line without its newline, taken because the file was finished.
+    kept : tuple of (str, int, str)
+        Where files may be removed: of those before this one that are still there, groups that double towards the
+        oldest; each one's last name, number of files, and digest of their names.
+    closed : bool
+        Whether what is left of the file is set aside.
+    aside : tuple
+        What was set aside in the batch that ends here: facts of `set_aside.SetAside`.
     """
 
     digest: str = EMPTY_DIGEST
@@ -67,17 +77,24 @@ class FilePosition:
     sizes: str = "0" * 16
     time: int = NO_TIME
     whole: bool = False
+    open_line: bool = False
+    kept: tuple[tuple[str, int, str], ...] = ()
+    closed: bool = False
+    aside: tuple[tuple[object, ...], ...] = ()
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values, keys in alphabetical order."""
-        return asdict(self)
+        """Plain JSON values, keys in alphabetical order; facts that came later stand there only where they say more."""
+        facts = asdict(self)
+        return {name: facts[name] for name in sorted(facts) if facts[name] != _LATER_FACTS.get(name)}
 
     @classmethod
     def from_facts(cls, facts: object, stream: str) -> FilePosition:
         """The position that `to_facts` wrote; `OffsetError` for anything else."""
         checks: dict[str, Callable[[Any], bool]] = {
+            "aside": well_formed,
             "digest": RollingDigest.well_formed,
-            "file": lambda value: "/" not in value and "\0" not in value and value not in (".", ".."),
+            "file": _file_name,
+            "kept": lambda value: all(_is_kept(group) for group in value),
             "names": _hexadecimal,
             "sizes": _hexadecimal,
         }
@@ -89,9 +106,23 @@ class FilePosition:
 
 Position = RowPosition | FilePosition
 
+# Facts that older offsets do not have, with what their absence means.
+_LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False}
+
 
 def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:
-    return {field.name: {"int": int, "str": str, "bool": bool}[str(field.type)] for field in fields(kind)}
+    plain = {"int": int, "str": str, "bool": bool}
+    return {field.name: plain.get(str(field.type), tuple) for field in fields(kind)}
+
+
+def _file_name(text: str) -> bool:
+    return "/" not in text and "\0" not in text and text not in (".", "..")
+
+
+def _is_kept(group: object) -> bool:
+    if not isinstance(group, tuple) or [type(part) for part in group] != [str, int, str]:
+        return False
+    return _file_name(group[0]) and 0 <= group[1] <= _MAX and _hexadecimal(group[2])
 
 
 def _hexadecimal(text: str) -> bool:
@@ -101,8 +132,10 @@ def _hexadecimal(text: str) -> bool:
 def _checked(
     facts: object, stream: str, types: Mapping[str, type], checks: Mapping[str, Callable[[Any], bool]]
 ) -> dict[str, Any]:
-    if not isinstance(facts, Mapping) or set(facts) != set(types):
+    if not isinstance(facts, Mapping) or not set(facts) <= set(types) <= {*facts, *_LATER_FACTS}:
         raise _malformed(stream, stream)
+    facts = {name: _LATER_FACTS[name] for name in types if name not in facts} | dict(facts)
+    facts = {name: _frozen(value) for name, value in facts.items()}
     for name, kind in types.items():
         value = facts[name]
         low = NO_TIME if name == "time" else 0
@@ -110,7 +143,11 @@ def _checked(
             raise _malformed(stream, name)
         if name in checks and not checks[name](value):
             raise _malformed(stream, name)
-    return dict(facts)
+    return facts
+
+
+def _frozen(value: object) -> object:
+    return tuple(_frozen(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
 def _malformed(stream: str, name: str) -> OffsetError:

@@ -69,8 +69,11 @@ class SensorsPartition(InputPartition):
         and those that do not. A task with the stream -1 does nothing else.
     ahead : tuple of int, bool or None
         How far a record may be ahead of its stream, one a stream: `AheadLimit`; None: as far as it likes.
-    batch : tuple of (dict, dict)
-        Positions of the batch's ``[start, end)`` of every stream, where the window needs to know their order.
+    batch : tuple of (dict, dict, tuple of str)
+        Positions of the batch's ``[start, end)`` of every stream, and the names of the files that hold it, where the
+        window needs to know their order.
+    files : tuple of str, or None
+        Names of the files that hold the part; None: those that are there.
     """
 
     stream: int
@@ -78,9 +81,10 @@ class SensorsPartition(InputPartition):
     start: dict[str, Any]
     end: dict[str, Any] | None
     silent: tuple[int, ...] = ()
-    batch: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
+    batch: tuple[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = ()
     idle: tuple[int, ...] = ()
     ahead: tuple[tuple[int, bool] | None, ...] = ()
+    files: tuple[str, ...] | None = None
 
 
 class _Sensors:
@@ -118,15 +122,16 @@ class _Sensors:
         aheads = [None if limit is None else AheadLimit(*limit) for limit in partition.ahead] or [None] * len(
             self._names
         )
-        chunks = feed.read(start, end, aheads[partition.stream])
+        chunks = feed.read(start, end, aheads[partition.stream], partition.files)
         if plan is None:
             yield from plain_rows(chunks, options, self._schema)
             return
         assert end is not None
         if partition.batch:
             pairs = zip(self._feeds, partition.batch, strict=True)
-            batch = [(other.position(first), other.position(last)) for other, (first, last) in pairs]
-            stamps = precedents(plan.bound, partition.stream, (start, end), batch, self._feeds, aheads)
+            batch = [(other.position(first), other.position(last), files) for other, (first, last, files) in pairs]
+            part = (start, end, partition.files or ())
+            stamps = precedents(plan.bound, partition.stream, part, batch, self._feeds, aheads)
             chunks = stamped(chunks, start.seq, stamps)
         if plan.exchange == "rows":
             yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
@@ -205,11 +210,13 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the progress of the query: the last offset, and bytes of unfinished lines that wait for their end."""
+        """For the progress of the query: the last offset, bytes of unfinished lines that wait, sub-folders not read."""
         if self._latest is None:
             return None
-        feeds = zip(self._options.streams, self._sensors._feeds, strict=True)
-        return {**self._latest, "held_back_bytes": {stream.name: feed.held_back_bytes for stream, feed in feeds}}
+        feeds = list(zip(self._options.streams, self._sensors._feeds, strict=True))
+        held = {stream.name: feed.held_back_bytes for stream, feed in feeds}
+        passed = {stream.name: len(feed.passed_over) for stream, feed in feeds}
+        return {**self._latest, "held_back_bytes": held, "folders_passed_over": passed}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is; a generator without end is refused by name."""
@@ -225,15 +232,18 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stretches = list(zip(self._positions(start), self._positions(end), strict=True))
         plan = self._options.plan
         ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
-        batch = tuple((first.to_facts(), last.to_facts()) for first, last in stretches) if ordered else ()
+        feeds = self._sensors._feeds
+        files = [feed.files_between(*stretch) for feed, stretch in zip(feeds, stretches, strict=True)]
+        facts = ((first.to_facts(), last.to_facts()) for first, last in stretches)
+        batch = tuple((*pair, names) for pair, names in zip(facts, files, strict=True)) if ordered else ()
         before, after = (decode_clocks(offset, self._sensors._names) for offset in (start, end))
         limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before, after, strict=True)]
         ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
-        for stream, (feed, (first, last)) in enumerate(zip(self._sensors._feeds, stretches, strict=True)):
+        for stream, (feed, (first, last)) in enumerate(zip(feeds, stretches, strict=True)):
             parts = feed.split(first, last, self._options.parts)
             for part, (low, high) in enumerate(parts):
                 task = SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch)
-                task.ahead = ahead if any(ahead) else ()
+                task.ahead, task.files = (ahead if any(ahead) else ()), files[stream]
                 planned.append(task)
             if not parts:
                 silent.append(stream)
@@ -300,14 +310,17 @@ class SensorsBatchReader(DataSourceReader):
         """One task a file stream, `parts` a generated one."""
         self._sensors._refuse_endless("a batch reads to the end")
         planned = []
-        for stream, feed in enumerate(self._sensors._feeds):
+        for number, (stream, feed) in enumerate(zip(self._options.streams, self._sensors._feeds, strict=True)):
             start = feed.initial()
-            if isinstance(feed, GeneratorFeed):
+            if isinstance(feed, GeneratorFeed) or stream.on_bad_file == "quarantine":  # decided before it is read
+                feed.freeze()
                 end = feed.advance(start, feed.frontier(start, 1 << 62).rows)
+                files = feed.files_between(start, end)
                 for part, (low, high) in enumerate(feed.split(start, end, self._options.parts)):
-                    planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts()))
+                    facts = (low.to_facts(), high.to_facts())
+                    planned.append(SensorsPartition(number, part, *facts, files=files))
             else:
-                planned.append(SensorsPartition(stream, 0, start.to_facts(), None))
+                planned.append(SensorsPartition(number, 0, start.to_facts(), None))
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,17 @@ from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["MAX_TEXT", "REJECT_SCHEMA", "Chunk", "RawRecords", "Reject", "inside_form", "rejects_table", "tuple_schema"]
+__all__ = [
+    "MAX_TEXT",
+    "REJECT_SCHEMA",
+    "Chunk",
+    "RawRecords",
+    "Reject",
+    "inside_form",
+    "record_text",
+    "rejects_table",
+    "tuple_schema",
+]
 
 # Of a broken record so much is kept; a longer one says how much was left out.
 MAX_TEXT = 4096
@@ -110,7 +120,7 @@ def inside_form(
     broken = list(raw.broken)
 
     def said(place: int) -> str:
-        return _record_text(raw.table, place) if text_of is None else clipped(text_of(int(index[place])))
+        return record_text(raw.table, place) if text_of is None else clipped(text_of(int(index[place])))
 
     if not valid.all():
         for place in np.flatnonzero(~valid):
@@ -148,10 +158,16 @@ def _one_array(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], kind)
 
 
-def _record_text(table: pa.Table, row: int) -> str:
+def record_text(table: pa.Table, row: int) -> str:
     """A record whose own text is no longer at hand, as ``name=value`` of the columns that travel."""
-    values = table.slice(row, 1).to_pylist()[0]
-    return clipped(", ".join(f"{name}={value}" for name, value in values.items()))
+    return clipped(", ".join(f"{name}={_value_text(table.column(name)[row])}" for name in table.column_names))
+
+
+def _value_text(value: pa.Scalar) -> str:
+    try:
+        return str(value.as_py())
+    except (ValueError, OverflowError):  # a time that Python cannot show
+        return str(value.value) if pa.types.is_timestamp(value.type) else "(not to be shown)"
 
 
 def clipped(text: str) -> str:

@@ -25,8 +25,8 @@ from streamjoin_ds.spec.order import preceding
 
 __all__ = ["Stretch", "precedents", "stamped"]
 
-# A batch's ``[start, end)`` of one stream.
-Stretch = tuple[Position, Position]
+# A batch's ``[start, end)`` of one stream, and the names of the files that hold it.
+Stretch = tuple[Position, Position, Sequence[str]]
 
 
 def precedents(
@@ -41,10 +41,10 @@ def precedents(
 
     Parameters
     ----------
-    part : tuple of Position
-        ``[start, end)`` of `stream`, within its stretch of the batch.
-    batch : sequence of tuple of Position
-        ``[start, end)`` of every stream.
+    part : Stretch
+        Of `stream`, within its stretch of the batch.
+    batch : sequence of Stretch
+        Of every stream.
     aheads : sequence of AheadLimit or None
         How far the records of every stream may be ahead.
 
@@ -55,9 +55,10 @@ def precedents(
     """
     if not bound.stamps(stream):
         return {}
+    stretches = [part if number == stream else stretch for number, stretch in enumerate(batch)]
     running = [
-        feed.running_max(*(part if number == stream else stretch), ahead)
-        for number, (feed, stretch, ahead) in enumerate(zip(feeds, batch, aheads, strict=True))
+        feed.running_max(first, last, ahead, files)
+        for feed, (first, last, files), ahead in zip(feeds, stretches, aheads, strict=True)
     ]
     others = [number for number in range(len(feeds)) if number != stream]
     names = zip(bound.stamps(stream), others, strict=True)

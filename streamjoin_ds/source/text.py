@@ -19,8 +19,10 @@ _RAW_BYTES = 1 << 16
 class Text(Protocol):
     """Bytes of a file after decompression; used as a context manager."""
 
+    fault: FileFormatError | None  # why the last read could give no more than it gave
+
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes ``[offset, offset + size)``; fewer only where the text ends."""
+        """Bytes ``[offset, offset + size)``; fewer only where the text ends, or where it cannot be read any further."""
 
     def __enter__(self) -> Text: ...
 
@@ -44,6 +46,8 @@ def open_text(path: str) -> Text:
 
 
 class _PlainText:
+    fault: FileFormatError | None = None
+
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by __exit__
 
@@ -95,15 +99,25 @@ class _GzipText:
         found = os.fstat(self._file.fileno())
         self._key = (path, found.st_size, found.st_mtime_ns, found.st_ino)
         self._decoder = _Decoder()
+        self.fault: FileFormatError | None = None
 
     def read(self, offset: int, size: int) -> bytes:
-        if offset != self._decoder.offset:
-            self._go_to(offset)
+        self.fault = None
+        try:
+            if offset != self._decoder.offset:
+                self._go_to(offset)
+        except FileFormatError as fault:
+            self.fault = fault
+            return b""
         if offset % SEGMENT_BYTES == 0:
             self._keep()
         pieces = []
         while size > 0:
-            piece = self._next(size)
+            try:
+                piece = self._next(size)
+            except FileFormatError as fault:
+                self.fault = fault
+                break
             if not piece:
                 break
             pieces.append(piece)
@@ -136,8 +150,34 @@ class _GzipText:
 
     def _next(self, size: int) -> bytes:
         """Some decompressed bytes, at most `size` and never past a segment's end; none at the end of the file."""
-        decoder = self._decoder
-        size = min(size, SEGMENT_BYTES - decoder.offset % SEGMENT_BYTES)
+        size = min(size, SEGMENT_BYTES - self._decoder.offset % SEGMENT_BYTES)
+        at = self._decoder.offset
+        try:
+            return self._decompressed(self._decoder, size)
+        except FileFormatError as fault:
+            data = self._salvaged(at, size)
+            if not data:
+                raise fault from None
+            return data
+
+    def _salvaged(self, at: int, size: int) -> bytes:
+        """All that can be had before the damage, however reading came there."""
+        self._decoder, whole, data = _Decoder(), size, b""
+        while self._decoder.offset < at:
+            self._decompressed(self._decoder, min(at - self._decoder.offset, SEGMENT_BYTES))
+        low = 0
+        while low < whole:
+            middle, trial = (low + whole + 1) // 2, self._decoder.copy()
+            try:
+                data = self._decompressed(trial, middle)
+                low = middle
+            except FileFormatError:
+                whole = middle - 1
+        if data:
+            self._decompressed(self._decoder, len(data))
+        return data
+
+    def _decompressed(self, decoder: _Decoder, size: int) -> bytes:
         while True:
             if not decoder.pending:
                 decoder.pending = os.pread(self._file.fileno(), _RAW_BYTES, decoder.raw)
@@ -146,7 +186,7 @@ class _GzipText:
                 # zlib may still hold output that the last call had no room for.
                 data = decoder.stream.decompress(b"", size) if decoder.inside else b""
                 if not data and decoder.inside and not decoder.stream.eof:
-                    raise self._broken(how="ends in the middle of its compressed data")
+                    raise self._broken(decoder, how="ends in the middle of its compressed data")
                 decoder.inside = decoder.inside and not decoder.stream.eof
                 decoder.offset += len(data)
                 return data
@@ -158,7 +198,7 @@ class _GzipText:
             try:
                 data = decoder.stream.decompress(decoder.pending, size)
             except zlib.error:
-                raise self._broken(how="is not gzip, or is damaged") from None
+                raise self._broken(decoder, how="is not gzip, or is damaged") from None
             decoder.pending = decoder.stream.unconsumed_tail
             if decoder.stream.eof:
                 decoder.pending, decoder.inside = decoder.stream.unused_data, False
@@ -166,8 +206,7 @@ class _GzipText:
                 decoder.offset += len(data)
                 return data
 
-    def _broken(self, how: str) -> FileFormatError:
-        decoder = self._decoder
+    def _broken(self, decoder: _Decoder, how: str) -> FileFormatError:
         where = f"byte {decoder.raw - len(decoder.pending)}, after {decoder.offset} bytes of text"
         msg = f"the file {self._path} {how}: {where}"
         return FileFormatError(msg, name=self._path, hint="write it aside and rename it when it is whole")

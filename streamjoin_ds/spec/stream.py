@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -17,9 +18,11 @@ from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.predicate import Column, stream_name
 
-__all__ = ["FORMATS", "TIME_UNITS", "Generator", "Stream"]
+__all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "TIME_UNITS", "Generator", "Stream"]
 
 FORMATS = ("auto", "csv", "json", "parquet")
+GENERATOR_PREFIX = "gen:"
+ON_BAD_FILE = ("stop", "quarantine")
 TIME_UNITS = ("s", "ms", "us", "ns")
 _DELIMITER_NAMES = {"tab": "\t", "\\t": "\t", "space": " "}
 _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -35,6 +38,27 @@ class Generator:
     name: str
     parameters: Mapping[str, int | float | str] = field(default_factory=dict)
 
+    @classmethod
+    def parse(cls, text: str) -> Generator:
+        """Read the text form ``gen:band2d?side=r&rate=5117&seed=1``; which names there are is the source's to know.
+
+        Raises
+        ------
+        ArgumentError
+            Not of this form.
+        """
+        name, _, query = text.removeprefix(GENERATOR_PREFIX).partition("?")
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        except ValueError:
+            pairs = [("", "")]
+        misread = any(not key for key, _ in pairs) or len(dict(pairs)) != len(pairs)
+        if misread or not text.startswith(GENERATOR_PREFIX):
+            msg = "the generator is not written in the form that is understood"
+            hint = f"{GENERATOR_PREFIX}NAME?parameter=value&parameter=value, each parameter once"
+            raise ArgumentError(msg, name="generator", hint=hint)
+        return cls(name, {key: _number(value) for key, value in pairs})
+
     def to_facts(self) -> dict[str, object]:
         """The generator as plain JSON values."""
         return {"generator": self.name, "parameters": dict(sorted(self.parameters.items()))}
@@ -49,8 +73,9 @@ class Stream:
     name : str
         Letters, digits and underscores; prefixes the stream's columns in the result.
     source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; gz), or a generator. None where the tuples are
-        handed over: `JoinEngine.push`, `StreamJoin.dataframe`.
+        A file, a directory that grows (CSV, JSON lines, Parquet; gz), or a generator, in the text form ``gen:NAME?...``
+        too (a file of such a name: ``./gen:...``). None where the tuples are handed over: `JoinEngine.push`,
+        `StreamJoin.dataframe`.
     time : str
         The column of the event time. Tuples without one are rejected and counted.
     delay : str or timedelta
@@ -74,6 +99,9 @@ class Stream:
         A record that is further ahead than that of the largest time before it in its own stream is rejected, and moves
         no clock. The first record of a stream, and the first after it was idle, is measured against nothing. Not given:
         all are taken. Both may be others at each restart.
+    on_bad_file : {"stop", "quarantine"}
+        What a file does that cannot be read any further, came too late or is not what was read: stop the stream, or be
+        set aside, from there on, as one rejected row that names it. A restart may say another than the start before.
     """
 
     name: str
@@ -87,6 +115,7 @@ class Stream:
     delimiter: str = ","
     idle_timeout: Duration | None = None
     max_ahead: Duration | None = None
+    on_bad_file: str = "stop"
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -95,7 +124,12 @@ class Stream:
             msg = f"stream {self.name} does not say which column is its event time"
             raise ArgumentError(msg, name=self.name, hint="time='ts'")
         object.__setattr__(self, "delay", duration_text(duration_us(self.delay, f"delay of {self.name}")))
-        for value, valid, what in ((self.format, FORMATS, "format"), (self.time_unit, TIME_UNITS, "time_unit")):
+        choices = (
+            (self.format, FORMATS, "format"),
+            (self.time_unit, TIME_UNITS, "time_unit"),
+            (self.on_bad_file, ON_BAD_FILE, "on_bad_file"),
+        )
+        for value, valid, what in choices:
             if value not in valid:
                 msg = f"{what} of stream {self.name} is not known"
                 raise ArgumentError(msg, name=what, hint=f"one of {', '.join(valid)}")
@@ -139,6 +173,7 @@ class Stream:
             "format": self.format,
             "time_unit": self.time_unit,
             "delimiter": self.delimiter,
+            "on_bad_file": self.on_bad_file,
             "schema": None if self.schema is None else schema_text(self.schema),
             "where": None if self.where is None else expression_facts(self.where),  # type: ignore[arg-type]
         }
@@ -158,6 +193,7 @@ class Stream:
             format=facts["format"],
             time_unit=facts["time_unit"],
             delimiter=facts.get("delimiter", ","),  # not written before there were others
+            on_bad_file=facts.get("on_bad_file", "stop"),  # as before
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
@@ -228,7 +264,18 @@ def _condition(where: object, name: str) -> Expression:
     return where
 
 
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:  # noqa: PERF203 - two turns at most
+            continue
+    return text
+
+
 def _source(source: object, name: str) -> str | Generator | None:
+    if isinstance(source, str) and source.startswith(GENERATOR_PREFIX):
+        return Generator.parse(source)
     if source is None or isinstance(source, (str, Generator)):
         return source
     path = os.fspath(source) if isinstance(source, os.PathLike) else None

@@ -196,7 +196,7 @@ def _first_seen(join: Join, identity: Identity) -> Mapping[str, pa.Schema]:
     schemas = {}
     for stream in join.streams:
         known = recorded.get(stream.name, pa.schema([]))
-        found = stream.schema if isinstance(stream.schema, pa.Schema) else infer_schema(stream)
+        found = infer_schema(stream)
         schemas[stream.name] = pa.schema([known.field(f.name) if f.name in known.names else f for f in found])
     return schemas
 

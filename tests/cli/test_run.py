@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
 TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
 TOTALS = {
     "batches", "matches", "read", "stored", "late", "rejected", "filtered", "null_keys", "punctuation", "seconds",
-    "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
+    "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
 }  # fmt: skip
 
 Asked = tuple[StreamJoin, str, str, Mapping[str, Any]]
@@ -66,6 +67,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
         "--exchange", "packed", "--kernel", "scalar", "--threads", "2", "--no-pin", "--index", "r.x,s.a",
         "--order", "s,r", "--merge-runs", "8", "--delimiter", "tab", "--delimiter", "s=;", "--idle-timeout", "s=10m",
         "--pace", "60", "--parts", "2", "--missing-files", "ignore", "--max-block-rows", "500",
+        "--on-bad-file", "s=quarantine",
     )  # fmt: skip
     assert (to, checkpoint) == ("matches", "checkpoint")
     assert [(s.name, s.time, s.delay_us) for s in join.streams] == [("r", "at", 30_000_000), ("s", "ts", 60_000_000)]
@@ -74,6 +76,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     assert join.predicates == (band("r.x", "s.a", 900), band("r.y", "s.b", 900))
     assert join.select == ("r.x", "s.*")
     assert [stream.delimiter for stream in join.streams] == ["\t", ";"]
+    assert [stream.on_bad_file for stream in join.streams] == ["stop", "quarantine"]
     assert options == {
         "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "kernel": "scalar",
         "threads": 2, "pin": False, "index": "r.x,s.a", "order": "s,r", "merge_runs": 8,
@@ -124,6 +127,7 @@ index = {r = "scan", s = ["a"]}
 order = ["s", "r"]
 merge_runs = 5
 delimiter = ";"
+on_bad_file = "quarantine"
 
 [streams.r]
 source = "gen:band2d?side=r&rows=500"
@@ -135,6 +139,7 @@ delay = "9s"
 idle_timeout = "1m"
 max_ahead = "1h"
 delimiter = "|"
+on_bad_file = "stop"
 format = "csv"
 time_unit = "ms"
 schema = {ts = "int64", a = "double"}
@@ -148,6 +153,7 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     r, s = join.streams
     assert (r.time, r.delay_us, s.time, s.delay_us) == ("at", 5_000_000, "ts", 9_000_000)
     assert (s.source, s.format, s.time_unit, s.delimiter, r.delimiter) == ("somewhere.csv", "csv", "ms", "|", ";")
+    assert (r.on_bad_file, s.on_bad_file) == ("quarantine", "stop")
     assert join.window == TimeWindow((6 * 3_600_000_000, 0))
     assert (join.select, to, checkpoint) == (("r.x", "s.a"), "from-file", "checkpoint")
     assert (s.idle_timeout_us, s.max_ahead, r.max_ahead) == (60_000_000, "1h", None)
@@ -319,6 +325,42 @@ def test_a_run_for_people_ends_with_the_ledger_and_the_table(tmp_path: Path) -> 
     assert changed.exit_code == 2
     assert "FINGERPRINT_MISMATCH: this checkpoint belongs to another join; changed: window" in changed.stderr
     assert "Traceback" not in changed.output
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("in_session")
+def test_bad_files_are_set_aside_and_the_last_line_is_a_line(tmp_path: Path) -> None:
+    line = "2024-01-01T00:00:{:02d}Z,{}\n".format
+    inbox = tmp_path / "in"
+    inbox.mkdir()
+    (inbox / "1.csv").write_text("ts,x\n" + "".join(line(k, k) for k in range(5)))
+    (inbox / "2.csv").write_text("ts,other\n" + line(6, 6))
+    whole = gzip.compress(("ts,x\n" + "".join(line(k, k) for k in range(10, 40))).encode())
+    (inbox / "3.csv.gz").write_bytes(whole[:-20])
+    (inbox / "4.csv.gz").write_bytes(gzip.compress(b""))
+    (inbox / "5.csv").write_text("ts,x\n" + line(50, 50) + line(51, 51).strip())
+    (tmp_path / "s.csv").write_text("ts,y\n" + "".join(line(k, k) for k in range(60)).strip())
+    arguments = (
+        "run", "--stream", "r=in", "--stream", "s=s.csv", "--on", "r.x = s.y", "--window", "1s", *TARGET,
+        "--available-now", "--layout", "1x1", "--json", "--max-rows-per-batch", "40",
+    )  # fmt: skip
+    stopped = invoke(*arguments)
+    assert stopped.exit_code != 0
+    done = invoke(*arguments, "--on-bad-file", "r=quarantine")
+    assert done.exit_code == 0, done.output
+    totals = json.loads(done.stdout)
+    rejects = sorted(table("matches_rejects").to_pylist(), key=lambda row: row["file"])
+    assert [(Path(row["file"]).name, row["stream"]) for row in rejects] == [("2.csv", "r"), ("3.csv.gz", "r")]
+    assert "SCHEMA_DRIFT" in rejects[0]["reason"]
+    assert "FILE_FORMAT" in rejects[1]["reason"]
+    ledger = table("matches_ledger").to_pylist()
+    read, stored = (sum(row[what] for row in ledger if row["stream"] == "r") for what in ("read", "stored"))
+    assert read - stored == 2
+    assert totals["held_back_bytes"] == {}
+    found = sorted(table("matches")["r_x"].to_pylist())
+    assert found[:5] == [0, 1, 2, 3, 4]
+    assert found[-2:] == [50, 51]
+    assert len(found) == stored
 
 
 def table(name: str) -> Any:

@@ -62,6 +62,34 @@ def test_hostile_positions_are_refused_or_are_positions(name: str, value: Any) -
     assert position.to_facts() == facts
 
 
+@given(st.sampled_from(["aside", "closed", "kept", "open_line"]), values)
+def test_so_are_facts_that_came_later(name: str, value: Any) -> None:
+    try:
+        position = FilePosition.from_facts({**GOOD, name: value}, "e")
+    except OffsetError:
+        return
+    assert FilePosition.from_facts(json.loads(json.dumps(position.to_facts())), "e") == position
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kept", [["../a", 1, "0" * 16]]),
+        ("kept", [["a", -1, "0" * 16]]),
+        ("kept", [["a", 1, "no"]]),
+        ("kept", ["a"]),
+        ("aside", [[1, "a", 1, 1, "../a", "late", "", ""]]),
+        ("aside", [[1, "a", 1, 1, "a", "what", "", ""]]),
+        ("aside", [[-1, "a", 1, 1, "a", "late", "", ""]]),
+        ("aside", [[]]),
+        ("open_line", 1),
+    ],
+)
+def test_so_are_facts_that_came_later_and_are_not_theirs(name: str, value: Any) -> None:
+    with pytest.raises(OffsetError):
+        FilePosition.from_facts({**GOOD, name: value}, "e")
+
+
 @pytest.mark.parametrize("file", ["../../etc/passwd", "a/b", "..", ".", "a\0b"])
 def test_a_file_name_leads_nowhere_else(file: str) -> None:
     with pytest.raises(OffsetError):

@@ -17,9 +17,9 @@ SECRET = "hunter2-canary"
 
 
 def stream_reader(**options: str) -> SensorsStreamReader:
-    clock = options.pop("clock", None)
+    clocks = {"clock": options.pop("clock")} if "clock" in options else {}
     parsed = SourceOptions.parse(options)
-    return SensorsStreamReader(parsed, plain_schema(parsed), clock)  # type: ignore[arg-type]
+    return SensorsStreamReader(parsed, plain_schema(parsed), **clocks)  # type: ignore[arg-type]
 
 
 def batch(**options: str) -> pa.Table:
@@ -50,6 +50,21 @@ def test_broken_rows_fail_or_are_kept(tmp_path: Path) -> None:
     assert table["_rejected"][9].as_py().endswith("a.csv:11: ts: not an event time in the years 1 to 9999")
     assert table["_rejected"].null_count == 10
     assert table["n"][9].as_py() is None
+
+
+def test_bad_files_are_set_aside_in_a_batch_too(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", rows(5))
+    (tmp_path / "b.csv").write_text("ts,x\n1,2\n")
+    write(tmp_path / "c.csv", rows(5, 5))
+    options = {"path": str(tmp_path), "on_bad_file": "quarantine"}
+    with pytest.raises(StreamJoinError) as caught:
+        batch(**options)
+    assert caught.value.name == "on_bad_file"
+    with pytest.raises(StreamJoinError, match="SCHEMA_DRIFT"):
+        batch(path=str(tmp_path), broken_rows="keep")
+    table = batch(**options, broken_rows="keep")
+    assert table["n"].to_pylist() == [0, 1, 2, 3, 4, None, 5, 6, 7, 8, 9]
+    assert "b.csv:1: name: SCHEMA_DRIFT" in table["_rejected"][5].as_py()
 
 
 def test_pacing_cuts_batches_by_the_clock_and_nothing_else(tmp_path: Path) -> None:
@@ -118,6 +133,7 @@ def test_available_now_ends(tmp_path: Path) -> None:
         ({"path": "/x", "parts": SECRET}, "parts"),
         ({"path": "/x", "missing_files": SECRET}, "missing_files"),
         ({"path": "/x", "broken_rows": SECRET}, "broken_rows"),
+        ({"path": "/x", "on_bad_file": SECRET}, "on_bad_file"),
         ({"path": "/x", "columns": SECRET}, "columns"),
         ({"path": "/x", "columns": f'{{"ts": "{SECRET}"}}'}, "ts"),
         ({"path": "/x", "time_unit": SECRET}, "time_unit"),
