@@ -27,7 +27,10 @@ from streamjoin_ds.engine.payload import Payload
 from streamjoin_ds.engine.run import Range, Run, RunForm, spanning
 from streamjoin_ds.engine.steps import Steps, alone
 
-__all__ = ["BucketRun", "in_order"]
+__all__ = ["USUAL_CROWD", "BucketRun", "in_order"]
+
+# Rows of a bucket that no grid need be made anew for.
+USUAL_CROWD = 16
 
 # Chunks behind the buckets' own, for each: address space, of which what is never written to takes no memory. What comes
 # while a grid is made anew finds room, so that it need not be copied at once.
@@ -43,6 +46,9 @@ _SAMPLED_SHARE = 4
 _COUNTED_SHARE = 16
 # Of a sample in which they are counted.
 _COUNTED_BUCKETS = 2048
+# Rows whose buckets tell how crowded those are that rows come to, and how far a bucket is followed for that.
+_CROWD_SAMPLE = 256
+_CROWD_ROWS = 1 << 14
 _KEY_BYTES = 8
 _PAGE_BYTES = 4096
 
@@ -79,6 +85,8 @@ class BucketRun(Run):
     ----------
     move : BucketMove or None
         What its rows are being copied to.
+    known_crowd : int
+        As many rows in a bucket as were no reason for another shape.
     """
 
     def __init__(
@@ -102,6 +110,7 @@ class BucketRun(Run):
         self._sample: GridSample | None = None
         self._unsampled_rows = 0
         self.move: BucketMove | None = None
+        self.known_crowd = USUAL_CROWD
 
     @classmethod
     def of(
@@ -125,6 +134,7 @@ class BucketRun(Run):
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
             run._uncounted_rows = facts.get("uncounted_rows", 0)
+            run.known_crowd = _crowd_of(facts)
             sample = facts.get("sample")
             if sample is not None:
                 run._sample = GridSample.from_facts(sample, [key.kind for key in form.keys])
@@ -226,6 +236,7 @@ class BucketRun(Run):
             run = alone(run.adding(moved, None))
         run.built_rows, run._swept_to, run._uncounted_rows = self.built_rows, self._swept_to, self._uncounted_rows
         run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
+        run.known_crowd = self.known_crowd
         return run
 
     def _thinned(self) -> BucketRun:
@@ -265,6 +276,13 @@ class BucketRun(Run):
         step = max(1, self.shape.buckets // _COUNTED_BUCKETS)
         return min(self.rows, step * int(self.native.live_rows(lowest_kept, step)))
 
+    def crowd_of(self, added: Run) -> int:
+        """How many rows there are, on the average, in the buckets that these rows, which are in, came to."""
+        step = max(1, added.rows // _CROWD_SAMPLE)
+        keys = [np.ascontiguousarray(added.key(number)[: added.rows : step]) for number in self.shape.keys]
+        crowd: int = self.native.crowd(keys, _CROWD_ROWS)
+        return crowd // len(keys[0])
+
     def some_keys(self, lowest_kept: int) -> Keys:
         """Keys of living rows, evenly spaced over the buckets."""
         module, rows = self.form.kernels.module, self.native.spread_rows(SAMPLE_ROWS)
@@ -278,11 +296,14 @@ class BucketRun(Run):
         facts = self.built_rows, self._swept_to, self._uncounted_rows
         run = BucketRun(self.form, self.shape, self.zone, native, columns, self.payload, *facts)
         run._sample, run._unsampled_rows, run.move = self._sample, self._unsampled_rows, self.move
+        run.known_crowd = self.known_crowd
         return run
 
     def to_facts(self) -> dict[str, Any]:
         """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
         facts: dict[str, Any] = {"built_rows": self.built_rows, "uncounted_rows": self._uncounted_rows}
+        if self.known_crowd != USUAL_CROWD:
+            facts["crowd"] = self.known_crowd
         if self._sample is not None:
             facts["sample"] = {**self._sample.to_facts(), "unsampled_rows": self._unsampled_rows}
         if self.move is not None:
@@ -390,6 +411,15 @@ class BucketRun(Run):
                 keys=serving,
             )
         return found
+
+
+def _crowd_of(facts: Mapping[str, Any]) -> int:
+    """What a saved state says of the crowd; ValueError where it is none. Those before there was one say nothing."""
+    crowd = facts.get("crowd", USUAL_CROWD)
+    if type(crowd) is not int or crowd < USUAL_CROWD:
+        msg = "this is no number of rows in a bucket"
+        raise ValueError(msg)
+    return crowd
 
 
 def _payload(form: RunForm, names: frozenset[str]) -> Payload:

@@ -36,6 +36,8 @@ _TESTED_PER_BUCKET = 0.5
 _MIN_GAIN = 0.8
 # A stream no band of which leaves less of a run is joined after others: what it would cost alone decides nothing.
 _NARROW_SHARE = 0.5
+# Of a sample, at either end: they do not decide how wide buckets are.
+_FEW_OUTLIERS = 0.125
 
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
 
@@ -238,13 +240,25 @@ class Sample:
 
     @property
     def span(self) -> float:
+        """How far apart most of the values are, stretched to all: a few outliers, fill values say, do not count."""
+        low, high = self._quantile(_FEW_OUTLIERS), self._quantile(1.0 - _FEW_OUTLIERS)
+        # Most are one value: then the others tell.
+        return (high - low) / (1.0 - 2 * _FEW_OUTLIERS) if high > low else self.full_span
+
+    @property
+    def full_span(self) -> float:
         """How far apart the smallest and the largest value are."""
-        return float(self._sorted[-1]) - float(self._sorted[0]) if len(self._sorted) else 0.0
+        return self._quantile(1.0) - self._quantile(0.0)
 
     @property
     def largest(self) -> float:
-        """The largest absolute value."""
-        return float(np.abs(self._sorted).max()) if len(self._sorted) else 0.0
+        """An absolute value that most do not exceed by much."""
+        low, high = self._quantile(2 * _FEW_OUTLIERS), self._quantile(1.0 - 2 * _FEW_OUTLIERS)
+        return max(abs(low), abs(high))
+
+    def _quantile(self, share: float) -> float:
+        count = len(self._sorted)
+        return float(self._sorted[min(int(share * count), count - 1)]) if count else 0.0
 
     def share(self, extent: int | float) -> float:
         """What share of the run a band of this extent holds, on the average over the run's own values."""
