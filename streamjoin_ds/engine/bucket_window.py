@@ -47,6 +47,8 @@ _COPIED_ROWS = 8
 # So many times fuller than they were must the buckets be that rows come to, and so many times fewer rows must a probe
 # test in another shape, for a grid to be made anew.
 _CROWDED = 4
+# Where neighbours ask by other keys: whether a grid suits all is asked when the newest run is such a part of the rows.
+_CONTESTED_SHARE = 4
 # Batches that are sorted in one layout, before it is chosen anew.
 _LAYOUT_USES = 64
 
@@ -150,9 +152,10 @@ class BucketWindow(Window):
             is_large = wanted < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
                 return self.in_runs()
+            if live and not self.form.chooser.suits_all(run.shape.keys, run.some_keys(lowest), live):
+                return self.in_runs()  # of a state that was saved when all neighbours had to make do with one index
             if live and (is_small or is_large):
-                keys = run.some_keys(lowest)
-                self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted))
+                self._begin_move(run, wanted, chosen_shape(self.form.chooser, run.some_keys(lowest), wanted))
             elif live:
                 self._relieve(run, run.crowd_of(arrived[-1]), live, lowest)
         if run.move is None:
@@ -180,6 +183,10 @@ class BucketWindow(Window):
             self._begin_move(run, run.built_rows, shape)
 
     def _begin_move(self, run: BucketRun, rows: int, shape: BucketShape | None) -> None:
+        """Begin with another shape, unless it is of keys that one neighbour alone asks by."""
+        if shape is not None and shape.keys != run.shape.keys:
+            keys = run.some_keys(INT64_MIN if self.lowest_kept is None else self.lowest_kept)
+            shape = shape if self.form.chooser.suits_all(shape.keys, keys, rows) else None
         if shape == run.shape:
             run.built_rows = rows
         elif shape is not None:
@@ -252,13 +259,21 @@ class Bucketing:
         return max(rows, rows * self._extent // span)
 
     def window(self, window: Window) -> Window:
-        """The window in a bucket grid, where it is large enough and a key narrows what a probe meets."""
+        """The window in a bucket grid, where it is large enough and a key narrows what a probe meets.
+
+        Where neighbours ask by other keys each, it stays in runs, which can be seen in several orders.
+        """
         form, rows = window.form, sum(run.rows for run in window.sealed)
         if rows < self.least_rows:
             return window
+        if form.chooser.is_contested and window.sealed[-1].rows * _CONTESTED_SHARE < rows:
+            return window  # asked again when the newest run is a large one
         parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
-        shape = chosen_shape(form.chooser, [sampled(keys, SAMPLE_ROWS) for keys in parts], rows)
-        return window if shape is None else self._made(window, shape)
+        keys = [sampled(values, SAMPLE_ROWS) for values in parts]
+        shape = chosen_shape(form.chooser, keys, rows)
+        if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
+            return window
+        return self._made(window, shape)
 
     def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
         """The window that `BucketWindow.to_facts` told of, from the same rows in runs.

@@ -717,7 +717,7 @@ def test_facts_that_lie_are_named() -> None:
     again = bucketing.restored(runs, facts)
     assert isinstance(again.sealed[0], BucketRun)
     layout = {"first": -1, "second": 1, "width": 1, "rows": 1500}
-    assert bucketing.restored(runs, {**facts, "layout": layout}).layout == (grid.Grid(-1, 1, 1), 1500)
+    assert bucketing.restored(runs, {**facts, "layout": layout}).layout == (grid.Grid(-1, 1, 1), 1500, 1)
     for name, value in [
         ("layout", {**layout, "first": 9}),
         ("layout", {**layout, "second": "1"}),
