@@ -15,22 +15,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.bucket_census import USUAL_CROWD, known_crowd
 from streamjoin_ds.engine.bucket_move import BucketMove
-from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape
+from streamjoin_ds.engine.bucket_shape import BucketShape
 from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_names, widened
 from streamjoin_ds.engine.columns import array_of, item_dtype, item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
-from streamjoin_ds.engine.grid import NO_GRID, Keys
+from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.payload import Payload
 from streamjoin_ds.engine.run import Range, Run, RunForm, spanning
 from streamjoin_ds.engine.steps import Steps, alone
 
-__all__ = ["USUAL_CROWD", "BucketRun", "in_order"]
-
-# Rows of a bucket that no grid need be made anew for.
-USUAL_CROWD = 16
+__all__ = ["BucketRun", "in_order"]
 
 # Chunks behind the buckets' own, for each: address space, of which what is never written to takes no memory. What comes
 # while a grid is made anew finds room, so that it need not be copied at once.
@@ -44,11 +42,6 @@ _SWEEPS = 4
 _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those there are.
 _COUNTED_SHARE = 16
-# Of a sample in which they are counted.
-_COUNTED_BUCKETS = 2048
-# Rows whose buckets tell how crowded those are that rows come to, and how far a bucket is followed for that.
-_CROWD_SAMPLE = 256
-_CROWD_ROWS = 1 << 14
 _KEY_BYTES = 8
 _PAGE_BYTES = 4096
 
@@ -134,7 +127,7 @@ class BucketRun(Run):
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
             run._uncounted_rows = facts.get("uncounted_rows", 0)
-            run.known_crowd = _crowd_of(facts)
+            run.known_crowd = known_crowd(facts)
             sample = facts.get("sample")
             if sample is not None:
                 run._sample = GridSample.from_facts(sample, [key.kind for key in form.keys])
@@ -271,24 +264,6 @@ class BucketRun(Run):
         self._uncounted_rows = 0
         return True
 
-    def live_rows(self, lowest_kept: int) -> int:
-        """About how many rows are not dead: those of a sample of the buckets are counted."""
-        step = max(1, self.shape.buckets // _COUNTED_BUCKETS)
-        return min(self.rows, step * int(self.native.live_rows(lowest_kept, step)))
-
-    def crowd_of(self, added: Run) -> int:
-        """How many rows there are, on the average, in the buckets that these rows, which are in, came to."""
-        step = max(1, added.rows // _CROWD_SAMPLE)
-        keys = [np.ascontiguousarray(added.key(number)[: added.rows : step]) for number in self.shape.keys]
-        crowd: int = self.native.crowd(keys, _CROWD_ROWS)
-        return crowd // len(keys[0])
-
-    def some_keys(self, lowest_kept: int) -> Keys:
-        """Keys of living rows, evenly spaced over the buckets."""
-        module, rows = self.form.kernels.module, self.native.spread_rows(SAMPLE_ROWS)
-        rows = rows[module.gather(self.key_room(self.form.position_key), rows) >= lowest_kept]
-        return [widened(module.gather(self.key_room(number), rows)) for number in range(len(self.form.keys))]
-
     def _enlarged(self) -> BucketRun:
         chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
         columns = chunk_columns(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS, self.payload.names)
@@ -411,15 +386,6 @@ class BucketRun(Run):
                 keys=serving,
             )
         return found
-
-
-def _crowd_of(facts: Mapping[str, Any]) -> int:
-    """What a saved state says of the crowd; ValueError where it is none. Those before there was one say nothing."""
-    crowd = facts.get("crowd", USUAL_CROWD)
-    if type(crowd) is not int or crowd < USUAL_CROWD:
-        msg = "this is no number of rows in a bucket"
-        raise ValueError(msg)
-    return crowd
 
 
 def _payload(form: RunForm, names: frozenset[str]) -> Payload:

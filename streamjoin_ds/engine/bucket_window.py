@@ -18,8 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamjoin_ds.engine.bucket_census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.bucket_move import BucketMove
-from streamjoin_ds.engine.bucket_run import USUAL_CROWD, BucketRun, in_order
+from streamjoin_ds.engine.bucket_run import BucketRun, in_order
 from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape, tested_rows
 from streamjoin_ds.engine.columns import one_batch
 from streamjoin_ds.engine.grid import NO_GRID, Grid, sampled
@@ -145,19 +146,19 @@ class BucketWindow(Window):
         if bucketing is None:
             return self
         if run.move is None and run.falls_due():
-            live = run.live_rows(lowest)
+            live = live_rows(run, lowest)
             wanted = bucketing.wanted_rows(live, run.position, self.lowest_kept)
             # Rows that are still to come are no reason before this one is half full.
             is_small = wanted > _GROWN * run.built_rows and 2 * live > run.built_rows
             is_large = wanted < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
                 return self.in_runs()
-            if live and not self.form.chooser.suits_all(run.shape.keys, run.some_keys(lowest), live):
+            if live and not self._suits_all(run, run.shape, live):
                 return self.in_runs()  # of a state that was saved when all neighbours had to make do with one index
             if live and (is_small or is_large):
-                self._begin_move(run, wanted, chosen_shape(self.form.chooser, run.some_keys(lowest), wanted))
+                self._begin_move(run, wanted, chosen_shape(self.form.chooser, some_keys(run, lowest), wanted))
             elif live:
-                self._relieve(run, run.crowd_of(arrived[-1]), live, lowest)
+                self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
         if run.move is None:
             return self
         arrived_rows = sum([other.rows for other in arrived])
@@ -174,7 +175,7 @@ class BucketWindow(Window):
         if crowd <= _CROWDED * run.known_crowd:
             return
         run.known_crowd, chooser = crowd, self.form.chooser  # a hot value's bucket is no reason again
-        keys = run.some_keys(lowest_kept)
+        keys = some_keys(run, lowest_kept)
         shape = chosen_shape(chooser, keys, run.built_rows)
         if shape is None or shape == run.shape:
             return
@@ -184,13 +185,20 @@ class BucketWindow(Window):
 
     def _begin_move(self, run: BucketRun, rows: int, shape: BucketShape | None) -> None:
         """Begin with another shape, unless it is of keys that one neighbour alone asks by."""
-        if shape is not None and shape.keys != run.shape.keys:
-            keys = run.some_keys(INT64_MIN if self.lowest_kept is None else self.lowest_kept)
-            shape = shape if self.form.chooser.suits_all(shape.keys, keys, rows) else None
+        if shape is not None and not self._suits_all(run, shape, rows):
+            return
         if shape == run.shape:
             run.built_rows = rows
         elif shape is not None:
             run.move = BucketMove(run.empty(self.form, shape, rows, run.zone, run.payload))
+
+    def _suits_all(self, run: BucketRun, shape: BucketShape, rows: int) -> bool:
+        """Whether a shape serves every neighbour, as far as its conditions narrow what they meet."""
+        chooser = self.form.chooser
+        if not chooser.unserved(shape.keys):
+            return True
+        keys = some_keys(run, INT64_MIN if self.lowest_kept is None else self.lowest_kept)
+        return chooser.suits_all(shape.keys, keys, rows)
 
     def expired(self, lowest_kept: int) -> Window:
         """As `Window.expired`, in place; dead rows stay in the grid until it has use for their room, or are swept."""

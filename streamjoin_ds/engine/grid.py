@@ -176,10 +176,13 @@ class GridChooser:
         keys, rows
             As of `better`.
         """
-        others = [partner for partner, asked in self._compared.items() if not asked.issuperset(numbers)]
-        return not self.is_contested or all(
-            self.better(NO_GRID, frozenset((partner,)), keys, rows) is None for partner in others
+        return all(
+            self.better(NO_GRID, frozenset((partner,)), keys, rows) is None for partner in self.unserved(numbers)
         )
+
+    def unserved(self, numbers: Sequence[int]) -> list[int]:
+        """Neighbours of a contested stream whose conditions are not on all of these keys."""
+        return [n for n, asked in self._compared.items() if self.is_contested and not asked.issuperset(numbers)]
 
     def _best(
         self, samples: Mapping[int, Sample], shares: Mapping[tuple[int, int], float], rows: int

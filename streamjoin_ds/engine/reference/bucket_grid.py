@@ -288,7 +288,8 @@ class BucketGrid:
             refuse("most is out of range", "most", hint="1 or more")
         rows = self.row_numbers()
         step = max(1, -(-len(rows) // most))
-        return rows[step // 2 :: step].copy()
+        spread: Int32 = rows[step // 2 :: step].copy()
+        return spread
 
     def crowd(self, keys: Sequence[Column], most: int) -> int:
         """How many rows the buckets of some rows have, of each `most` at most, all together."""

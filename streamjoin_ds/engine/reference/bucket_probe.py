@@ -104,10 +104,12 @@ class BucketProbe:
         ranges: list[tuple[Int64, Int64]] = []
         for number, (is_float, width) in zip(of.keys, grid.keys, strict=True):
             if serves:
-                cells = bucket_range(self._left[number], of.lo[number], of.hi[number], width)
-                ranges.append(tuple(np.clip(edge, -CELL_LIMIT, CELL_LIMIT) for edge in cells) if is_float else cells)
+                start, end = bucket_range(self._left[number], of.lo[number], of.hi[number], width)
+                if is_float:
+                    start, end = np.clip(start, -CELL_LIMIT, CELL_LIMIT), np.clip(end, -CELL_LIMIT, CELL_LIMIT)
+                ranges.append((start, end))
         for probe in range(self._count):
-            spans = [range(int(start[probe]), int(end[probe]) + 1) for start, end in ranges]
+            spans = [range(int(first[probe]), int(last[probe]) + 1) for first, last in ranges]
             cells = 1
             for span in spans:
                 cells *= max(0, span.stop - span.start)  # len() refuses more than an int64
