@@ -85,6 +85,7 @@ def chosen_shape(chooser: GridChooser, keys: Keys, rows: int) -> BucketShape | N
     numbers = [number for number in dict.fromkeys((grid.first, grid.second)) if number >= 0]
     if not numbers:
         return None
+    numbers = chooser.serving_all(numbers, keys, rows)
     axes = _axes(chooser, numbers, keys, rows)
     scale = _scale(axes, rows)
     widths = tuple(axis.width(scale) for axis in axes)

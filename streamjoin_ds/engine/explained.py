@@ -57,7 +57,7 @@ def _views(run: Run, names: Sequence[str], order: JoinOrder) -> str:
     """Which neighbours see the run in an order of their own, as far as they have asked."""
     if isinstance(run, (BucketRun, Tail)):
         return ""
-    views = [(sorted(partners), view.grid) for partners, view in run.views.items() if view is not None]
+    views = [(sorted(partners), view.grid) for partners, view in list(run.views.items()) if view is not None]
     seen = sorted(views, key=lambda found: found[0])
     return "".join(f"; for {' and '.join(order.names[n] for n in who)} {_grid_text(grid, names)}" for who, grid in seen)
 

@@ -180,6 +180,14 @@ class GridChooser:
             self.better(NO_GRID, frozenset((partner,)), keys, rows) is None for partner in self.unserved(numbers)
         )
 
+    def serving_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> list[int]:
+        """These keys, or the one of them that serves all neighbours as well as any could."""
+        for number in numbers if self.unserved(numbers) else ():
+            grid = Grid(-1, number, 1)
+            if all(self.better(grid, frozenset((partner,)), keys, rows) is None for partner in self._compared):
+                return [number]
+        return list(numbers)
+
     def unserved(self, numbers: Sequence[int]) -> list[int]:
         """Neighbours of a contested stream whose conditions are not on all of these keys."""
         return [n for n, asked in self._compared.items() if self.is_contested and not asked.issuperset(numbers)]

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from itertools import count as counting
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,7 +95,7 @@ class JoinOrder:
             self._forced = tuple(bound.names.index(name) for name in names)
         self._sides: dict[int, tuple[tuple[Sequence[Run], object, TailBuffer, int], _Side]] = {}
         self._shares: dict[int, tuple[_Side, _Side, float]] = {}
-        self._known: dict[int, tuple[tuple[list[_Side], list[int]], Estimate]] = {}
+        self._known: dict[int, tuple[tuple[list[int], list[int]], Estimate]] = {}
         # What compares streams: pairs that the window's rules alone link are not among them.
         conditions = bound.conditions[bound.window_conditions :]
         self._links = {frozenset((condition.left_stream, condition.right_stream)) for condition in conditions}
@@ -135,9 +136,9 @@ class JoinOrder:
         if fresh is not None and len(fresh) >= min(_MANY_FRESH, max(_MIN_FRESH, _FRESH_SHARE * windows[stream].rows)):
             sides[stream] = _Side([fresh])
             return self._estimated(stream, others, sides, rows, is_own=True)
-        known = self._known.get(stream)
-        if known is None or known[0] != (sides, rows):
-            known = self._known[stream] = (sides, rows), self._estimated(stream, others, sides, rows, is_own=False)
+        known, asked = self._known.get(stream), ([side.number for side in sides], rows)
+        if known is None or known[0] != asked:
+            known = self._known[stream] = asked, self._estimated(stream, others, sides, rows, is_own=False)
         return known[1]
 
     def _estimated(
@@ -247,7 +248,10 @@ def _largest(runs: Sequence[Run | GridSample]) -> list[Run | GridSample]:
 class _Side:
     """What is sampled of one stream's tuples: sorted keys, made when they are asked for."""
 
+    _numbers = counting()
+
     def __init__(self, parts: Sequence[Run | GridSample | Picks]) -> None:
+        self.number = next(self._numbers)  # in place of itself: what a silent stream was told keeps no rows
         self._parts = parts
         self.rows = sum(map(_rows, parts))
         self._samples: dict[int, Values] = {}

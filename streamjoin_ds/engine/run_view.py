@@ -56,8 +56,8 @@ def seen_by(run: Run, conditions: tuple[ProbeCondition, ...]) -> Run:
     if partners not in run.views:
         keys = [run.key(number) for number in range(len(run.form.keys))]
         grid = run.form.chooser.better(run.grid, partners, keys, run.rows)
-        like = None if grid is None else next((v for v in run.views.values() if v is not None and v.grid == grid), None)
-        if grid is not None and like is None:
-            like = RunView(run, grid, run.form.ordering(keys, grid).do())
-        run.views[partners] = like
+        like = [view for view in list(run.views.values()) if view is not None and view.grid == grid]
+        if grid is not None and not like:
+            like = [RunView(run, grid, run.form.ordering(keys, grid).do())]
+        run.views[partners] = like[0] if like else None
     return run.views[partners] or run

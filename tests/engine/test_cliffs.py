@@ -270,6 +270,19 @@ def test_two_neighbours_that_ask_by_the_same_key_share_one_index() -> None:
     assert sum("in " in line and "cells of x" in line for line in engine.explain()) == 3
 
 
+def test_a_grid_of_two_keys_gives_way_to_one_that_serves_all() -> None:
+    """One neighbour compares x and y, the other x alone, which is as good for both."""
+    rng, count = np.random.default_rng(4), 3000
+    streams = [stream("a", x="float64", y="float64"), stream("b", x="float64", y="float64"), stream("c", x="float64")]
+    on = "abs(a.x - b.x) <= 1e-5 AND abs(a.y - b.y) <= 0.4 AND abs(b.x - c.x) <= 1e-5"
+    engine = JoinEngine(Join(streams, on, "1h"), bucket_rows=5000)
+    for push in range(4):
+        xy = {name: rows(count, push * count, x=rng.random(count), y=rng.random(count)) for name in "ab"}
+        tested, found = candidates(engine, {**xy, "c": rows(count, push * count, x=rng.random(count))})
+    assert isinstance(engine._join.windows[1], BucketWindow)
+    assert tested <= 3 * count * 100 + 4 * found
+
+
 def test_an_old_grid_that_serves_one_neighbour_alone_goes_back_to_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As saved states have it of the time when each window had one index."""
     rng, count = np.random.default_rng(4), 1100
