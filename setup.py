@@ -43,6 +43,7 @@ HEADERS = [
     "arrow_rows.pxi",
     "bytes.pxi",
     "crew.pxi",
+    "gate.pxi",
     "joins.pxi",
     "layout.pxi",
     "run_columns.pxi",

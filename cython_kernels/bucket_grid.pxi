@@ -61,6 +61,7 @@ cdef class BucketGrid:
     cdef object _chunks
     cdef int _position
     cdef bint _busy
+    cdef int64_t _inserted
 
     def __init__(self, columns, *, position, buckets, keys, stride=1, swept=0):
         cdef int place
@@ -152,12 +153,22 @@ cdef class BucketGrid:
         chunks = np.empty(other._grid.chunk_room, dtype=np.int64)
         chunks[:len(self._chunks)] = self._chunks
         other._set_chunks(chunks)
+        other._inserted = self._inserted
         return other
 
     @property
     def rows(self):
         """Rows in all chunks, dead ones that were not dropped yet among them."""
         return self._grid.rows
+
+    @property
+    def inserted(self):
+        """Rows that were ever inserted: where a batch broke off, it is known how many of it are in."""
+        return self._inserted
+
+    def settle(self):
+        """Nobody is at work on it any more: what was asked for and never begun is forgotten."""
+        self._busy = False
 
     @property
     def swept(self):
@@ -332,6 +343,8 @@ cdef class Inserting(Task):
     cdef void _work(self) noexcept nogil:
         self._stopped = sj_bucket_insert(&self._grid._grid, self._addresses, self._floats, self._ints, self._begin,
                                          self._count, self._lowest)
+        if self._stopped > self._begin:
+            self._grid._inserted += self._stopped - self._begin
         if self._stopped == self._count:
             sj_bucket_sweep(&self._grid._grid, self._swept, self._lowest)
 

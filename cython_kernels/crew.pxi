@@ -126,3 +126,15 @@ cdef class Crew:
                     self.wait(task)
                 except (KernelError, MemoryError):
                     pass
+
+    def finish(self):
+        """Wait until all that was added is done; who added it may still ask what came of it."""
+        cdef Task task
+        for task in list(self._added.values()):
+            with nogil:
+                sj_crew_wait(self._crew, &task._task)
+
+    def settle(self):
+        """Wait for all that was added and not waited for; what came of it is of no interest."""
+        if self._added:
+            self.give_up(list(self._added.values()))

@@ -5,6 +5,7 @@ Semantics, order of output and error rules are documented with the readable twin
 this file checks, takes addresses and lets go of the GIL.
 """
 import operator
+import threading
 import time
 
 import numpy as np
@@ -313,6 +314,7 @@ cdef unsigned char *_bytes_out(array) except? NULL:
     return &view[0] if view.shape[0] else NULL
 
 
+include "gate.pxi"
 include "crew.pxi"
 include "layout.pxi"
 include "joins.pxi"

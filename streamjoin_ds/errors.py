@@ -28,6 +28,7 @@ __all__ = [
     "KernelError",
     "LayoutError",
     "LedgerError",
+    "LogCleanedError",
     "MapLimitError",
     "OffsetError",
     "PredicateError",
@@ -198,6 +199,12 @@ class TableError(StreamJoinError):
     """A target table cannot be written by this join."""
 
     code = "TABLE"
+
+
+class LogCleanedError(TableError):
+    """A reader asks for a log entry of a table that was cleaned away after the table's log retention."""
+
+    code = "LOG_CLEANED"
 
 
 class TableWriteError(StreamJoinError, OSError):

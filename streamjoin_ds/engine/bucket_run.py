@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.bucket_census import USUAL_CROWD, known_crowd
+from streamjoin_ds.engine.bucket_columns import BucketColumns
 from streamjoin_ds.engine.bucket_move import BucketMove
-from streamjoin_ds.engine.bucket_shape import BucketShape
+from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_names, widened
-from streamjoin_ds.engine.columns import array_of, item_dtype, item_values
+from streamjoin_ds.engine.columns import item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
@@ -42,7 +43,6 @@ _SWEEPS = 4
 _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those there are.
 _COUNTED_SHARE = 16
-_KEY_BYTES = 8
 _PAGE_BYTES = 4096
 
 
@@ -51,7 +51,7 @@ def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
     return tuples.take(pa.array(form.kernels.module.grid_order(None, item_values(tuples.column("_seq")))))
 
 
-class BucketRun(Run):
+class BucketRun(BucketColumns):
     """Rows of one stream in a bucket grid.
 
     Parameters
@@ -104,6 +104,23 @@ class BucketRun(Run):
         self._unsampled_rows = 0
         self.move: BucketMove | None = None
         self.known_crowd = USUAL_CROWD
+        self._is_changing = False
+        self._renumbering: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Payload] | None = None
+
+    def begin_change(self) -> None:
+        """Before anything changes in place; where an earlier change broke off, what it left is put in order.
+
+        Rows that a kernel put in are in. A move is given up: what it copied may not be what there is.
+        """
+        if self._is_changing:
+            self.native.settle()
+            self.move = None
+            self._renumber()
+        self._is_changing = True
+
+    def end_change(self) -> None:
+        """It is whole again."""
+        self._is_changing = False
 
     @classmethod
     def of(
@@ -149,7 +166,7 @@ class BucketRun(Run):
         """A grid for so many rows."""
         chunk_rows = form.kernels.module.CHUNK_ROWS
         crowded = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0
-        chunks = shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + _SPARE_CHUNKS
+        chunks = min(shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + _SPARE_CHUNKS, MAX_ROWS // chunk_rows)
         columns = chunk_columns(form, chunks, payload.names)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
@@ -168,13 +185,15 @@ class BucketRun(Run):
         rows: int = self.native.rows
         return rows
 
-    def adding(self, added: Run, lowest_kept: int | None, *, sweeps: bool = False) -> Steps[BucketRun]:
+    def adding(self, added: Run, lowest_kept: int | None, begin: int = 0, *, sweeps: bool = False) -> Steps[BucketRun]:
         """Take tuples in, as they lie, step by step; the same grid, or another where its memory was too small.
 
         Parameters
         ----------
         added : Run
             In any order; tuples that came with one push are then in that order in their bucket.
+        begin : int
+            The rows before it are in already.
         lowest_kept : int or None
             Rows at lower positions are dead, and make room.
         sweeps : bool
@@ -182,15 +201,15 @@ class BucketRun(Run):
             All buckets have had their turn when it has moved on by a quarter.
         """
         if not added.is_plain and not self.payload.names.issuperset(payload_names(self.form, added.tuples)):
-            return (yield from self._with_payload(added.tuples).adding(added, lowest_kept, sweeps=sweeps))
+            return (yield from self._with_payload(added.tuples).adding(added, lowest_kept, begin, sweeps=sweeps))
         given = self.given(added)
         lowest = INT64_MIN if lowest_kept is None else lowest_kept
         zone = spanning((self.zone, added.zone)) if self.rows else added.zone
         buckets = self._due_buckets(zone[self.form.position_key], lowest) if sweeps and lowest_kept is not None else 0
-        run = yield from self.putting(given, lowest, buckets)
+        self.zone = zone  # first: it may be wider than the rows, and never narrower
+        run = yield from self.putting(given, lowest, buckets, begin)
         if run.move is not None:
             yield from run.move.following(run, given, lowest)
-        run.zone = zone
         return run._thinned()
 
     def _due_buckets(self, position: Range, lowest_kept: int) -> int:
@@ -236,25 +255,36 @@ class BucketRun(Run):
         """Leave the payload of rows behind that are no longer there, where it has grown to much more."""
         if self.payload.names and self.move is None and self.payload.is_loose(self.rows):
             rows, numbers = self.native.row_numbers(), self.columns[PAYLOAD_NUMBER]
-            numbers[rows] = self.payload.thinned(self.form.kernels.module.gather(numbers, rows))
+            payload, moved = self.payload.thinned(self.form.kernels.module.gather(numbers, rows))
+            self._renumbering = rows, moved, payload
+            self._renumber()
         return self
+
+    def _renumber(self) -> None:
+        """Go over to a payload that was thinned; once more, where that broke off."""
+        if self._renumbering is not None:
+            rows, numbers, payload = self._renumbering
+            self.columns[PAYLOAD_NUMBER][rows] = numbers
+            self.payload, self._renumbering = payload, None
 
     def cell_keys(self, given: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """What the cells of rows are made of; an array for each of `columns` is given."""
         names = list(self.columns)
         return [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
 
-    def putting(self, given: Sequence[npt.NDArray[Any]], lowest_kept: int, swept_buckets: int = 0) -> Steps[BucketRun]:
-        """`adding` of rows, an array for each of `columns`; then so many buckets are swept."""
+    def putting(
+        self, given: Sequence[npt.NDArray[Any]], lowest_kept: int, swept_buckets: int = 0, place: int = 0
+    ) -> Steps[BucketRun]:
+        """`adding` of rows from `place` on, an array for each of `columns`; then so many buckets are swept."""
         keys = self.cell_keys(given)
-        run, place, rows = self, 0, len(given[0])
+        run, begin, rows = self, place, len(given[0])
         while True:
             (place,) = yield [run.native.inserting(given, keys, place, lowest_kept, swept_buckets)]
             if place == rows:
                 break
             run = run._enlarged()
-        run._uncounted_rows += rows
-        run._unsampled_rows += rows
+        run._uncounted_rows += rows - begin
+        run._unsampled_rows += rows - begin
         return run
 
     def falls_due(self) -> bool:
@@ -265,13 +295,18 @@ class BucketRun(Run):
         return True
 
     def _enlarged(self) -> BucketRun:
-        chunks = len(next(iter(self.columns.values()))) // self.form.kernels.module.CHUNK_ROWS
-        columns = chunk_columns(self.form, int(chunks * _ENLARGED) + _SPARE_CHUNKS, self.payload.names)
+        chunk_rows = self.form.kernels.module.CHUNK_ROWS
+        chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, MAX_ROWS // chunk_rows
+        if chunks >= most:
+            msg = "a grid has as many rows as can be numbered"
+            raise MemoryError(msg)
+        columns = chunk_columns(self.form, min(int(chunks * _ENLARGED) + _SPARE_CHUNKS, most), self.payload.names)
         native = self.native.enlarged(list(columns.values()))
         facts = self.built_rows, self._swept_to, self._uncounted_rows
         run = BucketRun(self.form, self.shape, self.zone, native, columns, self.payload, *facts)
         run._sample, run._unsampled_rows, run.move = self._sample, self._unsampled_rows, self.move
         run.known_crowd = self.known_crowd
+        run._is_changing = self._is_changing
         return run
 
     def to_facts(self) -> dict[str, Any]:
@@ -330,47 +365,6 @@ class BucketRun(Run):
         self.move = self._swept_to = None
         self.native.sweep(self.shape.buckets, lowest_kept)
         self._thinned()
-
-    @property
-    def tuples(self) -> pa.RecordBatch:
-        """The tuples as a batch of ``run_schema``, bucket by bucket; made anew at every call."""
-        return self._batch(self.native.row_numbers())
-
-    def _batch(self, rows: npt.NDArray[np.int32]) -> pa.RecordBatch:
-        schema = self.form.run_schema
-        return pa.RecordBatch.from_arrays([self.taken(name, rows) for name in schema.names], schema=schema)
-
-    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
-        """A column of some rows."""
-        module = self.form.kernels.module
-        if name in self.payload.names:
-            return self.payload.take(name, module.gather(self.columns[PAYLOAD_NUMBER], rows))
-        return array_of(module.gather(self._items(name), rows), self.form.kinds[name])
-
-    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Where in the payload some rows are: the numbers of their batches, and their rows there."""
-        return self.payload.located(self.form.kernels.module.gather(self.columns[PAYLOAD_NUMBER], rows))
-
-    def values(self, name: str) -> npt.NDArray[Any] | None:
-        """Items of a column, with all the room there is; None where it is in the payload."""
-        return None if name in self.payload.names else self._items(name)
-
-    def _items(self, name: str) -> npt.NDArray[Any]:
-        return self.columns[name].view(item_dtype(self.form.kinds[name]))
-
-    def key(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key, with all the room there is."""
-        return widened(self.key_room(number))
-
-    def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
-        """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
-        name = key_column_name(self.form, number)
-        dtype = self.columns[name].dtype
-        return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
-
-    def key_room(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key as the grid keeps them, with all the room there is."""
-        return self.columns[key_column_name(self.form, number)]
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
         """The grid as `RunsProbe` wants it for these conditions; kept, and good for rows that come later."""

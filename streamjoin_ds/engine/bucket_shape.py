@@ -91,7 +91,7 @@ def chosen_shape(chooser: GridChooser, keys: Keys, rows: int) -> BucketShape | N
     widths = tuple(axis.width(scale) for axis in axes)
     per_cell = _rows_per_cell(axes, scale, rows)
     per_bucket = min(max(per_cell, _ROWS_PER_BUCKET), _MAX_ROWS_PER_BUCKET)
-    stride = min(_MAX_STRIDE, int(axes[1].reach / widths[1]) + 2) if len(axes) > 1 else 1
+    stride = int(min(_MAX_STRIDE, axes[1].reach / widths[1] + 2)) if len(axes) > 1 else 1
     return BucketShape(tuple(numbers), widths, stride, _prime(max(_MIN_BUCKETS, int(rows / per_bucket))))
 
 

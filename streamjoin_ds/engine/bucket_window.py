@@ -21,7 +21,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.bucket_census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.bucket_move import BucketMove
 from streamjoin_ds.engine.bucket_run import BucketRun, in_order
-from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS, BucketShape, chosen_shape, tested_rows
+from streamjoin_ds.engine.bucket_shape import MAX_ROWS, SAMPLE_ROWS, BucketShape, chosen_shape, tested_rows
 from streamjoin_ds.engine.columns import one_batch
 from streamjoin_ds.engine.grid import NO_GRID, Grid, sampled
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
@@ -43,6 +43,8 @@ _GROWN, _SHRUNK = 1.3, 0.25
 # A window that is filling is given a grid for what it will be when it is full, but for no more than so many times the
 # rows it has: few grids are made on the way, and none when it is full, which would be a second one beside it.
 _FORESEEN = 8
+# Half of those that can be numbered: the room behind the buckets is numbered too.
+_MOST_FORESEEN = MAX_ROWS // 2
 # Rows that are copied for each that comes, while a grid is made anew: the window has grown by an eighth meanwhile.
 _COPIED_ROWS = 8
 # So many times fuller than they were must the buckets be that rows come to, and so many times fewer rows must a probe
@@ -70,7 +72,7 @@ class BucketWindow(Window):
         That of a batch that was sorted, and its rows: those of like size are sorted so too. How many were.
     """
 
-    __slots__ = ("layout", "lowest_kept")
+    __slots__ = ("_inserted", "layout", "lowest_kept")
 
     def __init__(
         self,
@@ -85,6 +87,8 @@ class BucketWindow(Window):
         self.layout = layout
         self.lowest_kept = lowest_kept
         self.is_merged = len(self.sealed) == 1
+        # Into its grid, before any of the other runs.
+        self._inserted: int = self.sealed[0].native.inserted  # type: ignore[attr-defined]
 
     @property
     def bucket_run(self) -> BucketRun:
@@ -125,16 +129,54 @@ class BucketWindow(Window):
         return grid if like <= 2 * rows <= 4 * like and uses < _LAYOUT_USES else None
 
     def merging_steps(self) -> Steps[Window]:
-        """As `Window.merging_steps`: all but the tail goes into the grid."""
+        """As `Window.merging_steps`: all but the tail goes into the grid.
+
+        Where it broke off, it goes on with what the grid does not have yet.
+        """
         if self.is_merged:
             return self
         run, others = self.bucket_run, self.sealed[1:]
+        run.begin_change()
+        if self.lowest_kept is not None and run.position[1] < self.lowest_kept and run.rows:
+            run.cleared(self.lowest_kept)
+        if not others:
+            run.end_change()
+            self.is_merged = True
+            return self
+        taken = run.native.inserted - self._inserted
         for other in others:
-            run = yield from run.adding(other, self.lowest_kept, sweeps=other is others[-1])
-        window = yield from self.remade([run], self.tail)._resizing(others)
-        if isinstance(window, BucketWindow) and self.form.bucketing is not None and self.form.bucketing.is_sampled:
-            window.bucket_run.sample()
+            begin = min(taken, other.rows)
+            taken -= begin
+            if begin < other.rows or other is others[-1]:
+                run = yield from run.adding(other, self.lowest_kept, begin, sweeps=other is others[-1])
+        window = self.remade([run], self.tail)
+        try:
+            return (yield from window._resized(others))
+        except MemoryError:  # the grid that there is serves on
+            run.move = None
+            run.end_change()
+            return window
+
+    def _resized(self, arrived: Sequence[Run]) -> Steps[Window]:
+        window = yield from self._resizing(arrived)
+        if isinstance(window, BucketWindow):
+            if self.form.bucketing is not None and self.form.bucketing.is_sampled:
+                window.bucket_run.sample()
+            window.bucket_run.end_change()
         return window
+
+    def unmerged(self) -> Window:
+        """The window with those rows beside its grid that are not in it yet."""
+        run = self.bucket_run
+        run.begin_change()
+        taken, others = run.native.inserted - self._inserted, []
+        for other in self.sealed[1:]:
+            begin = min(taken, other.rows)
+            taken -= begin
+            if begin < other.rows:
+                others.append(other.behind(begin))
+        run.end_change()
+        return self.remade([run, *others], self.tail)
 
     def _resizing(self, arrived: Sequence[Run]) -> Steps[Window]:
         """Go on making a grid for as many rows as there will be, where this one was made for far more or fewer.
@@ -156,7 +198,11 @@ class BucketWindow(Window):
             if live and not self._suits_all(run, run.shape, live):
                 return self.in_runs()  # of a state that was saved when all neighbours had to make do with one index
             if live and (is_small or is_large):
-                self._begin_move(run, wanted, chosen_shape(self.form.chooser, some_keys(run, lowest), wanted))
+                keys = some_keys(run, lowest)
+                try:
+                    self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted))
+                except MemoryError:  # for what is still to come; what is there needs less
+                    self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live))
             elif live:
                 self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
         if run.move is None:
@@ -200,19 +246,36 @@ class BucketWindow(Window):
         keys = some_keys(run, INT64_MIN if self.lowest_kept is None else self.lowest_kept)
         return chooser.suits_all(shape.keys, keys, rows)
 
-    def expired(self, lowest_kept: int) -> Window:
-        """As `Window.expired`, in place; dead rows stay in the grid until it has use for their room, or are swept."""
+    def expired(self, lowest_kept: int, *, is_own: bool = False) -> Window:
+        """As `Window.expired`; dead rows stay in the grid until it has use for their room, or are swept."""
         if not INT64_MIN <= lowest_kept <= INT64_MAX:
             # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
             lowest_kept = max(INT64_MIN, min(lowest_kept, INT64_MAX))
-        if self.tail.rows and lowest_kept > self.tail.position[0]:
-            window = self.remade(self.sealed, thinned_tail(self.tail, lowest_kept))
-        else:
+        run, tail = self.sealed[0], self.tail
+        if tail.rows and lowest_kept > tail.position[0]:
+            tail = thinned_tail(tail, lowest_kept)
+        is_due = run.position[1] < lowest_kept and run.rows > 0
+        if tail is not self.tail:
+            window = self.remade(self.sealed, tail)
+            window.is_merged = self.is_merged
+        elif is_own:
             window = self
+        elif lowest_kept == self.lowest_kept and not is_due:
+            return self
+        else:
+            window = self._copied()
         window.lowest_kept = lowest_kept
-        run = self.bucket_run
-        if run.position[1] < lowest_kept and run.rows:
-            run.cleared(lowest_kept)
+        if is_due:
+            window.is_merged = False
+        return window
+
+    def _copied(self) -> BucketWindow:
+        """The same again: a push that may be given up does not change the one it began with."""
+        window = BucketWindow.__new__(BucketWindow)
+        window.form, window.sealed, window.tail = self.form, self.sealed, self.tail
+        window._stack, window._is_fitting, window._sealed_rows = self._stack, self._is_fitting, self._sealed_rows
+        window._quiet_until, window.is_merged, window._inserted = self._quiet_until, self.is_merged, self._inserted
+        window.layout = self.layout
         return window
 
     def to_facts(self) -> dict[str, Any] | None:
@@ -262,9 +325,8 @@ class Bucketing:
         """
         oldest = int(position[0]) if lowest_kept is None else max(int(position[0]), lowest_kept)
         span = int(position[1]) - oldest + 1
-        if span * _FORESEEN <= self._extent:
-            return rows * _FORESEEN
-        return max(rows, rows * self._extent // span)
+        foreseen = rows * _FORESEEN if span * _FORESEEN <= self._extent else rows * self._extent // span
+        return max(rows, min(foreseen, _MOST_FORESEEN))
 
     def window(self, window: Window) -> Window:
         """The window in a bucket grid, where it is large enough and a key narrows what a probe meets.
@@ -272,16 +334,19 @@ class Bucketing:
         Where neighbours ask by other keys each, it stays in runs, which can be seen in several orders.
         """
         form, rows = window.form, sum(run.rows for run in window.sealed)
-        if rows < self.least_rows:
+        if not self.least_rows <= rows <= _MOST_FORESEEN:
             return window
         if form.chooser.is_contested and window.sealed[-1].rows * _CONTESTED_SHARE < rows:
             return window  # asked again when the newest run is a large one
-        parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
-        keys = [sampled(values, SAMPLE_ROWS) for values in parts]
-        shape = chosen_shape(form.chooser, keys, rows)
-        if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
+        try:
+            parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
+            keys = [sampled(values, SAMPLE_ROWS) for values in parts]
+            shape = chosen_shape(form.chooser, keys, rows)
+            if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
+                return window
+            return self._made(window, shape)
+        except MemoryError:  # runs serve on
             return window
-        return self._made(window, shape)
 
     def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
         """The window that `BucketWindow.to_facts` told of, from the same rows in runs.

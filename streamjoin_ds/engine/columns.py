@@ -53,7 +53,9 @@ def item_values(array: pa.Array) -> npt.NDArray[Any]:
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.empty(0, dtype=dtype)
-    return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    values = np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    # Arrow recommends alignment and does not ask for it; kernels do.
+    return values if values.flags.aligned else values.copy()
 
 
 def item_dtype(kind: pa.DataType) -> np.dtype[Any]:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
+from streamjoin_ds.engine.chunks import Chunks, nobody
 from streamjoin_ds.engine.join import WindowJoin
-from streamjoin_ds.engine.keys import INT64_MIN
-from streamjoin_ds.engine.lateness import StreamClock, clock_facts, clocks_of, low_watermark
+from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.ledger import Ledger
 from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
-from streamjoin_ds.errors import ArgumentError, StateCorruptError
-from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.engine.taking import Taking
+from streamjoin_ds.engine.tuples import Rows
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join
-from streamjoin_ds.spec.order import preceding, running_maximum
 
 __all__ = ["JoinEngine"]
 
@@ -75,29 +71,27 @@ class JoinEngine:
         self._asked, self._options = join, {"bucket_rows": BUCKET_ROWS, **options}
         self._schemas = {} if isinstance(join, BoundJoin) else _declared(join, schemas or {})
         self._bound: BoundJoin | None = None
-        if isinstance(join, BoundJoin) or len(self._schemas) == len(join.streams):
-            self._bind()
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
-        self._clocks = [StreamClock(stream.delay_us) for stream in streams]
-        self._max_ahead_us = [stream.max_ahead_us for stream in streams]
         for stream in streams:
             if stream.idle_timeout is not None:
                 msg = f"stream {stream.name} has an idle_timeout, and a JoinEngine has no clock"
                 hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
                 raise ArgumentError(msg, name="idle_timeout", hint=hint)
-        self._read, self._late_rows, self._rejected_rows, self._filtered_rows = ([0] * len(streams) for _ in range(4))
-        self._busy = threading.Lock()
-        self.late: dict[str, pa.Table] = {}
-        self.rejected: dict[str, pa.Table] = {}
+        self._first = Ledger.empty([stream.delay_us for stream in streams])
+        self._gate = load_kernels(str(options.get("kernel", "auto"))).module.Gate()
+        self._reading: Callable[[], Chunks | None] = nobody
+        self._whole: Any = None  # the chunks of a push that is read as one
+        if isinstance(join, BoundJoin) or len(self._schemas) == len(join.streams):
+            self._bind()
 
     def _bind(self) -> None:
-        self._bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
-        self._join = WindowJoin(self._bound, **self._with_cores(self._options))
+        bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
+        self._join = WindowJoin(bound, **self._with_cores(self._options))
         module = self._join.kernels.module
-        self._names = self._bound.names
-        self._intakes = [Intake(self._bound, stream, module) for stream in range(len(self._names))]
-        self._has_stamps = any(map(self._bound.stamps, range(len(self._names))))
+        self._names = bound.names
+        self._taking = Taking(bound, module)
         self._nothing = self._join.result_schema.empty_table()
+        self._bound = bound  # last: until then it is not bound, whatever breaks off
 
     def _with_cores(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options, with cores that are this engine's for as long as it lives."""
@@ -135,7 +129,7 @@ class JoinEngine:
     @property
     def watermark(self) -> int | None:
         """No tuple that is not late is older (microseconds); None while a stream that is not idle has had no tuple."""
-        return low_watermark(self._clocks, self._clocks[0].floor)
+        return self._ledger.watermark
 
     def set_idle(self, name: str) -> None:
         """Let time go on without a stream that is silent, until rows of it are pushed again.
@@ -152,16 +146,31 @@ class JoinEngine:
         if name not in names:
             msg = f"the join has no stream '{name}'"
             raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(names)}")
-        if not self._busy.acquire(blocking=False):
-            msg = "a push is running"
-            raise ArgumentError(msg, name="set_idle", hint="between two pushes")
-        try:
-            floor = self.watermark
-            self._clocks[names.index(name)].idle = True
-            for clock in self._clocks:
-                clock.floor = floor
-        finally:
-            self._busy.release()
+        self._check_idle("set_idle")
+        self._alone(self._set_idle, names.index(name))
+
+    def _set_idle(self, stream: int) -> None:
+        self._check_idle("set_idle")
+        ledger = self._ledger.without(stream)
+        if self._bound is None:
+            self._first = ledger
+        else:
+            self._join.state.beside = ledger
+
+    @property
+    def late(self) -> dict[str, pa.Table]:
+        """Tuples of the last push that were late, inside form; only streams that had any."""
+        return self._ledger.late
+
+    @property
+    def rejected(self) -> dict[str, pa.Table]:
+        """Rows of the last push that had no event time, as they came; only streams that had any."""
+        return self._ledger.rejected
+
+    @property
+    def _ledger(self) -> Ledger:
+        ledger = None if self._bound is None else self._join.state.beside
+        return self._first if ledger is None else ledger
 
     def push(self, rows: Mapping[str, Rows]) -> pa.Table:
         """Join new rows with each other and with those still in their windows.
@@ -184,16 +193,24 @@ class JoinEngine:
         SchemaDriftError
             A column is missing or does not fit its type. After an error nothing has changed.
 
+        Notes
+        -----
+        An exception that comes from outside (Ctrl-C, a timeout, one that is sent to this thread) finds all of the push
+        in, with ledger and clocks, or nothing of it: `counters` tells which, by ``read_rows``. Its results are lost
+        where it was in; who cannot do without restores what was saved before it, and pushes again.
+
         See Also
         --------
         push_chunks : the same, for results that may be too many to be held at once.
         """
-        chunks = list(self.push_chunks(rows))
+        self._check_bound(rows)
+        self._check_idle()
+        chunks = self._alone(self._read_whole, self._chunks(rows))
         if len(chunks) == 1:
             return chunks[0]
         return pa.concat_tables(chunks) if chunks else self._nothing
 
-    def push_chunks(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
+    def push_chunks(self, rows: Mapping[str, Rows]) -> Chunks:
         """As `push`, a chunk of results at a time, each found when it is asked for.
 
         Parameters
@@ -210,8 +227,9 @@ class JoinEngine:
         Notes
         -----
         The rows are in, and `late`, `rejected` and `counters` tell of them, when the iterator is read to its end. One
-        that is given up (closed, or no longer referred to) leaves the engine as it was. Until then it is being pushed:
-        another push is refused.
+        that is given up (closed, or no longer referred to) leaves the engine as it was, and so does one in which an
+        exception was raised. While it is held between two chunks another push is refused, and `save` gives what was
+        before it; after a `restore` it can't be read on.
 
         Examples
         --------
@@ -222,6 +240,11 @@ class JoinEngine:
         >>> [(chunk.num_rows, engine.progress.fraction) for chunk in engine.push_chunks({"e": rows, "w": rows})][-1]
         (213184, 1.0)
         """
+        self._check_bound(rows)
+        return Chunks(self._chunks(rows), self._step, self._alone)
+
+    def _check_bound(self, rows: Mapping[str, Rows]) -> None:
+        """Learn types from the first rows; raise ArgumentError where they stay unknown, or a stream is."""
         if self._bound is None and not isinstance(self._asked, BoundJoin):
             found = {name: _schema_of(given) for name, given in rows.items() if name in self._asked.names}
             schemas = {name: schema for name, schema in found.items() if schema is not None} | self._schemas
@@ -234,154 +257,105 @@ class JoinEngine:
             if name not in self._names:
                 msg = f"the join has no stream '{name}'"
                 raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self._names)}")
-        return self._alone(rows)
 
-    def _alone(self, rows: Mapping[str, Rows]) -> Iterator[pa.Table]:
-        """The chunks of a push; one that is not read to its end changes nothing."""
-        if not self._busy.acquire(blocking=False):
+    def _alone(self, work: Callable[..., Any], *given: Any) -> Any:
+        """What some work gives, when no other thread is at work here; a signal handler must not ask for it."""
+        if self._gate.is_mine:
+            msg = "the engine was interrupted at its work by this very thread, as by a signal handler"
+            raise ArgumentError(msg, name="engine", hint="let the handler take a note, and ask when the push is over")
+        return self._gate.through(work, *given)
+
+    def _read_whole(self, chunks: Generator[pa.Table]) -> list[pa.Table]:
+        self._check_idle()
+        self._whole = chunks
+        return list(chunks)
+
+    def _step(self, push: Chunks) -> pa.Table:
+        if not push.is_begun:
+            self._check_idle()  # at once, rather than when the other thread is done
+        return self._alone(self._read_next, push)
+
+    def _read_next(self, push: Chunks) -> pa.Table:
+        if not push.is_begun:
+            self._check_idle()
+            self._reading, push.is_begun = weakref.ref(push), True
+        return next(push.chunks)
+
+    def _check_idle(self, asked: str = "push") -> None:
+        """Raise ArgumentError where a push was begun that somebody still holds and may read on."""
+        push = self._reading()
+        if (self._whole is not None and self._whole.gi_running) or (push is not None and push.is_going):
             msg = "a push is running"
-            raise ArgumentError(msg, name="push", hint="one push at a time, read to its end; put a queue in front")
-        before = self._clocks
-        try:
-            taken = self._taken(rows)
-            self._clocks = taken.clocks
-            yield from self._join.push(taken.tuples, self.watermark, taken.read)
-            self._keep(taken)
-        except BaseException:
-            self._clocks = before
-            raise
-        finally:
-            self._busy.release()
+            hint = "one push at a time, read to its end or closed; put a queue in front"
+            raise ArgumentError(msg, name=asked, hint=hint)
 
-    def _taken(self, rows: Mapping[str, Rows]) -> _Taken:
-        """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
-        floor = self.watermark
-        taken = _Taken(list(self._read), [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in self._clocks])
-        arrivals = {n: self._arrived(n, rows[name]) for n, name in enumerate(self._names) if name in rows}
-        stamps = self._stamps(arrivals)
-        for stream, arrival in arrivals.items():
-            name = self._names[stream]
-            intake, without_time = self._intakes[stream], arrival.rejected
-            tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
-            taken.read[stream] += arrival.count
-            taken.clocks[stream].idle &= not arrival.count
-            mask = taken.clocks[stream].split(arrival.known_us)
-            tuples, mask = intake.filtered(tuples, mask)
-            left_out = arrival.count - tuples.num_rows
-            if np.count_nonzero(mask):
-                taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
-                tuples = tuples.filter(pa.array(~mask))
-            if without_time is not None:
-                taken.rejected[name] = without_time
-                left_out -= without_time.num_rows
-            taken.filtered_rows[stream] = left_out
-            taken.tuples[stream] = tuples
-        return taken
-
-    def _arrived(self, stream: int, rows: Rows) -> Arrival:
-        """Rows as far as their event times, those that are too far ahead told apart."""
-        arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
-        if max_us is None:
-            return arrival
-        clock = self._clocks[stream]
-        return self._intakes[stream].without_future(arrival, clock.largest, AheadLimit(max_us, not clock.idle))
-
-    def _keep(self, taken: _Taken) -> None:
-        """Put a push that is in into the ledger."""
-        self._read, self.late, self.rejected = taken.read, taken.late, taken.rejected
-        for stream, count in taken.filtered_rows.items():
-            name = self._names[stream]
-            self._late_rows[stream] += taken.late[name].num_rows if name in taken.late else 0
-            self._rejected_rows[stream] += taken.rejected[name].num_rows if name in taken.rejected else 0
-            self._filtered_rows[stream] += count
+    def _chunks(self, rows: Mapping[str, Rows]) -> Generator[pa.Table]:
+        """The chunks of a push; one that is not read to its end changes nothing."""
+        state = self._join.state
+        before = self._first if state.beside is None else state.beside
+        taken = self._taking.taken(rows, before)
+        ledger = taken.ledger(before, self._names)
+        yield from self._join.push(taken.tuples, ledger.watermark, ledger.read, beside=ledger, since=state)
 
     @property
     def progress(self) -> Progress:
         """How far the push is that is being read, or was last: `fraction` (0 to 1) and `matches` so far."""
         return self._windows.progress
 
-    def _stamps(self, arrivals: Mapping[int, Arrival]) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
-        """Of each new row how many rows of each other stream precede it, for windows that ask."""
-        if not self._has_stamps:
-            return {}
-        running = []
-        for stream, clock in enumerate(self._clocks):
-            before = INT64_MIN if clock.largest is None else clock.largest
-            if stream not in arrivals:
-                running.append(np.empty(0, dtype=np.int64))
-                continue
-            arrival = arrivals[stream]
-            known = arrival.times_us
-            if arrival.is_timed is not None:
-                known = np.where(arrival.is_timed, known, before)
-            running.append(running_maximum(known, None, before))
-        found = {}
-        for stream in arrivals:
-            others = [other for other in range(len(running)) if other != stream]
-            names = zip(self.bound.stamps(stream), others, strict=True)
-            found[stream] = {name: preceding(running, stream, other) + self._read[other] for name, other in names}
-        return found
-
     @property
     def counters(self) -> dict[str, Any]:
         """The ledger and what is kept: read = stored + late + rejected + filtered, stream by stream."""
-        names = self.bound.names
-        return {
-            **self._join.counters,
-            "read_rows": dict(zip(names, self._read, strict=True)),
-            "late_rows": dict(zip(names, self._late_rows, strict=True)),
-            "rejected_rows": dict(zip(names, self._rejected_rows, strict=True)),
-            "filtered_rows": dict(zip(names, self._filtered_rows, strict=True)),
-        }
+        names, state = self.bound.names, self._join.state
+        ledger = self._first if state.beside is None else state.beside
+        return {**self._join.counted(state), **ledger.counters(names)}
 
     def explain(self) -> list[str]:
         """How it joins; see `WindowJoin.explain`."""
-        return self._windows.explain()
+        lines: list[str] = self._alone(self._windows.explain)
+        return lines
 
     def save(self) -> bytes:
-        """Everything that decides what comes next, as bytes."""
-        facts = {
-            "read": self._read,
-            "late": self._late_rows,
-            "rejected": self._rejected_rows,
-            "filtered": self._filtered_rows,
-            **clock_facts(self._clocks),
-        }
-        return snapshot.sealed(self.bound.fingerprint, facts, [self._join.save()])
+        """Everything that decides what comes next, as bytes.
+
+        While a push is being read, between two of its chunks, it is what was before the push. Of another thread it
+        waits until the chunk is there, or the push is over.
+
+        Raises
+        ------
+        ArgumentError
+            From a signal handler that interrupted a push, in the same thread: it would wait for itself.
+        """
+        assert self.bound is not None  # it says what is missing
+        blob: bytes = self._alone(self._saved)
+        return blob
+
+    def _saved(self) -> bytes:
+        state = self._join.state
+        ledger = self._first if state.beside is None else state.beside
+        return snapshot.sealed(self.bound.fingerprint, ledger.to_facts(), [self._join.saved(state)])
 
     def restore(self, blob: bytes | bytearray | memoryview) -> None:
         """Go on where `save` was called.
+
+        A push that is still being read, between two chunks, is given up: who reads on is told by name. Of another
+        thread it waits as `save` does.
 
         Raises
         ------
         StateCorruptError, StateVersionError, FingerprintMismatchError
             And then nothing has changed.
+        ArgumentError
+            As `save`.
         """
+        assert self.bound is not None  # it says what is missing
+        self._alone(self._restored, blob)
+
+    def _restored(self, blob: bytes | bytearray | memoryview) -> None:
         facts, body = snapshot.opened(self.bound.fingerprint, blob)
-        count = len(self.bound.names)
-        if "largest_us" not in facts:
-            msg = "this is the state of a WindowJoin, not of a JoinEngine"
-            raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
-        names = ("read", "late", "rejected", "filtered")
-        read, late, rejected, left_out = (snapshot.numbers(facts, name, count) for name in names)
-        clocks = clocks_of(facts, [clock.delay_us for clock in self._clocks])
+        ledger = Ledger.from_facts(facts, [clock.delay_us for clock in self._first.clocks])
         (size,) = snapshot.numbers(facts, "sizes", 1)
-        self._join.restore(memoryview(body)[:size])
-        self._read, self._late_rows, self._rejected_rows, self._filtered_rows = read, late, rejected, left_out
-        self._clocks = clocks
-        self.late, self.rejected = {}, {}
-
-
-@dataclass(slots=True)
-class _Taken:
-    """What a push is about to change."""
-
-    read: list[int]
-    clocks: list[StreamClock]
-    tuples: dict[int, pa.RecordBatch] = field(default_factory=dict)
-    late: dict[str, pa.Table] = field(default_factory=dict)
-    rejected: dict[str, pa.Table] = field(default_factory=dict)
-    filtered_rows: dict[int, int] = field(default_factory=dict)
+        self._join.restore(memoryview(body)[:size], beside=ledger)
+        self._reading = nobody
 
 
 def _declared(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:

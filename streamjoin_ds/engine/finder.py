@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import pairwise
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,7 @@ class Finder:
         self._kernels, self._executor, self._threads = kernels, executor, threads
         self._chunk_rows = chunk_rows
         self._pairs: list[PairBuffer] = []
-        self._counting = Lock()
+        self._counting = kernels.module.Gate()
         self.candidates = 0
 
     def begin(
@@ -163,9 +162,14 @@ class Finder:
 
     def end(self, probing: Probing) -> None:
         """Nothing of what was found is wanted any more."""
-        with self._counting:
+        if self._executor is None:
             self.candidates += probing.kernel.candidates
+        else:
+            self._counting.through(self._count, probing.kernel.candidates)
         self._pairs.append(probing.pairs)
+
+    def _count(self, candidates: int) -> None:
+        self.candidates += candidates
 
     def filling(self, probing: Probing) -> Any:
         """A task for a crew: the first pairs of a probing in bucket grids, into all the room its buffer has."""

@@ -14,6 +14,7 @@ a sample of the run says: what share of the run lies within a probe's band, key 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -309,15 +310,15 @@ class Sample:
 
     @property
     def span(self) -> float:
-        """How far apart most of the values are, stretched to all: a few outliers, fill values say, do not count."""
+        """How far apart most of the values are, stretched to all; a few outliers, fill values say, do not count."""
         low, high = self._quantile(_FEW_OUTLIERS), self._quantile(1.0 - _FEW_OUTLIERS)
         # Most are one value: then the others tell.
-        return (high - low) / (1.0 - 2 * _FEW_OUTLIERS) if high > low else self.full_span
+        return min((high - low) / (1.0 - 2 * _FEW_OUTLIERS), sys.float_info.max) if high > low else self.full_span
 
     @property
     def full_span(self) -> float:
-        """How far apart the smallest and the largest value are."""
-        return self._quantile(1.0) - self._quantile(0.0)
+        """How far apart the smallest and the largest value are; finite."""
+        return min(self._quantile(1.0) - self._quantile(0.0), sys.float_info.max)
 
     @property
     def largest(self) -> float:

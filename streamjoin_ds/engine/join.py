@@ -11,19 +11,19 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.bucket_window import Bucketing, bucketed
+from streamjoin_ds.engine.bucket_window import Bucketing
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.forced_index import forced_index
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.joining import Arrivals, Joining
-from streamjoin_ds.engine.kept import Kept
+from streamjoin_ds.engine.kept import Kept, State
 from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.merging import chosen_merging
@@ -32,6 +32,7 @@ from streamjoin_ds.engine.pinning import kernel_threads
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.engine.state_blob import opened_state, state_blob
 from streamjoin_ds.engine.steps import alone
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError, ColumnError
@@ -135,15 +136,14 @@ class WindowJoin:
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
-        self._kept = Kept([Window(form) for form in self.forms])
-        self._matches = 0
-        self._stored = [0] * count
-        self._null_keys = [0] * count
-        self._pushes = 0
         self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
+        self._executor = executor
         self._joining = Joining(bound, self.kernels, executor, threads, chunk_rows, own, self._crew)
+        empty = State([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
+        goes_on = bucket_rows is not None
+        self._kept = Kept(empty, self._joining.begun, self.kernels.module, self._crew, goes_on=goes_on)
         self.result_schema = self._joining.result_schema
 
     # ------------------------------------------------------------------ pushing
@@ -153,6 +153,9 @@ class WindowJoin:
         batches: Mapping[int, Tuples | Sequence[Tuples]],
         low_watermark_us: int | None = None,
         next_seqs: Sequence[int | None] | None = None,
+        *,
+        beside: Any = None,
+        since: State | None = None,
     ) -> Iterator[pa.Table]:
         """Join new tuples with each other and with what is kept, then keep them.
 
@@ -166,6 +169,10 @@ class WindowJoin:
         next_seqs : sequence of int or None, optional
             Of each stream a number that no later tuple of it will be below. A count window keeps its last ``k``; None:
             nothing is dropped from it. Other windows ask for the watermark alone.
+        beside : object, optional
+            What the caller counts: `state` has it from the moment on in which the tuples are in.
+        since : State, optional
+            Which `state` that was made from; the push is refused where it is no longer the last.
 
         Yields
         ------
@@ -175,17 +182,16 @@ class WindowJoin:
         Raises
         ------
         ArgumentError, ColumnError
-            Before anything is joined: an unknown stream, tuples of another form.
-        StateCorruptError
-            Before anything is joined: an earlier push broke off while its tuples were taken in (no memory was left).
+            Before anything is joined: an unknown stream, tuples of another form. Later: another push was finished or a
+            state restored while this one was being read, which is not in then.
 
         Notes
         -----
-        The new tuples are in only when the iterator is exhausted; one that is given up leaves the windows as they were.
-        With several threads a crew may then still be at it (`Kept`): whatever is asked next waits for that, and is told
-        if memory ran out.
+        The new tuples are in only when the iterator is exhausted, all at once; one that is given up, or in which an
+        exception is raised from outside, leaves the windows as they were. With several threads a crew may then still
+        be at it (`Kept`): whatever is asked next waits for that.
         """
-        self._kept.check_whole()
+        before = self._kept.state if since is None else since
         fresh = {}
         for stream, tables in batches.items():
             if not 0 <= stream < len(self.forms):
@@ -196,10 +202,13 @@ class WindowJoin:
             )
         window = self.bound.join.window
         seqs = next_seqs or [None] * len(self.forms)
-        return self._push(fresh, [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)])
+        lowest_kept = [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)]
+        return self._push(before, fresh, lowest_kept, beside)
 
-    def _push(self, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None]) -> Iterator[pa.Table]:
-        pushes, matches, streams = self._pushes, 0, len(self.forms)
+    def _push(
+        self, before: State, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None], beside: Any
+    ) -> Iterator[pa.Table]:
+        matches, streams = 0, len(self.forms)
         arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(streams)]
         null_keys = [0] * streams
         ready = {}
@@ -211,7 +220,7 @@ class WindowJoin:
                 null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
-        windows, runs = self._sealed(ready, sum(arrived))
+        windows, runs = self._sealed(before, ready, sum(arrived))
         arrivals = []
         for (stream, tuples), run in zip(ready.items(), runs, strict=True):
             window, picks = windows[stream].taking(tuples, run)
@@ -226,47 +235,56 @@ class WindowJoin:
                 matches += chunk.num_rows
                 progress.matches = matches
                 yield chunk
+                if before is not self._kept.state:
+                    break
         finally:
             results.close()
-            self._reading.remove(results)
-        progress.finish()
-        if pushes != self._pushes:
-            msg = "another push was finished while this one was being read"
+        if before is not self._kept.state:
+            msg = "another push was finished, or a state restored, while this one was being read"
             raise ArgumentError(msg, name="push", hint="read the results of a push to their end before the next push")
-        for other in self._reading:  # it would look at grids that are about to change
-            other.close()
+        progress.finish()
         is_due = False
         for stream, lowest in enumerate(lowest_kept):
             if lowest is not None:
-                windows[stream] = windows[stream].expired(lowest)
+                windows[stream] = windows[stream].expired(lowest, is_own=stream in ready)
             is_due = is_due or not windows[stream].is_merged
+        if is_due and self._crew is None:
+            windows = [window.merged() for window in windows]
+        is_due = is_due and self._crew is not None
+        stored = list(map(operator.add, before.stored, arrived))
+        null_keys = list(map(operator.add, before.null_keys, null_keys))
+        totals = before.matches + matches, before.pushes + 1, stored, null_keys
+        self._end_readings(results)
+        self._kept.state = State(windows, *totals, beside, not is_due)
         if is_due and self._crew is not None:
-            self._kept.merge(windows, self._joining.begun, waits=not self._crew.helpers)
-        elif is_due:
-            self._kept.replace([window.merged() for window in windows])
-        else:
-            self._kept.replace(windows)
-        for stream, count in enumerate(arrived):
-            self._stored[stream] += count
-            self._null_keys[stream] += null_keys[stream]
-        self._matches += matches
-        self._pushes += 1
+            self._kept.take_in(waits=not self._crew.helpers)
 
-    def _sealed(self, ready: Mapping[int, Any], rows: int) -> tuple[list[Window], list[Run | None]]:
+    def _end_readings(self, own: Generator[pa.Table]) -> None:
+        """Have nobody look at grids that are about to change, whatever broke off before."""
+        reading, self._reading = self._reading, []
+        for other in reading:
+            if other is not own:
+                other.close()
+        if self._executor is not None:
+            self._executor.settle()
+        if self._crew is not None:
+            self._crew.settle()
+
+    def _sealed(self, before: State, ready: Mapping[int, Any], rows: int) -> tuple[list[Window], list[Run | None]]:
         """What is kept, and what becomes of new tuples: a run of each stream's, or None where they go to the tail.
 
         With a crew they are put in order while those of the last push are taken in.
         """
-        works = [self._kept.taking[stream].sealing(tuples) for stream, tuples in ready.items()]
+        works = [before.windows[stream].sealing(tuples) for stream, tuples in ready.items()]
         if not any(works):
-            return list(self._kept.windows), [None] * len(works)
+            return list(self._kept.settled(before)), [None] * len(works)
         due = [work for work in works if work is not None]
         if self._crew is not None and rows > _SORTED_ALONE_ROWS:
             with self._joining.staying():
                 ended = self._joining.begun(due)
-                windows, made = list(self._kept.windows), ended()
+                windows, made = list(self._kept.settled(before)), ended()
         else:
-            windows, made = list(self._kept.windows), [alone(work) for work in due]
+            windows, made = list(self._kept.settled(before)), [alone(work) for work in due]
         runs = iter(made)
         return windows, [None if work is None else next(runs) for work in works]
 
@@ -296,12 +314,12 @@ class WindowJoin:
     @property
     def state_rows(self) -> int:
         """Tuples kept, all streams together."""
-        return sum(window.rows for window in self._windows)
+        return sum(window.rows for window in self._kept.windows)
 
     @property
-    def _expired_rows(self) -> int:
-        """Tuples that were kept and no longer are."""
-        return sum(self._stored) - sum(self._null_keys) - self.state_rows
+    def state(self) -> State:
+        """What all pushes left behind; another one with each push and restore."""
+        return self._kept.state
 
     @property
     def counters(self) -> dict[str, Any]:
@@ -310,50 +328,44 @@ class WindowJoin:
         ``candidates`` (pairs tested) and ``partials`` (results of some streams that others were still to join) count
         since this object was made.
         """
-        names = self.bound.names
+        return self.counted(self._kept.state)
+
+    def counted(self, state: State) -> dict[str, Any]:
+        """As `counters`, of a state of this join."""
+        names, windows = self.bound.names, self._kept.settled(state)
+        state_rows = sum(window.rows for window in windows)
         return {
-            "matches": self._matches,
-            "expired_rows": self._expired_rows,
+            "matches": state.matches,
+            "expired_rows": state.expired_rows(state_rows),
             "candidates": self._joining.candidates,
             "partials": self._joining.partials,
-            "stored_rows": dict(zip(names, self._stored, strict=True)),
-            "null_keys": dict(zip(names, self._null_keys, strict=True)),
-            "state_rows": self.state_rows,
-            "runs": sum(len(window.runs) for window in self._windows),
+            "stored_rows": dict(zip(names, state.stored, strict=True)),
+            "null_keys": dict(zip(names, state.null_keys, strict=True)),
+            "state_rows": state_rows,
+            "runs": sum(len(window.runs) for window in windows),
         }
 
     @property
     def windows(self) -> tuple[Window, ...]:
         """What is kept, a window a stream."""
-        return tuple(self._windows)
+        return tuple(self._kept.windows)
 
     @property
     def blocks(self) -> frozenset[str]:
         """Names of the blocks that hold what is kept; runs that were never saved with a store are in none."""
-        return frozenset(run.block for window in self._windows for run in window.runs if run.block is not None)
-
-    @property
-    def _windows(self) -> list[Window]:
-        return self._kept.windows
+        return frozenset(run.block for window in self._kept.windows for run in window.runs if run.block is not None)
 
     def save(self, store: RunStore | None = None) -> bytes:
         """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`).
 
-        With a `store`, large runs are written there as blocks, and the bytes have their names.
-
-        Raises
-        ------
-        StateCorruptError
-            As `push`.
+        With a `store`, large runs are written there as blocks, and the bytes have their names. While a push is being
+        read it is what was before it.
         """
-        self._kept.check_whole()
-        totals = [self._matches, self._expired_rows, self._pushes]
-        tails = [window.tail.rows for window in self._windows]
-        facts: dict[str, Any] = {"totals": totals, "stored": self._stored, "null_keys": self._null_keys, "tails": tails}
-        if any(form.bucketing is not None for form in self.forms):
-            facts["buckets"] = [window.to_facts() for window in self._windows]
-        windows = [window.in_runs() for window in self._windows]
-        return snapshot.encoded(self.bound.fingerprint, facts, windows, store)
+        return self.saved(self._kept.state, store)
+
+    def saved(self, state: State, store: RunStore | None = None) -> bytes:
+        """As `save`, of a state of this join."""
+        return state_blob(self.bound, self.forms, state, self._kept.settled(state), store)
 
     @classmethod
     def restored(
@@ -373,18 +385,16 @@ class WindowJoin:
         join.restore(blob, store)
         return join
 
-    def restore(self, blob: bytes | bytearray | memoryview, store: RunStore | None = None) -> None:
-        """Replace everything kept and counted by what `save` wrote; errors as `restored`, and then nothing changes."""
-        facts, windows = snapshot.decoded(self.bound.fingerprint, blob, self.forms, store)
-        count = len(self.forms)
-        stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
-        matches, _, pushes = snapshot.numbers(facts, "totals", 3)
-        windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
-        self._kept.replace(bucketed(self.forms, windows, facts.get("buckets")))
-        self._stored, self._null_keys = stored, null_keys
-        self._matches, self._pushes = matches, pushes
+    def restore(
+        self, blob: bytes | bytearray | memoryview, store: RunStore | None = None, *, beside: Any = None
+    ) -> None:
+        """Replace all that is kept by what `save` wrote; errors as `restored`, and then nothing changes; see `push`."""
+        state = opened_state(self.bound, self.forms, blob, store)
+        state.beside = beside
         self._joining.begin()
+        self._reading = []  # they look at other grids
+        self._kept.state = state
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
-        return explained(self.kernels, self.threads, self.forms, self._order, self._windows)
+        return explained(self.kernels, self.threads, self.forms, self._order, self._kept.windows)

@@ -16,7 +16,6 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import pairwise
-from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -120,7 +119,7 @@ class Joining:
         self._crew = crew
         self._rows_per_probe = 0.0  # of the last push that was cut into pieces
         self.partials = 0
-        self._counting = Lock()
+        self._counting = kernels.module.Gate()
 
     @property
     def candidates(self) -> int:
@@ -309,9 +308,11 @@ class Joining:
             if len(order) == 1:
                 yield from self._tables(grown, crew)
             else:
-                with self._counting:
-                    self.partials += len(grown[step.stream])
+                self._counting.through(self._count, len(grown[step.stream]))
                 yield from self._extended(grown, order[1:], windows, None, crew)
+
+    def _count(self, partials: int) -> None:
+        self.partials += partials
 
     def _begun(self, block: Block, step: _Step, window: Window) -> Probing:
         """A block of partial results on its way through the window of the stream that joins them."""

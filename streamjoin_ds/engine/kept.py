@@ -1,94 +1,151 @@
-"""The windows of all streams between two pushes: the last push's tuples may still be on their way into them.
+"""What a join has between two pushes: windows and totals, all of which change in one step.
 
 ::
 
-    push      sort ─ probe ─ results ─ insert ┄┄┄ ┐  Python: the caller's, the next push's
-    crew                                 insert ──┴─► inserted         ends when the windows are asked for
-    next push                                    sort ───────────► windows ─ probe ─ results ─ ...
+    push      sort ─ probe ─ results ─ commit ─ insert ┄┄┄ ┐   Python: the caller's, the next push's
+    crew                                        insert ────┴─► inserted    ends when the windows are asked for
+    next push                                   sort ────────────► windows ─ probe ─ results ─ ...
 
-Bucket grids change in place, runs are merged. Who asks for the windows waits until all has been taken in; until then a
-crew is at it and the caller is free.
+A push is in when its `State` is stored, by one assignment: an exception that comes from outside (Ctrl-C, a timeout)
+finds it in or not in, with all its totals. What follows, new tuples on their way into bucket grids and merges of runs,
+changes nothing that counts. It can break off anywhere and goes on with the next that asks for the windows. Where there
+is no memory for it the tuples stay beside the grid, in runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.engine.bucket_window import BucketWindow
+from streamjoin_ds.engine.steps import alone
 from streamjoin_ds.engine.window import Window
-from streamjoin_ds.errors import StateCorruptError
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.steps import Steps
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "State"]
+
+
+class State:
+    """What a join has after a push; its totals never change.
+
+    Attributes
+    ----------
+    windows : list of Window
+        One a stream. The same tuples in fewer or other runs may take their place.
+    matches, pushes : int
+        Since the join began, as all totals.
+    stored, null_keys : sequence of int
+        One a stream.
+    beside : object
+        What the caller counts: it goes with the windows.
+    is_settled : bool
+        Whether nothing is on its way in these windows. Until then grids may have tuples that are beside them, too.
+    ending : callable or None
+        Waits for what is on its way; gives the windows that become of these.
+    """
+
+    __slots__ = ("beside", "ending", "is_settled", "matches", "null_keys", "pushes", "stored", "windows")
+
+    def __init__(
+        self,
+        windows: list[Window],
+        matches: int,
+        pushes: int,
+        stored: Sequence[int],
+        null_keys: Sequence[int],
+        beside: Any = None,
+        is_settled: bool = True,
+    ) -> None:
+        self.windows, self.matches, self.pushes = windows, matches, pushes
+        self.stored, self.null_keys = stored, null_keys
+        self.beside, self.is_settled = beside, is_settled
+        self.ending: Callable[[], list[Window]] | None = None
+
+    def expired_rows(self, state_rows: int) -> int:
+        """Tuples that were kept and no longer are, where so many still are."""
+        return sum(self.stored) - sum(self.null_keys) - state_rows
 
 
 class Kept:
-    """What is kept, a window a stream.
+    """The last state, and what is on its way in it.
 
     Parameters
     ----------
-    windows : sequence of Window
+    state : State
+        To have another is the one step in which everything changes.
+    begun : callable
+        Begins the steps of several windows side by side; its answer ends them (`Joining.begun`).
+    module : module
+        The kernels.
+    crew : Crew, optional
+    goes_on : bool
+        Whether tuples that there is no memory for may stay beside the grids; else whoever asks is told.
     """
 
-    def __init__(self, windows: Sequence[Window]) -> None:
-        self._windows = list(windows)
-        self._ending: Callable[[], list[Window]] | None = None
-        # While the tuples of a push that is over are not all in, and while grids change: there is no way back.
-        self._is_torn = False
-        self._ends = Lock()
+    def __init__(
+        self,
+        state: State,
+        begun: Callable[[Sequence[Steps[Window]]], Callable[[], list[Window]]],
+        module: Any,
+        crew: Any = None,
+        *,
+        goes_on: bool = False,
+    ) -> None:
+        self.state = state
+        self._begun, self._crew, self._goes_on = begun, crew, goes_on
+        self._gate = module.Gate()  # another thread may ask too, for what is counted
 
     @property
     def windows(self) -> list[Window]:
-        """With all that was pushed."""
-        if self._is_torn:
-            self._end()
-        return self._windows
+        """With all that was pushed, and nothing on its way."""
+        return self.settled(self.state)
 
-    @property
-    def taking(self) -> Sequence[Window]:
-        """As they are: for those questions whose answers no tuple changes that is still to be taken in."""
-        return self._windows
+    def settled(self, state: State) -> list[Window]:
+        """The windows of a state when nothing is on its way in them any more."""
+        if not state.is_settled:
+            self._gate.through(self._settle, state)
+        return state.windows
 
-    def _end(self) -> None:
-        with self._ends:  # another thread may ask too, for what is counted
-            ending, self._ending = self._ending, None
-            if ending is not None:
-                self._windows = ending()
-                self._is_torn = False
+    def take_in(self, *, waits: bool) -> None:
+        """Have the state's tuples taken in and its runs merged; a crew goes on with it where nobody waits."""
+        try:
+            self._gate.through(self._take_in, self.state, waits)
+        except MemoryError:  # the push is in; whoever asks for the windows goes on with it
+            if not self._goes_on:
+                raise
 
-    def check_whole(self) -> None:
-        """Raise StateCorruptError where a push broke off while its tuples were taken in."""
-        if not self._is_torn:
+    def _take_in(self, state: State, waits: bool) -> None:
+        try:
+            state.ending = self._begun([window.merging_steps() for window in state.windows])
+        except MemoryError:
+            self._leave_beside(state)
+        if waits:
+            self._settle(state)
+
+    def _settle(self, state: State) -> None:
+        if state.is_settled:
             return
-        with self._ends:
-            is_broken = self._is_torn and self._ending is None
-        if is_broken:
-            msg = "a push broke off while its tuples were taken in, and some are in"
-            raise StateCorruptError(
-                msg, name="state", hint="restore what was saved before it, and push again from there"
-            )
-
-    def replace(self, windows: list[Window]) -> None:
-        """Keep these from now on; what is still being taken in is of no interest."""
-        self._windows, self._ending, self._is_torn = windows, None, False
-
-    def merge(
-        self,
-        windows: Sequence[Window],
-        begun: Callable[[Sequence[Steps[Window]]], Callable[[], list[Window]]],
-        *,
-        waits: bool,
-    ) -> None:
-        """Keep these when they are merged: a crew does it (`Joining.begun`), whom whoever asks for them waits for."""
-        with self._ends:
-            self._is_torn = not waits or any(isinstance(window, BucketWindow) for window in windows)
-            ending = begun([window.merging_steps() for window in windows])
-            if not waits:
-                self._ending = ending
+        ending, state.ending = state.ending, None
+        try:
+            if ending is None:
+                # It broke off: what a crew was at is over before it is looked what is in.
+                if self._crew is not None:
+                    self._crew.finish()
+                windows = [alone(window.merging_steps()) for window in state.windows]
             else:
-                self._windows = ending()
-                self._is_torn = False
+                windows = ending()
+        except MemoryError:
+            self._leave_beside(state)
+        else:
+            state.windows = windows
+            state.is_settled = True
+
+    def _leave_beside(self, state: State) -> None:
+        """Leave those tuples in runs that have no room in the grids; called while MemoryError is handled."""
+        if not self._goes_on:
+            raise
+        if self._crew is not None:
+            self._crew.finish()
+        state.windows = [window.unmerged() for window in state.windows]
+        state.is_settled = True

@@ -102,8 +102,19 @@ class StreamClock:
 
     def overtaken(self, late_us: Int64) -> int:
         """How many of late tuples are so by the query's watermark alone."""
-        own = self.watermark
-        return len(late_us) if own is None else int(np.count_nonzero(np.asarray(late_us) >= own))
+        return int(np.count_nonzero(self._overtaken(late_us)))
+
+    def judges(self, late_us: Int64) -> Int64:
+        """What late tuples are late by: the largest event time of their stream, or the query's watermark alone."""
+        largest = INT64_MIN if self.largest is None else self.largest
+        floor = INT64_MIN if self.floor is None else self.floor
+        times: Int64 = np.where(self._overtaken(late_us), floor, largest)
+        return times
+
+    def _overtaken(self, late_us: Int64) -> Mask:
+        own = INT64_MIN if self.watermark is None else self.watermark
+        mask: Mask = np.asarray(late_us, dtype=np.int64) >= own
+        return mask
 
     def advance(self, largest: int | None) -> None:
         """Move on past a part whose largest event time, late tuples included, is this; None: no tuple."""

@@ -44,7 +44,13 @@ class ColumnMemory:
 def _memory(size_bytes: int) -> npt.NDArray[np.uint8]:
     if size_bytes < _HUGE_PAGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
-    area = mmap.mmap(-1, -(-size_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Most of a grid's room is never written to: it is not to count before it is.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    try:
+        area = mmap.mmap(-1, -(-size_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES, flags)
+    except (OSError, OverflowError) as error:  # what mmap says where NumPy says MemoryError
+        msg = f"no memory for {size_bytes} bytes"
+        raise MemoryError(msg) from error
     with contextlib.suppress(OSError):  # a kernel without them: small pages then
         area.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(area, dtype=np.uint8)

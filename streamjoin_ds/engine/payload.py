@@ -14,6 +14,7 @@ dropped are left behind when they are half of all: there are never more than twi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,20 +53,30 @@ class Payload:
     ----------
     names : frozenset of str
         Of these columns.
-    rows : int
-        How many, dead ones among them; the number of the next.
     """
 
-    __slots__ = ("_batches", "_begins", "_kernels", "names", "rows", "schema")
+    __slots__ = ("_kernels", "_numbered", "names", "schema")
 
-    def __init__(self, schema: pa.Schema, kernels: Kernels) -> None:
+    def __init__(self, schema: pa.Schema, kernels: Kernels, batches: Sequence[_Batch] = ()) -> None:
         self.schema, self._kernels = schema, kernels
         self.names = frozenset(schema.names)
-        self._batches: list[_Batch] = []
-        self._numbered()
+        self._numbered = _Numbered(batches)
 
     def __len__(self) -> int:
         return len(self._batches)
+
+    @property
+    def rows(self) -> int:
+        """How many, dead ones among them; the number of the next."""
+        return self._numbered.rows
+
+    @property
+    def _batches(self) -> Sequence[_Batch]:
+        return self._numbered.batches
+
+    @property
+    def _begins(self) -> Int32:
+        return self._numbered.begins
 
     def append(self, tuples: pa.RecordBatch) -> Int32:
         """Take in these columns of tuples, and number them.
@@ -82,8 +93,9 @@ class Payload:
         numbers = np.arange(self.rows, self.rows + tuples.num_rows, dtype=np.int32)
         if tuples.num_rows:
             columns = [_own(tuples.column(name)) for name in self.schema.names]
-            self._add(pa.RecordBatch.from_arrays(columns, schema=self.schema))
-            self._numbered()
+            batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            # One assignment: what comes from outside must not find batches that are not numbered.
+            self._numbered = _Numbered(self._with(self._batches, batch))
         return numbers
 
     def take(self, name: str, numbers: Int32) -> pa.Array:
@@ -110,17 +122,17 @@ class Payload:
         """Whether it holds far more than the rows that are still wanted, so many."""
         return self.rows > 2 * rows + _SLACK_ROWS
 
-    def thinned(self, numbers: Int32) -> Int32:
-        """Leave behind what is not among these numbers; their new ones.
+    def thinned(self, numbers: Int32) -> tuple[Payload, Int32]:
+        """One without what is not among these numbers, and their new ones.
 
         Batches that are mostly wanted stay as they are, one after the other is copied.
         """
         wanted = np.zeros(self.rows, dtype=np.bool_)
         wanted[numbers] = True
-        batches = self._batches[::-1]
-        self._batches, begin = [], 0
-        while batches:  # no more than one is there twice
-            batch = batches.pop().tuples
+        kept: list[_Batch] = []
+        begin = 0
+        for whole in self._batches:
+            batch = whole.tuples
             part = wanted[begin : begin + batch.num_rows]
             begin += batch.num_rows
             count = int(np.count_nonzero(part))
@@ -129,28 +141,33 @@ class Payload:
             elif count:
                 batch = batch.filter(pa.array(part))
             if count:
-                self._add(batch)
-        self._numbered()
+                kept = self._with(kept, batch)
         moved = np.cumsum(wanted, dtype=np.int32) - np.int32(1)
-        return np.ascontiguousarray(moved[numbers])
+        return Payload(self.schema, self._kernels, kept), np.ascontiguousarray(moved[numbers])
 
-    def _add(self, batch: pa.RecordBatch) -> None:
-        """Put a batch at the end; together with those before, where there are many of its size or smaller ones."""
-        self._batches.append(_Batch(batch))
+    def _with(self, batches: Sequence[_Batch], batch: pa.RecordBatch) -> list[_Batch]:
+        """Batches with one more at the end; together with those before, where there are many of its size or smaller."""
+        batches = [*batches, _Batch(batch)]
         size = 0
         while size < _WHOLE_SIZE:
-            sizes = [other.size for other in reversed(self._batches)]
+            sizes = [other.size for other in reversed(batches)]
             count = next((n for n, other in enumerate(sizes) if other > size), len(sizes))
             if count < _MERGED:
                 size += 1
                 continue
-            self._batches[-count:] = [
-                _Batch(one_batch([other.tuples for other in self._batches[-count:]], self.schema))
-            ]
+            batches[-count:] = [_Batch(one_batch([other.tuples for other in batches[-count:]], self.schema))]
+        return batches
 
-    def _numbered(self) -> None:
-        begins = np.cumsum([0, *[batch.tuples.num_rows for batch in self._batches]])
-        self._begins: npt.NDArray[np.int32] = begins.astype(np.int32)
+
+class _Numbered:
+    """Batches, and the number of each one's first row."""
+
+    __slots__ = ("batches", "begins", "rows")
+
+    def __init__(self, batches: Sequence[_Batch]) -> None:
+        self.batches = batches
+        begins = np.cumsum([0, *[batch.tuples.num_rows for batch in batches]])
+        self.begins: Int32 = begins.astype(np.int32)
         self.rows = int(begins[-1])
 
 

@@ -24,13 +24,23 @@ import contextlib
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from streamjoin_ds.engine.cores import control_group_cores
 
-__all__ = ["cores_to_lease", "free_cores", "kernel_threads", "leased_cores", "pin_threads", "staying_on"]
+__all__ = [
+    "KernelThreads",
+    "cores_to_lease",
+    "free_cores",
+    "kernel_threads",
+    "leased_cores",
+    "pin_threads",
+    "staying_on",
+]
 
 _FOLDER = "streamjoin-ds-cores"
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
@@ -73,15 +83,15 @@ def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, .
                 os.sched_setaffinity(0, before)
 
 
-def kernel_threads(count: int, cores: Sequence[int] = ()) -> ThreadPoolExecutor:
+def kernel_threads(count: int, cores: Sequence[int] = ()) -> KernelThreads:
     """A pool of so many threads, pinned to these cores; unpinned where there are none.
 
     Who makes the pool stays where it is; the threads end with the pool. A process that is forked has its own.
     """
-    return _KernelThreads(count, frozenset(cores))
+    return KernelThreads(count, frozenset(cores))
 
 
-class _KernelThreads(ThreadPoolExecutor):
+class KernelThreads(ThreadPoolExecutor):
     """A pool that is as new in a process that was forked: none of its threads is there."""
 
     def __init__(self, count: int, cores: frozenset[int]) -> None:
@@ -93,9 +103,25 @@ class _KernelThreads(ThreadPoolExecutor):
         """Begin without a thread, and without what they were to do."""
         count, cores = self._told
         super().__init__(count, "streamjoin-kernel", initializer=_pin, initargs=(cores,))
+        self._begun: deque[Future[Any]] = deque()
+
+    def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        """As of every executor; it is known what is not done yet."""
+        future = super().submit(work, *given, **named)
+        self._begun.append(future)
+        while self._begun and self._begun[0].done():
+            self._begun.popleft()
+        return future
+
+    def settle(self) -> None:
+        """Wait until nothing is at work; what nobody has begun is not done."""
+        while self._begun:
+            if not self._begun[0].cancel():
+                wait([self._begun[0]])
+            self._begun.popleft()
 
 
-_pools: weakref.WeakSet[_KernelThreads] = weakref.WeakSet()
+_pools: weakref.WeakSet[KernelThreads] = weakref.WeakSet()
 
 
 def _renew() -> None:

@@ -379,6 +379,14 @@ class Run:
             high = np.where(is_open & ~before, middle, high)
         return low
 
+    def behind(self, rows: int) -> Run:
+        """The run without its first rows, which lie in its order."""
+        if not rows:
+            return self
+        run = Run(self.form, self.tuples.slice(rows), self.grid, self.zone)
+        run.level = self.level
+        return run
+
     def kept(self, mask: npt.NDArray[np.bool_]) -> Run:
         """The run without the rows where the mask is false; it stays in grid order."""
         tuples = filtered(self.tuples, mask)

@@ -76,6 +76,7 @@ class TailBuffer:
             One row at least.
         """
         begin, end = self.filled, self.filled + arrived.rows
+        self.filled = end  # first: where this breaks off, what is appended next goes to a copy
         for number in self._made:
             self.keys[number][begin:end] = self.form.key_of(arrived.batch, number)
         zone: tuple[Range, ...] = self._room.append(arrived, begin)
@@ -83,7 +84,6 @@ class TailBuffer:
             pieces.append(arrived.batch.column(place))
             if len(pieces) > _MAX_PIECES and len(pieces) > _MAX_PIECES + begin.bit_length():
                 pieces[:] = [concatenated(pieces)]
-        self.filled = end
         return zone
 
     def array(self, name: str, rows: int) -> pa.Array:

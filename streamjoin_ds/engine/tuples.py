@@ -197,7 +197,7 @@ class Intake:
         columns = {name: array_of(values, pa.int64()) for name, values in made.items()}
         for field in self._travelling:
             column = self._column(arrival.rows, field.name, f"it must be {field.type}")
-            columns[field.name] = _joined(_cast(column, field, self._source.name))
+            columns[field.name] = self._one_array(_cast(column, field, self._source.name), field.name)
         tuples = pa.RecordBatch.from_arrays([columns[name] for name in self._inside.names], schema=self._inside)
         return tuples if arrival.is_timed is None else tuples.filter(pa.array(arrival.is_timed))
 
@@ -271,11 +271,22 @@ class Intake:
             msg = f"a value of column '{name}' of stream {self._source.name} does not fit its type"
             raise SchemaDriftError(msg, name=name, hint=f"it must be {self._outside.field(name).type}") from error
 
+    def _one_array(self, column: pa.ChunkedArray, name: str) -> pa.Array:
+        try:
+            return _joined(column)
+        except pa.ArrowInvalid as error:  # offsets of 32 bits
+            msg = f"column '{name}' of stream {self._source.name} has more than 2 GiB of values in one push"
+            raise ArgumentError(msg, name=name, hint="push fewer rows at a time") from error
+
     def _column(self, table: pa.Table, name: str, hint: str) -> pa.ChunkedArray:
-        if name not in table.schema.names:
+        places = table.schema.get_all_field_indices(name)
+        if not places:
             msg = f"rows of stream {self._source.name} lack the column '{name}'"
             raise SchemaDriftError(msg, name=name, hint=hint)
-        return table.column(name)
+        if len(places) > 1:
+            msg = f"rows of stream {self._source.name} have more than one column '{name}'"
+            raise SchemaDriftError(msg, name=name, hint="rename one of them")
+        return table.column(places[0])
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

@@ -149,6 +149,10 @@ class Window:
         window.is_merged = True
         return window if self.form.bucketing is None else self.form.bucketing.window(window)
 
+    def unmerged(self) -> Window:
+        """The window where its merges broke off: the window itself."""
+        return self
+
     def in_runs(self) -> Window:
         """The same rows in runs that never change: the window itself."""
         return self
@@ -157,12 +161,13 @@ class Window:
         """What a saved state says of the window besides its runs, as plain JSON values: nothing."""
         return None
 
-    def expired(self, lowest_kept: int) -> Window:
+    def expired(self, lowest_kept: int, *, is_own: bool = False) -> Window:
         """The window without positions below `lowest_kept`: event times, or numbers of a count window.
 
         Whole runs go when their newest tuple is below; a run that is mostly below is thinned out. What is left of older
-        tuples the window's rule refuses.
+        tuples the window's rule refuses. `is_own`: nobody else has this window, so it may be changed.
         """
+        del is_own
         tail = self.tail
         is_quiet = self._quiet_until is not None and lowest_kept <= self._quiet_until
         if is_quiet and (not tail.rows or lowest_kept <= tail.position[0] or lowest_kept <= _quiet_until(tail)):

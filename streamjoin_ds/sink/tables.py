@@ -52,7 +52,7 @@ LATE_SCHEMA = pa.schema(
 )
 """A tuple that came too late; ``row`` is the tuple as JSON.
 
-``largest_ts`` is its stream's largest before it, or the watermark where the stream was idle while that went further.
+``largest_ts`` is its stream's largest before it; where only the watermark went past it while its stream was idle, that.
 """
 
 REJECTS_SCHEMA = pa.schema(

@@ -28,7 +28,7 @@ class ResultColumn:
 def column_type(join: Join, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
     """Type of a column inside the house, where an event time is a timestamp whatever it was in the file."""
     schema = schemas[column.stream]
-    if column.name not in schema.names:
+    if schema.get_field_index(column.name) < 0:
         msg = f"stream {column.stream} has no column '{column.name}'"
         raise ColumnError(msg, name=str(column), hint=names_hint(column.name, schema.names, "its columns are"))
     if column.name == join.streams[join.names.index(column.stream)].time:
@@ -38,16 +38,14 @@ def column_type(join: Join, schemas: Mapping[str, pa.Schema], column: Column) ->
 
 def result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
     """What is selected, in the order of the streams; `ColumnError` for names that collide or that Delta refuses."""
-    columns: list[ResultColumn] = []
+    found: dict[ResultColumn, None] = {}
     for text in join.select:
         stream, _, name = text.partition(".")
         names = schemas[stream].names if name == "*" else [Column.of(text).name]
         for column in names:
             column_type(join, schemas, Column(stream, column))
-            entry = ResultColumn(f"{stream}_{column}", join.names.index(stream), column)
-            if entry not in columns:
-                columns.append(entry)
-    columns.sort(key=lambda column: column.stream)
+            found[ResultColumn(f"{stream}_{column}", join.names.index(stream), column)] = None
+    columns = sorted(found, key=lambda column: column.stream)
     taken = ["event_time", "batch_id", *(f"{name}_seq" for name in join.names)]
     taken += [WINDOW_ID] if isinstance(join.window, PeriodicWindow) else []
     folded = {name.lower(): "a column that every result has" for name in taken}

@@ -176,8 +176,8 @@ class Cell:
                     if mask.any():
                         if home:
                             gone = table.filter(pa.array(mask))
-                            unknown = pa.array(np.full(gone.num_rows, NO_TIME, np.int64))
-                            late.append((stream, number, gone.append_column(LARGEST_TS, unknown)))
+                            judge = pa.array(clock.judges(gone[TS].to_numpy()))
+                            late.append((stream, number, gone.append_column(LARGEST_TS, judge)))
                             self.ledger[stream]["late"] += gone.num_rows
                             self.overtaken[stream] += clock.overtaken(gone[TS].to_numpy())
                         table = table.filter(pa.array(~mask))
@@ -188,7 +188,13 @@ class Cell:
         return accepted, late
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
-        late_tables = [self._late_rows(*aside) for aside in [*asides["late"], *late]]
+        # The largest time before a tuple is that of its part, which the source knew, or of the parts before it.
+        found = [
+            (stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], self.largest_before[stream, part])))
+            for stream, part, table in asides["late"]
+            for i in [table.schema.get_field_index(LARGEST_TS)]
+        ]
+        late_tables = [self._late_rows(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
         reject_tables = [self._reject_rows(stream, table) for stream, _, table in asides["rejects"]]
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
@@ -200,16 +206,9 @@ class Cell:
                         writer.write(table)
                     self.reports += writer.close()
 
-    def _late_rows(self, stream: int, part: int, table: pa.Table) -> pa.Table:
-        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns.
-
-        The largest time before a tuple is that of its part (which the source knew) or of the parts before it; or the
-        watermark, where the stream was idle while that went past it.
-        """
+    def _late_rows(self, stream: int, table: pa.Table) -> pa.Table:
+        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns."""
         moments = pa.timestamp("us", tz="UTC")
-        floor = self.clocks[stream].floor
-        before = max(self.largest_before[stream, part], NO_TIME if floor is None else floor)
-        largest = pc.max_element_wise(table[LARGEST_TS], before)
         inside = (TS, SEQ, LARGEST_TS, *self.bound.stamps(stream))
         columns = [name for name in table.column_names if name not in inside]
         texts = [_json_text(row) for row in table.select(columns).to_pylist()]
@@ -220,7 +219,7 @@ class Cell:
             {
                 "seq": table[SEQ],
                 "ts": table[TS].cast(moments),
-                "largest_ts": largest.cast(moments),
+                "largest_ts": table[LARGEST_TS].cast(moments),
                 "row": pa.array(texts, pa.string()),
             },
         )

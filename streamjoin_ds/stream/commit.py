@@ -125,7 +125,7 @@ class BatchCommit:
             metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held), schema=METRICS_SCHEMA),
             largest_ts_us=_greatest(list(largest_us.values())),
         )
-        maintenance.after_commit(batch_id)
+        maintenance.after_commit()
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
         summary = replace(summary, held_by=None if held is None else held.stream, idle=idle)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)

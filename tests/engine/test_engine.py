@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date, datetime, timezone
 from threading import Thread
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.errors import ArgumentError, SchemaDriftError
+from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec import Join, Stream
 
 SCHEMA = {"ts": "int64", "x": "float64"}
@@ -126,18 +127,19 @@ def test_a_restored_engine_goes_on() -> None:
 
 def test_a_push_from_another_thread_does_not_wait_but_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, errors = _engine(), []
+    push = engine._join.push
 
-    def meanwhile(*_: object) -> object:
-        def push() -> None:
+    def meanwhile(*told: object, **named: object) -> object:
+        def other() -> None:
             try:
                 engine.push({"e": {"ts": 2, "x": 1.0}})
             except ArgumentError as error:
                 errors.append(error)
 
-        thread = Thread(target=push)
+        thread = Thread(target=other)
         thread.start()
         thread.join()
-        return iter(())
+        return push(*told, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine._join, "push", meanwhile)
     engine.push({"e": {"ts": 1, "x": 1.0}})
@@ -169,6 +171,63 @@ def test_the_first_push_tells_the_schemas() -> None:
     again = JoinEngine(engine.bound)
     again.restore(engine.save())
     assert again.counters["read_rows"] == {"e": 2, "w": 3}
+
+
+@pytest.mark.parametrize("rows", [10, 1500, 5000])
+def test_buffers_need_not_be_aligned(rows: int) -> None:
+    def askew(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(b"\0" + values.tobytes()).slice(1)])
+
+    table = pa.table({"ts": askew(np.arange(rows), pa.int64()), "x": askew(np.arange(rows) * 2.0, pa.float64())})
+    engine = _engine("10s")
+    for _ in range(2):
+        result = engine.push({"e": table, "w": table})
+    assert result["e_x"].equals(result["w_x"])
+    assert engine.counters["matches"] == rows + 3  # of the second push all but the last are late
+
+
+def test_a_column_that_is_there_twice_is_refused_by_name() -> None:
+    table = pa.table([pa.array([1]), pa.array([1.0]), pa.array([2.0])], names=["ts", "x", "x"])
+    with pytest.raises(SchemaDriftError, match="more than one column 'x'"):
+        _engine().push({"e": table})
+    with pytest.raises(ColumnError, match="more than one column 'x'"):
+        JoinEngine(Join([Stream("e"), Stream("w")], "e.x = w.x", "1s")).push({"e": table, "w": table})
+
+
+def test_a_thousand_columns_are_looked_at_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(columns: int) -> int:
+        """How many Python calls a join of so many columns, and a push, take."""
+        schema = pa.schema([("ts", pa.int64()), *((f"c{n}", pa.float64()) for n in range(columns))])
+        table = pa.table({"ts": [1, 2], **{f"c{n}": [0.0, 1.0] for n in range(columns)}})
+        calls = 0
+
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            streams = [Stream(name, schema=schema) for name in ("e", "w")]
+            engine = JoinEngine(Join(streams, "abs(e.c1 - w.c1) <= 0.5", "1s"))
+            engine.push({"e": table, "w": table})
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    assert made(800) < 5 * made(200)
+
+
+def test_more_text_than_a_column_can_hold_is_refused_by_name() -> None:
+    """One block of 64 MiB, time and again: the push is of 2 GiB, the test is not."""
+    schema = {"ts": "int64", "name": "string"}
+    engine = JoinEngine(Join([Stream(name, schema=schema) for name in ("e", "w")], (), "1s"))
+    block = pa.array(["x" * (1 << 26)])
+    table = pa.table({"ts": pa.chunked_array([[n] for n in range(33)]), "name": pa.chunked_array([block] * 33)})
+    with pytest.raises(ArgumentError, match="2 GiB") as caught:
+        engine.push({"e": table})
+    assert caught.value.name == "name"
+    assert engine.counters["read_rows"]["e"] == 0
 
 
 def test_importing_the_engine_imports_no_spark() -> None:

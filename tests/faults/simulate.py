@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import multiprocessing
 import sys
 import time
@@ -100,6 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes (2); 1: this one")
     parser.add_argument("--replay", help="a schedule as it was printed: run it alone")
     given = parser.parse_args(arguments)
+    logging.getLogger("streamjoin_ds").setLevel(logging.ERROR)
     if given.replay:
         outcome = outcome_of(Schedule.from_text(given.replay))
         print(outcome.schedule, *outcome.violations, sep="\n")

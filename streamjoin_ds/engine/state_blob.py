@@ -1,0 +1,44 @@
+"""A join's state as bytes and back: windows by `snapshot`, and what was counted among their facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streamjoin_ds.engine import snapshot
+from streamjoin_ds.engine.bucket_window import bucketed
+from streamjoin_ds.engine.kept import State
+from streamjoin_ds.engine.run import RunForm
+from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.engine.window import Window
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["opened_state", "state_blob"]
+
+
+def state_blob(
+    bound: BoundJoin, forms: Sequence[RunForm], state: State, windows: Sequence[Window], store: RunStore | None
+) -> bytes:
+    """A state, whose windows are these now, as bytes; see `WindowJoin.save`."""
+    expired = state.expired_rows(sum(window.rows for window in windows))
+    facts: dict[str, Any] = {
+        "totals": [state.matches, expired, state.pushes],
+        "stored": list(state.stored),
+        "null_keys": list(state.null_keys),
+        "tails": [window.tail.rows for window in windows],
+    }
+    if any(form.bucketing is not None for form in forms):
+        facts["buckets"] = [window.to_facts() for window in windows]
+    return snapshot.encoded(bound.fingerprint, facts, [window.in_runs() for window in windows], store)
+
+
+def opened_state(
+    bound: BoundJoin, forms: Sequence[RunForm], blob: bytes | bytearray | memoryview, store: RunStore | None
+) -> State:
+    """The state that `state_blob` was given; errors as `WindowJoin.restored`."""
+    facts, windows = snapshot.decoded(bound.fingerprint, blob, forms, store)
+    count = len(forms)
+    stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
+    matches, _, pushes = snapshot.numbers(facts, "totals", 3)
+    windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
+    return State(bucketed(forms, windows, facts.get("buckets")), matches, pushes, stored, null_keys)

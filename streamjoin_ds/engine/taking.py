@@ -1,0 +1,93 @@
+"""Rows of a push made into tuples, without those that are late, rejected or filtered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.keys import INT64_MIN
+from streamjoin_ds.engine.lateness import StreamClock
+from streamjoin_ds.engine.ledger import Ledger, Taken
+from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
+from streamjoin_ds.spec.ahead import AheadLimit
+from streamjoin_ds.spec.bound import BoundJoin
+from streamjoin_ds.spec.order import preceding, running_maximum
+
+__all__ = ["Taking"]
+
+
+class Taking:
+    """Takes rows of all streams in; changes nothing.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    module : module
+        The kernels.
+    """
+
+    def __init__(self, bound: BoundJoin, module: Any) -> None:
+        self._bound, self._names = bound, bound.names
+        self._max_ahead_us = [stream.max_ahead_us for stream in bound.join.streams]
+        self._intakes = [Intake(bound, stream, module) for stream in range(len(self._names))]
+        self._has_stamps = any(map(bound.stamps, range(len(self._names))))
+
+    def taken(self, rows: Mapping[str, Rows], before: Ledger) -> Taken:
+        """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
+        floor = before.watermark
+        clocks = [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in before.clocks]
+        taken = Taken(list(before.read), clocks)
+        arrivals = {n: self._arrived(n, rows[name], before) for n, name in enumerate(self._names) if name in rows}
+        stamps = self._stamps(arrivals, before)
+        for stream, arrival in arrivals.items():
+            name = self._names[stream]
+            intake, without_time = self._intakes[stream], arrival.rejected
+            tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
+            taken.read[stream] += arrival.count
+            taken.clocks[stream].idle &= not arrival.count
+            mask = taken.clocks[stream].split(arrival.known_us)
+            tuples, mask = intake.filtered(tuples, mask)
+            left_out = arrival.count - tuples.num_rows
+            if np.count_nonzero(mask):
+                taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
+                tuples = tuples.filter(pa.array(~mask))
+            if without_time is not None:
+                taken.rejected[name] = without_time
+                left_out -= without_time.num_rows
+            taken.filtered_rows[stream] = left_out
+            taken.tuples[stream] = tuples
+        return taken
+
+    def _arrived(self, stream: int, rows: Rows, before: Ledger) -> Arrival:
+        """Rows as far as their event times, those that are too far ahead told apart."""
+        arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
+        if max_us is None:
+            return arrival
+        clock = before.clocks[stream]
+        return self._intakes[stream].without_future(arrival, clock.largest, AheadLimit(max_us, not clock.idle))
+
+    def _stamps(self, arrivals: Mapping[int, Arrival], before: Ledger) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
+        """Of each new row how many rows of each other stream precede it, for windows that ask."""
+        if not self._has_stamps:
+            return {}
+        running = []
+        for stream, clock in enumerate(before.clocks):
+            largest = INT64_MIN if clock.largest is None else clock.largest
+            if stream not in arrivals:
+                running.append(np.empty(0, dtype=np.int64))
+                continue
+            arrival = arrivals[stream]
+            known = arrival.times_us
+            if arrival.is_timed is not None:
+                known = np.where(arrival.is_timed, known, largest)
+            running.append(running_maximum(known, None, largest))
+        found = {}
+        for stream in arrivals:
+            others = [other for other in range(len(running)) if other != stream]
+            names = zip(self._bound.stamps(stream), others, strict=True)
+            found[stream] = {name: preceding(running, stream, other) + before.read[other] for name, other in names}
+        return found
