@@ -22,6 +22,16 @@ void sj_bucket_begin(sj_bucket_grid *grid)
 }
 
 /* The bucket of each of the rows; room for the cells of NUMBERED_ROWS rows is in `cells`. */
+/* Beyond so many cells a float is too coarse to tell them apart: what lies there shares the outermost ones. A band would
+ * else cover so many of them that all buckets were looked at. */
+static void draw_near(int64_t *cells, int64_t count)
+{
+    for (int64_t at = 0; at < count; at++) {
+        const int64_t cell = cells[at];
+        cells[at] = cell > SJ_CELL_LIMIT ? SJ_CELL_LIMIT : cell < -SJ_CELL_LIMIT ? -SJ_CELL_LIMIT : cell;
+    }
+}
+
 static void number_rows(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t from,
                         int64_t count, int64_t *cells, int32_t *buckets)
 {
@@ -32,6 +42,7 @@ static void number_rows(const sj_bucket_grid *grid, const double *const *floats,
             int64_t *to = cells + key * NUMBERED_ROWS;
             if (grid->keys[key].is_float) {
                 sj_float_buckets(floats[key] + from + begin, part, grid->keys[key].float_width, 0.0, to);
+                draw_near(to, part);
             } else {
                 sj_int_buckets(ints[key] + from + begin, part, grid->keys[key].int_width, 0, to);
             }
@@ -310,19 +321,31 @@ int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, i
 
 int64_t sj_bucket_spread_rows(const sj_bucket_grid *grid, int64_t most, int32_t *rows)
 {
-    int64_t total = 0, before = 0, found = 0;
+    int64_t before = 0, found = 0;
+    const int64_t step = grid->rows > most ? (grid->rows + most - 1) / most : 1;
     for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
-        total += grid->chunks[bucket].count;
-    }
-    const int64_t step = total > most ? (total + most - 1) / most : 1;
-    for (int64_t bucket = 0; bucket < grid->bucket_count; bucket++) {
-        const int64_t end = before + grid->chunks[bucket].count;
-        for (int64_t at = step / 2 + found * step; at < end; at += step) {
-            rows[found++] = (int32_t)sj_chunk_row(grid, bucket, (int)(at - before));
+        for (int64_t chunk = bucket; chunk != SJ_NO_CHUNK; chunk = grid->chunks[chunk].next) {
+            const int64_t end = before + grid->chunks[chunk].count;
+            for (int64_t at = step / 2 + found * step; at < end; at += step) {
+                rows[found++] = (int32_t)sj_chunk_row(grid, chunk, (int)(at - before));
+            }
+            before = end;
         }
-        before = end;
     }
     return found;
+}
+
+int64_t sj_bucket_crowd(const sj_bucket_grid *grid, const int32_t *buckets, int64_t count, int64_t most)
+{
+    int64_t total = 0;
+    for (int64_t at = 0; at < count; at++) {
+        int64_t rows = 0;
+        for (int64_t chunk = buckets[at]; chunk != SJ_NO_CHUNK && rows < most; chunk = grid->chunks[chunk].next) {
+            rows += grid->chunks[chunk].count;
+        }
+        total += rows < most ? rows : most;
+    }
+    return total;
 }
 
 int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,
@@ -366,6 +389,7 @@ int sj_bucket_probe_begin(sj_bucket_probe *probe)
         if (probe->columns.is_float[condition]) {
             sj_float_bucket_range(band->float_left[slot], count, band->float_lo[slot], band->float_hi[slot],
                                   grid->keys[key].float_width, probe->cell_from[key], probe->cell_to[key]);
+            draw_near(probe->cell_from[key], 2 * count);
         } else {
             sj_int_bucket_range(band->int_left[slot], count, band->int_lo[slot], band->int_hi[slot],
                                 grid->keys[key].int_width, probe->cell_from[key], probe->cell_to[key]);

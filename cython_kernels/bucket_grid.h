@@ -19,6 +19,7 @@
 
 /* Buckets that one probe looks up; where its band covers more cells it looks at all of them. */
 #define SJ_BUCKET_VISITS 64
+#define SJ_CELL_LIMIT ((int64_t)1 << 50)
 /* Buckets that are asked for before the first of them is looked at. */
 #define SJ_BUCKET_AHEAD 32
 
@@ -145,9 +146,11 @@ int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int
  * NULL. */
 int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int32_t *rows);
 
-/* Rows evenly spaced over the first chunks of all buckets, `most` of them at most; returns how many. Only the chunks' words
- * are looked at. Of a bucket of many rows, as one of a hot value is, only the first 16 count. */
+/* Rows evenly spaced over all buckets, `most` of them at most; returns how many. Only the chunks' words are looked at. */
 int64_t sj_bucket_spread_rows(const sj_bucket_grid *grid, int64_t most, int32_t *rows);
+
+/* How many rows some buckets have, of each `most` at most, all together. */
+int64_t sj_bucket_crowd(const sj_bucket_grid *grid, const int32_t *buckets, int64_t count, int64_t most);
 
 /* The bucket of each of some rows, given their keys as for `sj_bucket_insert`; -1: no memory. */
 int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,

@@ -48,6 +48,7 @@ cdef extern from "bucket_grid.h" nogil:
     int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step)
     int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int32_t *rows)
     int64_t sj_bucket_spread_rows(const sj_bucket_grid *grid, int64_t most, int32_t *rows)
+    int64_t sj_bucket_crowd(const sj_bucket_grid *grid, const int32_t *buckets, int64_t count, int64_t most)
     int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints,
                           int64_t count, int32_t *buckets)
 
@@ -274,7 +275,7 @@ cdef class BucketGrid:
         return rows
 
     def spread_rows(self, most):
-        """Rows evenly spaced over the first chunks of all buckets, `most` of them at most: int32."""
+        """Rows evenly spaced over all buckets, `most` of them at most: int32."""
         cdef int64_t limit, count
         cdef int32_t *out
         most = _integer(most, "most")
@@ -287,6 +288,20 @@ cdef class BucketGrid:
         with nogil:
             count = sj_bucket_spread_rows(&self._grid, limit, out)
         return rows[:count]
+
+    def crowd(self, keys, most):
+        """How many rows the buckets of some rows have, of each `most` at most, all together."""
+        cdef int64_t limit = _integer(most, "most")
+        cdef int64_t count, total
+        cdef const int32_t *numbers
+        if limit < 1:
+            raise _error("most is out of range", "most", "1 or more")
+        buckets = self.bucket_numbers(keys)
+        numbers, count = _int32_out(buckets), len(buckets)
+        self._enter()
+        with nogil:
+            total = sj_bucket_crowd(&self._grid, numbers, count, limit)
+        return total
 
     def bucket_numbers(self, keys):
         """The bucket of each of some rows, from their keys: int32."""

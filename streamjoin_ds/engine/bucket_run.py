@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.bucket_census import USUAL_CROWD, known_crowd
 from streamjoin_ds.engine.bucket_columns import BucketColumns
 from streamjoin_ds.engine.bucket_move import BucketMove
-from streamjoin_ds.engine.bucket_shape import MAX_ROWS, SAMPLE_ROWS, BucketShape
+from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_names, widened
 from streamjoin_ds.engine.columns import item_values
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
-from streamjoin_ds.engine.grid import NO_GRID, Keys
+from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.payload import Payload
@@ -42,8 +43,6 @@ _SWEEPS = 4
 _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those there are.
 _COUNTED_SHARE = 16
-# Of a sample in which they are counted.
-_COUNTED_BUCKETS = 2048
 _PAGE_BYTES = 4096
 
 
@@ -79,6 +78,8 @@ class BucketRun(BucketColumns):
     ----------
     move : BucketMove or None
         What its rows are being copied to.
+    known_crowd : int
+        As many rows in a bucket as were no reason for another shape.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class BucketRun(BucketColumns):
         self._sample: GridSample | None = None
         self._unsampled_rows = 0
         self.move: BucketMove | None = None
+        self.known_crowd = USUAL_CROWD
         self._is_changing = False
         self._renumbering: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Payload] | None = None
 
@@ -142,6 +144,7 @@ class BucketRun(BucketColumns):
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
             run._uncounted_rows = facts.get("uncounted_rows", 0)
+            run.known_crowd = known_crowd(facts)
             sample = facts.get("sample")
             if sample is not None:
                 run._sample = GridSample.from_facts(sample, [key.kind for key in form.keys])
@@ -245,6 +248,7 @@ class BucketRun(BucketColumns):
             run = alone(run.adding(moved, None))
         run.built_rows, run._swept_to, run._uncounted_rows = self.built_rows, self._swept_to, self._uncounted_rows
         run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
+        run.known_crowd = self.known_crowd
         return run
 
     def _thinned(self) -> BucketRun:
@@ -290,17 +294,6 @@ class BucketRun(BucketColumns):
         self._uncounted_rows = 0
         return True
 
-    def live_rows(self, lowest_kept: int) -> int:
-        """About how many rows are not dead: those of a sample of the buckets are counted."""
-        step = max(1, self.shape.buckets // _COUNTED_BUCKETS)
-        return min(self.rows, step * int(self.native.live_rows(lowest_kept, step)))
-
-    def some_keys(self, lowest_kept: int) -> Keys:
-        """Keys of living rows, evenly spaced over the buckets."""
-        module, rows = self.form.kernels.module, self.native.spread_rows(SAMPLE_ROWS)
-        rows = rows[module.gather(self.key_room(self.form.position_key), rows) >= lowest_kept]
-        return [widened(module.gather(self.key_room(number), rows)) for number in range(len(self.form.keys))]
-
     def _enlarged(self) -> BucketRun:
         chunk_rows = self.form.kernels.module.CHUNK_ROWS
         chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, MAX_ROWS // chunk_rows
@@ -312,12 +305,15 @@ class BucketRun(BucketColumns):
         facts = self.built_rows, self._swept_to, self._uncounted_rows
         run = BucketRun(self.form, self.shape, self.zone, native, columns, self.payload, *facts)
         run._sample, run._unsampled_rows, run.move = self._sample, self._unsampled_rows, self.move
+        run.known_crowd = self.known_crowd
         run._is_changing = self._is_changing
         return run
 
     def to_facts(self) -> dict[str, Any]:
         """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
         facts: dict[str, Any] = {"built_rows": self.built_rows, "uncounted_rows": self._uncounted_rows}
+        if self.known_crowd != USUAL_CROWD:
+            facts["crowd"] = self.known_crowd
         if self._sample is not None:
             facts["sample"] = {**self._sample.to_facts(), "unsampled_rows": self._unsampled_rows}
         if self.move is not None:

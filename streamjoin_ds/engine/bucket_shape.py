@@ -15,7 +15,7 @@ import numpy as np
 
 from streamjoin_ds.engine.grid import GridChooser, Keys, Sample
 
-__all__ = ["MAX_ROWS", "SAMPLE_ROWS", "BucketShape", "chosen_shape"]
+__all__ = ["MAX_ROWS", "SAMPLE_ROWS", "BucketShape", "chosen_shape", "tested_rows"]
 
 _ROWS_PER_BUCKET = 14.0
 # Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
@@ -31,6 +31,8 @@ _MAX_STRIDE = 1 << 31
 _MAX_WIDTH = 1 << 62
 _ROUNDS = 24
 _CLOSE = 1.25
+# Times what most of a key's values span, for values to be told apart along the second key of a cell.
+_REACHED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,33 @@ def chosen_shape(chooser: GridChooser, keys: Keys, rows: int) -> BucketShape | N
     numbers = [number for number in dict.fromkeys((grid.first, grid.second)) if number >= 0]
     if not numbers:
         return None
-    axes = [_Axis(Sample(keys[number], SAMPLE_ROWS, _NEIGHBOURS), chooser.extent(number), rows) for number in numbers]
+    numbers = chooser.serving_all(numbers, keys, rows)
+    axes = _axes(chooser, numbers, keys, rows)
     scale = _scale(axes, rows)
     widths = tuple(axis.width(scale) for axis in axes)
     per_cell = _rows_per_cell(axes, scale, rows)
     per_bucket = min(max(per_cell, _ROWS_PER_BUCKET), _MAX_ROWS_PER_BUCKET)
-    stride = int(min(_MAX_STRIDE, axes[1].span / widths[1] + 2)) if len(axes) > 1 else 1
+    stride = int(min(_MAX_STRIDE, axes[1].reach / widths[1] + 2)) if len(axes) > 1 else 1
     return BucketShape(tuple(numbers), widths, stride, _prime(max(_MIN_BUCKETS, int(rows / per_bucket))))
+
+
+def tested_rows(chooser: GridChooser, shape: BucketShape, keys: Keys, rows: int) -> float:
+    """About how many of so many rows a probe tests in a grid of this shape, where it lies as the rows lie.
+
+    Parameters
+    ----------
+    keys : sequence of ndarray, float64 or int64
+        Of a sample of the rows.
+    """
+    tested = float(rows)
+    for axis, width in zip(_axes(chooser, shape.keys, keys, rows), shape.widths, strict=True):
+        tested *= axis.met(width)
+    return tested
+
+
+def _axes(chooser: GridChooser, numbers: Sequence[int], keys: Keys, rows: int) -> list[_Axis]:
+    samples = (Sample(keys[number], SAMPLE_ROWS, _NEIGHBOURS) for number in numbers)
+    return [_Axis(sample, chooser.extent(number), rows) for number, sample in zip(numbers, samples, strict=True)]
 
 
 class _Axis:
@@ -99,9 +121,10 @@ class _Axis:
         self._sample = sample
         self._extent = float(extent)
         self._is_equality = sample.is_int and extent == 0
-        self.span = sample.span
+        # How far the values go: those that go further share cells, with others far away.
+        self.reach = min(sample.full_span, _REACHED * sample.span)
         # What a scale of one stands for: the band, or where that is a point of a float, what one row lies in.
-        self._unit = self._extent or max(self.span, 1e-290) / rows
+        self._unit = self._extent or max(sample.span, 1e-290) / rows
 
     @property
     def is_free(self) -> bool:
@@ -120,6 +143,11 @@ class _Axis:
     def covered(self, scale: float) -> float:
         """How many cells a band meets on the average."""
         return 1.0 if self._is_equality else 1.0 + self._extent / float(self.width(scale))
+
+    def met(self, width: int | float) -> float:
+        """What share of the rows is in the cells that a band meets, where they are this wide."""
+        cells = 1.0 if self._is_equality and width == 1 else 1.0 + self._extent / float(width)
+        return min(1.0, cells * self._sample.share(width))
 
     def share(self, scale: float) -> float:
         """What share of the rows a cell holds."""

@@ -5,7 +5,8 @@
     large batch ──────────────► sorted run: what comes later in this push is joined with it ──┐   end of the push
     small batch ──► tail ── full ──► run ──────────────────────────────────────────────────────┴─► bucket grid
 
-Nothing is merged, and a grid that is too small is made anew a few rows a push (`bucket_move`). Any tuples fit: what
+Nothing is merged, and a grid that is too small, or whose buckets have become crowded where another shape's would not
+be, is made anew a few rows a push (`bucket_move`). Any tuples fit: what
 chunks have no place for is the grid's payload. The grid changes in place when a push is over, so the windows that a
 push began with are good for nothing once it is finished; one that is given up has changed nothing.
 """
@@ -17,9 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamjoin_ds.engine.bucket_census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.bucket_move import BucketMove
 from streamjoin_ds.engine.bucket_run import BucketRun, in_order
-from streamjoin_ds.engine.bucket_shape import MAX_ROWS, SAMPLE_ROWS, BucketShape, chosen_shape
+from streamjoin_ds.engine.bucket_shape import MAX_ROWS, SAMPLE_ROWS, BucketShape, chosen_shape, tested_rows
 from streamjoin_ds.engine.columns import one_batch
 from streamjoin_ds.engine.grid import NO_GRID, Grid, sampled
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
@@ -45,6 +47,13 @@ _FORESEEN = 8
 _MOST_FORESEEN = MAX_ROWS // 2
 # Rows that are copied for each that comes, while a grid is made anew: the window has grown by an eighth meanwhile.
 _COPIED_ROWS = 8
+# So many times fuller than they were must the buckets be that rows come to, and so many times fewer rows must a probe
+# test in another shape, for a grid to be made anew.
+_CROWDED = 4
+# Where neighbours ask by other keys: whether a grid suits all is asked when the newest run is such a part of the rows.
+_CONTESTED_SHARE = 4
+# Batches that are sorted in one layout, before it is chosen anew.
+_LAYOUT_USES = 64
 
 
 class BucketWindow(Window):
@@ -59,8 +68,8 @@ class BucketWindow(Window):
         As for `Window`.
     lowest_kept : int or None
         Lower positions are dead; within int64.
-    layout : (Grid, int) or None
-        That of the batch that was last sorted, and its rows: those of like size are sorted so too.
+    layout : (Grid, int, int) or None
+        That of a batch that was sorted, and its rows: those of like size are sorted so too. How many were.
     """
 
     __slots__ = ("_inserted", "layout", "lowest_kept")
@@ -72,7 +81,7 @@ class BucketWindow(Window):
         tail: Tail | None = None,
         stack: Stack | None = None,
         lowest_kept: int | None = None,
-        layout: tuple[Grid, int] | None = None,
+        layout: tuple[Grid, int, int] | None = None,
     ) -> None:
         super().__init__(form, sealed, tail, stack)
         self.layout = layout
@@ -106,17 +115,18 @@ class BucketWindow(Window):
     def taking(self, arrived: Any, run: Run | None) -> tuple[Window, Picks]:
         """As `Window.taking`."""
         window, picks = super().taking(arrived, run)
-        if run is not None and self._layout_of(run.rows) is None:
+        if run is not None:
             assert isinstance(window, BucketWindow)
-            window.layout = run.grid, run.rows
+            is_new = self.layout is None or self._layout_of(run.rows) is None
+            window.layout = (run.grid, run.rows, 1) if is_new else (*self.layout[:2], self.layout[2] + 1)  # type: ignore[index]
         return window, picks
 
     def _layout_of(self, rows: int) -> Grid | None:
         """That of the batch that was last sorted, for one of like size."""
         if self.layout is None:
             return None
-        grid, like = self.layout
-        return grid if like <= 2 * rows <= 4 * like else None
+        grid, like, uses = self.layout
+        return grid if like <= 2 * rows <= 4 * like and uses < _LAYOUT_USES else None
 
     def merging_steps(self) -> Steps[Window]:
         """As `Window.merging_steps`: all but the tail goes into the grid.
@@ -141,14 +151,14 @@ class BucketWindow(Window):
                 run = yield from run.adding(other, self.lowest_kept, begin, sweeps=other is others[-1])
         window = self.remade([run], self.tail)
         try:
-            return (yield from window._resized(sum([other.rows for other in others])))
+            return (yield from window._resized(others))
         except MemoryError:  # the grid that there is serves on
             run.move = None
             run.end_change()
             return window
 
-    def _resized(self, arrived_rows: int) -> Steps[Window]:
-        window = yield from self._resizing(arrived_rows)
+    def _resized(self, arrived: Sequence[Run]) -> Steps[Window]:
+        window = yield from self._resizing(arrived)
         if isinstance(window, BucketWindow):
             if self.form.bucketing is not None and self.form.bucketing.is_sampled:
                 window.bucket_run.sample()
@@ -168,39 +178,73 @@ class BucketWindow(Window):
         run.end_change()
         return self.remade([run, *others], self.tail)
 
-    def _resizing(self, arrived_rows: int) -> Steps[Window]:
-        """Go on making a grid for as many rows as there will be, where this one was made for far more or fewer."""
+    def _resizing(self, arrived: Sequence[Run]) -> Steps[Window]:
+        """Go on making a grid for as many rows as there will be, where this one was made for far more or fewer.
+
+        Or for rows that lie as those in it do, where this one was made for others.
+        """
         run, bucketing = self.bucket_run, self.form.bucketing
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
         if bucketing is None:
             return self
         if run.move is None and run.falls_due():
-            live = run.live_rows(lowest)
+            live = live_rows(run, lowest)
             wanted = bucketing.wanted_rows(live, run.position, self.lowest_kept)
             # Rows that are still to come are no reason before this one is half full.
             is_small = wanted > _GROWN * run.built_rows and 2 * live > run.built_rows
             is_large = wanted < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
                 return self.in_runs()
+            if live and not self._suits_all(run, run.shape, live):
+                return self.in_runs()  # of a state that was saved when all neighbours had to make do with one index
             if live and (is_small or is_large):
+                keys = some_keys(run, lowest)
                 try:
-                    self._begin_move(run, wanted, lowest)
+                    self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted))
                 except MemoryError:  # for what is still to come; what is there needs less
-                    self._begin_move(run, live, lowest)
+                    self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live))
+            elif live:
+                self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
         if run.move is None:
             return self
+        arrived_rows = sum([other.rows for other in arrived])
         made = yield from run.move.advancing(run, _COPIED_ROWS * arrived_rows, lowest)
         if made is run:
             return self
         give_back()
         return BucketWindow(self.form, [made], self.tail, None, self.lowest_kept, self.layout)
 
-    def _begin_move(self, run: BucketRun, rows: int, lowest_kept: int) -> None:
-        shape = chosen_shape(self.form.chooser, run.some_keys(lowest_kept), rows)
+    def _relieve(self, run: BucketRun, crowd: int, live: int, lowest_kept: int) -> None:
+        """Begin with another shape where the rows have moved together since this one was chosen, and it helps."""
+        if crowd * _CROWDED < run.known_crowd:
+            run.known_crowd = max(crowd, USUAL_CROWD)
+        if crowd <= _CROWDED * run.known_crowd:
+            return
+        run.known_crowd, chooser = crowd, self.form.chooser  # a hot value's bucket is no reason again
+        keys = some_keys(run, lowest_kept)
+        shape = chosen_shape(chooser, keys, run.built_rows)
+        if shape is None or shape == run.shape:
+            return
+        before, after = (tested_rows(chooser, tried, keys, live) for tried in (run.shape, shape))
+        if before > _CROWDED * after:
+            self._begin_move(run, run.built_rows, shape)
+
+    def _begin_move(self, run: BucketRun, rows: int, shape: BucketShape | None) -> None:
+        """Begin with another shape, unless it is of keys that one neighbour alone asks by."""
+        if shape is not None and not self._suits_all(run, shape, rows):
+            return
         if shape == run.shape:
             run.built_rows = rows
         elif shape is not None:
             run.move = BucketMove(run.empty(self.form, shape, rows, run.zone, run.payload))
+
+    def _suits_all(self, run: BucketRun, shape: BucketShape, rows: int) -> bool:
+        """Whether a shape serves every neighbour, as far as its conditions narrow what they meet."""
+        chooser = self.form.chooser
+        if not chooser.unserved(shape.keys):
+            return True
+        keys = some_keys(run, INT64_MIN if self.lowest_kept is None else self.lowest_kept)
+        return chooser.suits_all(shape.keys, keys, rows)
 
     def expired(self, lowest_kept: int, *, is_own: bool = False) -> Window:
         """As `Window.expired`; dead rows stay in the grid until it has use for their room, or are swept."""
@@ -238,8 +282,8 @@ class BucketWindow(Window):
         """What is not in the rows, as plain JSON values."""
         layout = None
         if self.layout is not None:
-            grid, rows = self.layout
-            layout = {"first": grid.first, "second": grid.second, "width": grid.width, "rows": rows}
+            grid, rows, uses = self.layout
+            layout = {"first": grid.first, "second": grid.second, "width": grid.width, "rows": rows, "uses": uses}
         return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept, "layout": layout}
 
     def in_runs(self) -> Window:
@@ -285,14 +329,22 @@ class Bucketing:
         return max(rows, min(foreseen, _MOST_FORESEEN))
 
     def window(self, window: Window) -> Window:
-        """The window in a bucket grid, where it is large enough and a key narrows what a probe meets."""
+        """The window in a bucket grid, where it is large enough and a key narrows what a probe meets.
+
+        Where neighbours ask by other keys each, it stays in runs, which can be seen in several orders.
+        """
         form, rows = window.form, sum(run.rows for run in window.sealed)
         if not self.least_rows <= rows <= _MOST_FORESEEN:
             return window
+        if form.chooser.is_contested and window.sealed[-1].rows * _CONTESTED_SHARE < rows:
+            return window  # asked again when the newest run is a large one
         try:
             parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
-            shape = chosen_shape(form.chooser, [sampled(keys, SAMPLE_ROWS) for keys in parts], rows)
-            return window if shape is None else self._made(window, shape)
+            keys = [sampled(values, SAMPLE_ROWS) for values in parts]
+            shape = chosen_shape(form.chooser, keys, rows)
+            if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
+                return window
+            return self._made(window, shape)
         except MemoryError:  # runs serve on
             return window
 
@@ -357,15 +409,15 @@ def _unbucketed(window: Window, facts: Any) -> Window:
         raise unlike_header() from error
 
 
-def _layout(facts: Any, keys: int) -> tuple[Grid, int] | None:
+def _layout(facts: Any, keys: int) -> tuple[Grid, int, int] | None:
     """What `BucketWindow.to_facts` told of a layout; KeyError, TypeError or ValueError where it did not."""
     if facts is None:
         return None
-    rows = facts["rows"]
-    if type(rows) is not int:
+    rows, uses = facts["rows"], facts.get("uses", 1)
+    if type(rows) is not int or type(uses) is not int:
         msg = "the rows of a layout are no number"
         raise ValueError(msg)
-    return Grid.restored(facts["first"], facts["second"], facts["width"], keys), rows
+    return Grid.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses
 
 
 def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) -> list[Window]:

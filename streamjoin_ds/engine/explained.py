@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamjoin_ds.engine.bucket_run import BucketRun
+from streamjoin_ds.engine.grid import Grid
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.engine.tail import TAIL_ROWS
+from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
 from streamjoin_ds.engine.window import Window
 
 __all__ = ["explained"]
@@ -26,7 +27,7 @@ def explained(
         names = [key.column for key in form.keys]
         for run in window.runs:
             span_s = (run.newest_us - run.oldest_us) / 1e6
-            lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}")
+            lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}{_views(run, names, order)}")
     return lines
 
 
@@ -49,7 +50,19 @@ def _layout(run: Run, names: Sequence[str]) -> str:
         beside = ", ".join(sorted(run.payload.names))
         told = f"in {run.shape.buckets} buckets by cells of {cells}" + (f", beside them {beside}" if beside else "")
         return told if run.move is None else f"{told}; {run.move.describe()}"
-    grid = run.grid
+    return _grid_text(run.grid, names)
+
+
+def _views(run: Run, names: Sequence[str], order: JoinOrder) -> str:
+    """Which neighbours see the run in an order of their own, as far as they have asked."""
+    if isinstance(run, (BucketRun, Tail)):
+        return ""
+    views = [(sorted(partners), view.grid) for partners, view in list(run.views.items()) if view is not None]
+    seen = sorted(views, key=lambda found: found[0])
+    return "".join(f"; for {' and '.join(order.names[n] for n in who)} {_grid_text(grid, names)}" for who, grid in seen)
+
+
+def _grid_text(grid: Grid, names: Sequence[str]) -> str:
     if grid.first >= 0 and grid.second >= 0:
         return f"buckets of {names[grid.first]} (width {grid.width}), sorted by {names[grid.second]}"
     if grid.second >= 0:

@@ -8,7 +8,8 @@
     or runs to scan
     a bucket grid      one kernel, slice after slice of the probes         who has threads gives them several pieces
 
-For one form of window all give the same pairs in the same order.
+Runs in an order that does not serve the probes' conditions are seen in another (`run_view`). For one form of window all
+give the same pairs in the same order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from streamjoin_ds.engine.parallel import ParallelFill
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import Probes
 from streamjoin_ds.engine.progress import PieceProgress
-from streamjoin_ds.engine.stack import Stack
+from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.stack import SeenStack, Stack
 from streamjoin_ds.engine.window import Window
 
 __all__ = ["SLICE_PROBES", "Finder", "Probing"]
@@ -66,8 +68,14 @@ class Probing:
 
     def found(self) -> tuple[Int32, Picks]:
         """The pairs that are in the buffer."""
-        rows = self.pairs.rows[:, : self.filled or 0]
-        return rows[0], Picks(self.stack, rows[1], rows[2])
+        return self.first(self.filled or 0)
+
+    def first(self, count: int) -> tuple[Int32, Picks]:
+        """So many pairs from the buffer's beginning: positions of probes, and what they found."""
+        probes, rows, places = self.pairs.rows[:, :count]
+        if isinstance(self.stack, SeenStack):
+            return probes, Picks(self.stack.of, self.stack.rows_of(places, rows), places)
+        return probes, Picks(self.stack, rows, places)
 
 
 class Finder:
@@ -103,12 +111,12 @@ class Finder:
         window: Window,
     ) -> Probing:
         """Probes against all runs of a window."""
-        return Probing(self._probing(conditions, columns, count, window), self._buffer(), window.stack)
+        stack = window.stack.seen_by(conditions)
+        return Probing(self._probing(conditions, columns, count, window, stack), self._buffer(), stack)
 
     def has_parts(self, window: Window, count: int) -> bool:
         """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
-        is_indexed = bool(window.sealed) and all(run.grid.is_sorted for run in window.sealed)
-        return is_indexed and count <= _BATCH_PROBES
+        return _has_parts(window.sealed, count)
 
     def begin_parts(
         self,
@@ -133,7 +141,7 @@ class Finder:
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
         three streams and more come.
         """
-        kernel, pairs, stack, full = probing.kernel, probing.pairs, probing.stack, self._chunk_rows
+        kernel, pairs, full = probing.kernel, probing.pairs, self._chunk_rows
         written, used = probing.filled, 0
         if written is None:
             written = kernel.fill(*pairs.room(0, full))
@@ -142,14 +150,14 @@ class Finder:
             if used >= full:
                 if mark is not None:
                     mark.tested(getattr(kernel, "tested_pairs", kernel.candidates))
-                yield pairs.rows[0, :full], Picks(stack, pairs.rows[1, :full], pairs.rows[2, :full])
+                yield probing.first(full)
                 pairs.rows[:, : used - full] = pairs.rows[:, full:used]
                 used -= full
             elif getattr(kernel, "is_done", False):
                 break
             written = kernel.fill(*pairs.room(used, full))
         if used:
-            yield pairs.rows[0, :used], Picks(stack, pairs.rows[1, :used], pairs.rows[2, :used])
+            yield probing.first(used)
         self.end(probing)
 
     def end(self, probing: Probing) -> None:
@@ -174,18 +182,25 @@ class Finder:
             return PairBuffer()
 
     def _probing(
-        self, conditions: tuple[ProbeCondition, ...], columns: list[npt.NDArray[Any]], count: int, window: Window
+        self,
+        conditions: tuple[ProbeCondition, ...],
+        columns: list[npt.NDArray[Any]],
+        count: int,
+        window: Window,
+        stack: Stack,
     ) -> Any:
         """What fills buffers with probes, rows and runs."""
-        runs = window.stack.runs
+        runs = stack.runs
         if not runs:
             return self._runs_probe(columns, [], -1, count)
         if isinstance(runs[0], BucketRun):
-            indexes, last_rows = window.stack.indexes(conditions), window.tail.rows or -1
+            indexes, last_rows = stack.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, SLICE_PROBES)
-        if count > _FEW_PROBES and not self.has_parts(window, count):
-            return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(window.runs)
-        indexes = window.stack.indexes(conditions)
+        sealed = len(window.sealed)
+        if count > _FEW_PROBES and not _has_parts(runs[:sealed], count):
+            now = (*runs[:sealed], *window.runs[sealed:])  # the tail has grown since it came to the stack
+            return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(now)
+        indexes = stack.indexes(conditions)
         last_rows = window.tail.rows or -1
         if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:
             return self._runs_probe(columns, indexes, last_rows, count)
@@ -212,6 +227,11 @@ class Finder:
             left_count=count,
             slice_probes=slice_probes,
         )
+
+
+def _has_parts(sealed: Sequence[Run], count: int) -> bool:
+    """As `Finder.has_parts`."""
+    return bool(sealed) and count <= _BATCH_PROBES and all(run.grid.is_sorted for run in sealed)
 
 
 def _edges(count: int, groups: int) -> list[int]:

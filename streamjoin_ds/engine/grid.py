@@ -37,6 +37,10 @@ _TESTED_PER_BUCKET = 0.5
 _MIN_GAIN = 0.8
 # A stream no band of which leaves less of a run is joined after others: what it would cost alone decides nothing.
 _NARROW_SHARE = 0.5
+# So many times fewer tested pairs are worth an index more.
+_FAR_BETTER = 4.0
+# Of a sample, at either end: they do not decide how wide buckets are.
+_FEW_OUTLIERS = 0.125
 
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
 
@@ -89,6 +93,19 @@ def bands_of(bound: BoundJoin, stream: int) -> tuple[RunBand, ...]:
     return tuple(bands)
 
 
+def compared_with(bound: BoundJoin, stream: int) -> dict[int, frozenset[int]]:
+    """Of each stream that a condition compares with this one, beyond the window's rules: by which keys of this one."""
+    found: dict[int, set[int]] = {}
+    near: set[int] = set()
+    for number, condition in enumerate(bound.conditions):
+        sides = [(condition.left_stream, condition.left_key), (condition.right_stream, condition.right_key)]
+        for (own, key), (partner, _) in (sides, sides[::-1]):
+            if own == stream:
+                found.setdefault(partner, set()).add(key)
+                near |= {partner} if number >= bound.window_conditions else set()
+    return {partner: frozenset(found[partner]) for partner in sorted(near)}
+
+
 class GridChooser:
     """Chooses the grid of each run of one stream.
 
@@ -103,6 +120,9 @@ class GridChooser:
     def __init__(self, bound: BoundJoin, stream: int, forced: str | Sequence[str] = "auto") -> None:
         self._bands = bands_of(bound, stream)
         self._forced = forced
+        self._compared = compared_with(bound, stream)
+        # Whether two neighbours ask by other keys: one of them may find the runs in an order that serves the other.
+        self.is_contested = forced == "auto" and len(set(self._compared.values())) > 1
         self._names = tuple(key.column for key in bound.keys[stream])
 
     def choose(self, keys: Keys, rows: int | None = None) -> Grid:
@@ -126,6 +146,57 @@ class GridChooser:
         }
         narrow = {partner for (_, partner), share in shares.items() if share < _NARROW_SHARE}
         shares = {place: share for place, share in shares.items() if not narrow or place[1] in narrow}
+        return self._best(samples, shares, rows)[0]
+
+    def better(self, grid: Grid, partners: frozenset[int], keys: Keys, rows: int) -> Grid | None:
+        """A grid in which a probe that these streams have joined tests far fewer rows than in this one; None: none.
+
+        Parameters
+        ----------
+        grid : Grid
+        partners : frozenset of int
+        keys : sequence of ndarray, float64 or int64
+            Of the run, or of a sample of it.
+        rows : int
+        """
+        if self._forced != "auto" or rows < _MIN_GRID_ROWS:
+            return None
+        bands = [band for band in self._bands if band.partner in partners]
+        samples = {band.key: Sample(keys[band.key]) for band in bands}
+        extents = {key: min(band.extent for band in bands if band.key == key) for key in samples}
+        shares = {(key, 0): max(samples[key].share(extent), 1.0 / rows) for key, extent in extents.items()}
+        best, cost = self._best(samples, shares, rows)
+        return best if cost * _FAR_BETTER < self._cost(grid.first, grid.second, shares, rows, samples) else None
+
+    def suits_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> bool:
+        """Whether cells of these keys serve every neighbour that narrows at all.
+
+        Parameters
+        ----------
+        numbers : sequence of int
+        keys, rows
+            As of `better`.
+        """
+        return all(
+            self.better(NO_GRID, frozenset((partner,)), keys, rows) is None for partner in self.unserved(numbers)
+        )
+
+    def serving_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> list[int]:
+        """These keys, or the one of them that serves all neighbours as well as any could."""
+        for number in numbers if self.unserved(numbers) else ():
+            grid = Grid(-1, number, 1)
+            if all(self.better(grid, frozenset((partner,)), keys, rows) is None for partner in self._compared):
+                return [number]
+        return list(numbers)
+
+    def unserved(self, numbers: Sequence[int]) -> list[int]:
+        """Neighbours of a contested stream whose conditions are not on all of these keys."""
+        return [n for n, asked in self._compared.items() if self.is_contested and not asked.issuperset(numbers)]
+
+    def _best(
+        self, samples: Mapping[int, Sample], shares: Mapping[tuple[int, int], float], rows: int
+    ) -> tuple[Grid, float]:
+        """The grid with the fewest tested pairs, and how many."""
         usable = sorted({key for key, _ in shares})
         best, best_cost = NO_GRID, self._cost(-1, -1, shares, rows, samples)
         for first in (-1, *usable):
@@ -136,7 +207,7 @@ class GridChooser:
                         (share for (key, _), share in shares.items() if key == second), default=1.0
                     )
                     best, best_cost = Grid(first, second, self._width(first, samples, rows, second_rows)), cost
-        return best
+        return best, best_cost
 
     def extent(self, key: int) -> int | float:
         """How far apart the ends of a key's tightest band are."""
@@ -239,15 +310,25 @@ class Sample:
 
     @property
     def span(self) -> float:
+        """How far apart most of the values are, stretched to all; a few outliers, fill values say, do not count."""
+        low, high = self._quantile(_FEW_OUTLIERS), self._quantile(1.0 - _FEW_OUTLIERS)
+        # Most are one value: then the others tell.
+        return min((high - low) / (1.0 - 2 * _FEW_OUTLIERS), sys.float_info.max) if high > low else self.full_span
+
+    @property
+    def full_span(self) -> float:
         """How far apart the smallest and the largest value are; finite."""
-        if not len(self._sorted):
-            return 0.0
-        return min(float(self._sorted[-1]) - float(self._sorted[0]), sys.float_info.max)
+        return min(self._quantile(1.0) - self._quantile(0.0), sys.float_info.max)
 
     @property
     def largest(self) -> float:
-        """The largest absolute value."""
-        return float(np.abs(self._sorted).max()) if len(self._sorted) else 0.0
+        """An absolute value that most do not exceed by much."""
+        low, high = self._quantile(2 * _FEW_OUTLIERS), self._quantile(1.0 - 2 * _FEW_OUTLIERS)
+        return max(abs(low), abs(high))
+
+    def _quantile(self, share: float) -> float:
+        count = len(self._sorted)
+        return float(self._sorted[min(int(share * count), count - 1)]) if count else 0.0
 
     def share(self, extent: int | float) -> float:
         """What share of the run a band of this extent holds, on the average over the run's own values."""

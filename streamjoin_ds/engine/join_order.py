@@ -7,9 +7,14 @@ the way depends on the order. The number after each step is estimated as
 
     new tuples x rows of the windows that joined x share of pairs that hold, of each condition among them
 
-and the order with the smallest sum of partial results is taken, by dynamic programming over sets of streams. The
-shares come of sorted samples of the runs' keys, so a hot value weighs what it is worth; conditions are taken as
-independent. Everything is a function of the runs, so the order is one of the pushes alone.
+and the order with the smallest sum of partial results is taken, by dynamic programming over sets of streams. A stream
+that nothing compares with those that joined before it, neither a condition nor a residual, comes after all that
+something does: no cross product while there is another way. The shares of conditions come of sorted samples of the
+runs' keys, so a hot value weighs what it is worth; those of residuals are rules of thumb; all are taken as independent.
+What is decided by a residual costs as much as a partial result.
+
+Everything is a function of the runs, so the order is one of the pushes alone. Few new tuples are taken to be like those
+that are kept, and sizes are rounded, so that of small pushes only one in many is estimated anew.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from itertools import count as counting
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +31,24 @@ import numpy.typing as npt
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.tail import Tail, TailBuffer
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.bound import BoundJoin, Condition
+from streamjoin_ds.spec.bound import BoundJoin, Condition, Term
+
+if TYPE_CHECKING:
+    from streamjoin_ds.spec.typed import Typed
 
 __all__ = ["Estimate", "JoinOrder"]
 
 _SAMPLED_RUNS = 8
 _SAMPLED_SHARE = 0.75
 _LEAST_SHARE = 1e-15
-_MIN_FRESH = 64
+# New tuples that are looked at themselves: so many, where they are that share of their window, or many in any case.
+_MIN_FRESH, _FRESH_SHARE, _MANY_FRESH = 64, 0.25, 1024
+# Of pairs that a residual leaves, by its operator.
+_TERM_SHARES = {"=": 0.05, "<>": 0.95, "between": 0.25, "in": 0.1, "is_null": 0.05}
+_COMPARED_SHARE, _OTHER_SHARE = 1 / 3, 0.5
 
 Values = npt.NDArray[np.float64]
 
@@ -78,8 +93,16 @@ class JoinOrder:
                 msg = "the order is not of the join's streams"
                 raise ArgumentError(msg, name="order", hint=f"auto, or all of {', '.join(bound.names)}, each once")
             self._forced = tuple(bound.names.index(name) for name in names)
-        self._sides: dict[int, _Side] = {}
+        self._sides: dict[int, tuple[tuple[Sequence[Run], object, TailBuffer, int], _Side]] = {}
         self._shares: dict[int, tuple[_Side, _Side, float]] = {}
+        self._known: dict[int, tuple[tuple[list[int], list[int]], Estimate]] = {}
+        # What compares streams: pairs that the window's rules alone link are not among them.
+        conditions = bound.conditions[bound.window_conditions :]
+        self._links = {frozenset((condition.left_stream, condition.right_stream)) for condition in conditions}
+        self._links |= {frozenset(term.streams) for term in bound.terms}
+        # Of a text's equality its hash, a condition, says it already.
+        terms = [term for term in bound.terms if not _is_hashed(term, conditions)]
+        self._term_shares = [(frozenset(term.streams), _term_share(term.condition)) for term in terms]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,42 +130,94 @@ class JoinOrder:
             everything is known from the push before.
         """
         others = [number for number in range(len(self._bound.names)) if number != stream]
-        rows = {number: windows[number].rows for number in others}
-        sides = {number: self._side(number, windows[number].runs) for number in (stream, *others)}
-        own = fresh is not None and len(fresh) >= _MIN_FRESH
-        if fresh is not None and own:
+        sides = [self._side(number, window) for number, window in enumerate(windows)]
+        rows = [_rounded(window.rows) for window in windows]
+        rows[stream] = 1
+        if fresh is not None and len(fresh) >= min(_MANY_FRESH, max(_MIN_FRESH, _FRESH_SHARE * windows[stream].rows)):
             sides[stream] = _Side([fresh])
+            return self._estimated(stream, others, sides, rows, is_own=True)
+        known, asked = self._known.get(stream), ([side.number for side in sides], rows)
+        if known is None or known[0] != asked:
+            known = self._known[stream] = asked, self._estimated(stream, others, sides, rows, is_own=False)
+        return known[1]
+
+    def _estimated(
+        self, stream: int, others: Sequence[int], sides: Sequence[_Side], rows: Sequence[int], *, is_own: bool
+    ) -> Estimate:
         shares: dict[frozenset[int], float] = {}
         for number, condition in enumerate(self._bound.conditions):
             pair = frozenset((condition.left_stream, condition.right_stream))
             left, right = sides[condition.left_stream], sides[condition.right_stream]
             # What the new tuples have a part in is asked once; what the others say among them, push after push.
-            mine = own and stream in (condition.left_stream, condition.right_stream)
+            mine = is_own and stream in pair
             share = _share(condition, left, right) if mine else self._share(number, left, right)
             shares[pair] = shares.get(pair, 1.0) * max(share, _LEAST_SHARE)
-        sizes = {frozenset((stream,)): 1.0}
+        start = frozenset((stream,))
+        sizes = {start: 1.0}
         for count in range(1, len(others) + 1):
             for chosen in combinations(others, count):
-                joined = frozenset((stream, *chosen))
+                joined = start | frozenset(chosen)
                 rest = joined - {chosen[-1]}
                 size = sizes[rest] * rows[chosen[-1]]
                 for other in sorted(rest):
                     size *= shares.get(frozenset((other, chosen[-1])), 1.0)
-                sizes[joined] = size
-        forced = tuple(number for number in self._forced or () if number != stream)
-        order = forced or _cheapest(stream, others, sizes)
-        joined, partials = frozenset((stream,)), []
+                sizes[joined] = size * self._decided(rest, chosen[-1])
+        order = tuple(number for number in self._forced or () if number != stream)
+        order = order or self._cheapest(start, others, sizes)
+        joined, partials = start, []
         for number in order:
             joined |= {number}
             partials.append(sizes[joined])
         return Estimate(order, tuple(partials))
 
-    def _side(self, stream: int, runs: Sequence[Run]) -> _Side:
+    def _decided(self, rest: frozenset[int], last: int) -> float:
+        """What share of what is found the residuals leave that can be decided when `last` has joined."""
+        share = 1.0
+        for streams, left in self._term_shares:
+            if last in streams and streams <= rest | {last}:
+                share *= left
+        return share
+
+    def _is_linked(self, rest: frozenset[int], last: int) -> bool:
+        """Whether a condition or a residual compares a stream with those that joined before it."""
+        return any(last in link and link <= rest | {last} for link in self._links)
+
+    def _cheapest(
+        self, start: frozenset[int], others: Sequence[int], sizes: Mapping[frozenset[int], float]
+    ) -> tuple[int, ...]:
+        """The order with the fewest partial results in all; of equal ones the first by the streams' numbers."""
+        best: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {start: (0.0, ())}
+        for _ in others:
+            grown: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {}
+            for rest, (cost, order) in best.items():
+                left = [number for number in others if number not in rest]
+                for last in [number for number in left if self._is_linked(rest, number)] or left:
+                    joined = rest | {last}
+                    decided = self._decided(rest, last)
+                    found = sizes[joined] / decided if decided < 1.0 else 0.0
+                    way = (cost + sizes[joined] + found, (*order, last))
+                    if joined not in grown or way < grown[joined]:
+                        grown[joined] = way
+            best = grown
+        ((_, order),) = best.values()
+        return order
+
+    def _side(self, stream: int, window: Window) -> _Side:
         """The sample of a window; kept for as long as its largest runs are the same."""
-        side = self._sides.get(stream)
-        largest = _largest(runs)
-        if side is None or not side.is_of(largest):
-            side = self._sides[stream] = _Side(largest)
+        tail = window.tail
+        rows = _rounded(tail.rows)
+        first = window.sealed[0].sampled if window.sealed else None
+        known = self._sides.get(stream)
+        if known is not None:
+            sealed, sampled, buffer, counted = known[0]
+            if sealed is window.sealed and sampled is first and buffer is tail.buffer and counted == rows:
+                return known[1]
+        parts = [run.sampled for run in window.sealed]
+        if rows:  # of the tail its first rows, which stay as they are
+            parts.append(Tail(tail.buffer, rows, tail.zone))
+        largest = _largest(parts)
+        side = known[1] if known is not None and known[1].is_of(largest) else _Side(largest)
+        self._sides[stream] = (window.sealed, first, tail.buffer, rows), side
         return side
 
     def _share(self, number: int, left: _Side, right: _Side) -> float:
@@ -152,14 +227,20 @@ class JoinOrder:
         return known[2]
 
 
-def _largest(runs: Sequence[Run]) -> list[Run | GridSample]:
-    """What is sampled of the largest runs, until they have most of the rows: pushes of few tuples leave it as it is."""
+def _rounded(rows: int) -> int:
+    """A number of rows by its first three bits: what has grown by less than an eighth is mostly the same."""
+    shift = max(0, rows.bit_length() - 3)
+    return rows >> shift << shift
+
+
+def _largest(runs: Sequence[Run | GridSample]) -> list[Run | GridSample]:
+    """The largest of what can be sampled, until they have most of the rows: few new ones leave it as it is."""
     total, sampled = sum(run.rows for run in runs), 0
     largest: list[Run | GridSample] = []
     for run in sorted(runs, key=lambda run: -run.rows)[:_SAMPLED_RUNS]:
         if sampled >= _SAMPLED_SHARE * total:
             break
-        largest.append(run.sampled)
+        largest.append(run)
         sampled += run.rows
     return largest
 
@@ -167,7 +248,10 @@ def _largest(runs: Sequence[Run]) -> list[Run | GridSample]:
 class _Side:
     """What is sampled of one stream's tuples: sorted keys, made when they are asked for."""
 
+    _numbers = counting()
+
     def __init__(self, parts: Sequence[Run | GridSample | Picks]) -> None:
+        self.number = next(self._numbers)  # in place of itself: what a silent stream was told keeps no rows
         self._parts = parts
         self.rows = sum(map(_rows, parts))
         self._samples: dict[int, Values] = {}
@@ -213,14 +297,22 @@ def _share(condition: Condition, left_side: _Side, right_side: _Side) -> float:
     return float(np.nanmean(np.where(counted > 1, counted / len(right), np.maximum(high - low, 0.0))))
 
 
-def _cheapest(stream: int, others: Sequence[int], sizes: Mapping[frozenset[int], float]) -> tuple[int, ...]:
-    """The order with the fewest partial results in all; of equal ones the first by the streams' numbers."""
-    start = frozenset((stream,))
-    best: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {start: (0.0, ())}
-    for count in range(1, len(others) + 1):
-        for chosen in combinations(others, count):
-            joined = frozenset((stream, *chosen))
-            ways = [(best[joined - {last}], last) for last in chosen]
-            cost, order = min((cost, (*order, last)) for (cost, order), last in ways)
-            best[joined] = (cost + sizes[joined], order)
-    return best[frozenset((stream, *others))][1]
+def _is_hashed(term: Term, conditions: Sequence[Condition]) -> bool:
+    """Whether it says no more than that two texts are equal, which their hashes find."""
+    if term.condition.op != "=" or any(side.op != "column" for side in term.condition.args):
+        return False
+    pairs = [(c.left_stream, c.right_stream) for c in conditions if c.kind == "hash"]
+    return term.streams in pairs
+
+
+def _term_share(condition: Typed) -> float:
+    """What share of the pairs a residual may leave."""
+    parts = [_term_share(part) for part in condition.args] if condition.op in ("and", "or", "not") else []
+    if condition.op == "and":
+        return float(np.prod(parts))
+    if condition.op in ("or", "not"):
+        gone = float(np.prod([1.0 - part for part in parts]))
+        return max(1.0 - gone if condition.op == "or" else gone, _LEAST_SHARE)
+    if condition.op in ("<", "<=", ">", ">="):
+        return _COMPARED_SHARE
+    return _TERM_SHARES.get(condition.op, _OTHER_SHARE)

@@ -33,6 +33,7 @@ from streamjoin_ds.spec.bound import BoundJoin
 if TYPE_CHECKING:
     from streamjoin_ds.engine.bucket_window import Bucketing
     from streamjoin_ds.engine.grid_sample import GridSample
+    from streamjoin_ds.engine.run_view import RunView
     from streamjoin_ds.engine.tail import Tail
 
 __all__ = ["Range", "Run", "RunForm", "spanning"]
@@ -91,7 +92,7 @@ class RunForm:
         zone = tuple(_range(values) for values in keys)
         if not grid.is_sorted:
             return Run(self, tuples, grid, zone)
-        (order,) = yield [self._ordering(keys, grid)]
+        (order,) = yield [self.ordering(keys, grid)]
         return (yield from self._laying_out([tuples], [keys], None, order, grid, zone))
 
     def sealing_batch(self, arrived: Any, grid: Grid | None) -> Steps[Run]:
@@ -190,7 +191,8 @@ class RunForm:
                 columns.append(array_of(values.hashes(), pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
-    def _ordering(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> Any:
+    def ordering(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> Any:
+        """A task that tells the order of rows in a grid."""
         module = self.kernels.module
         buckets = None
         if grid.first >= 0:
@@ -213,6 +215,8 @@ class Run:
         Name of the block that holds it; None while it is only in memory.
     level : int
         0: not merged since it was sealed; 1: merged (`BlockMerging` tells them apart).
+    views : dict of frozenset of int to RunView or None
+        How tuples that some streams have joined see it; None: as it is.
     """
 
     def __init__(self, form: RunForm, tuples: pa.RecordBatch | None, grid: Grid, zone: tuple[Range, ...]) -> None:
@@ -224,6 +228,7 @@ class Run:
         self._values: dict[str, npt.NDArray[Any] | None] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
         self._byte_columns: dict[str, Any] = {}
+        self.views: dict[frozenset[int], RunView | None] = {}
         self.rows = 0 if tuples is None else int(tuples.num_rows)
         self.block: str | None = None
         self.level = 0

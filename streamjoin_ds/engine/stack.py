@@ -14,9 +14,10 @@ from streamjoin_ds.engine.columns import byte_column, bytes_of, gathered
 from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.keys import key_dtype
 from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.run_view import RunView, seen_by
 from streamjoin_ds.engine.tail import Tail
 
-__all__ = ["Stack"]
+__all__ = ["SeenStack", "Stack"]
 
 
 class Stack:
@@ -35,6 +36,18 @@ class Stack:
         self._plain: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._keys: dict[int, Any] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], list[Any]] = {}
+        self._seen: dict[tuple[ProbeCondition, ...], Stack] = {}
+
+    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> Stack:
+        """The stack as probes with these conditions are to see it: itself, or a `SeenStack`."""
+        if not self.runs or not self.runs[0].form.chooser.is_contested or isinstance(self.runs[0], BucketRun):
+            return self
+        found = self._seen.get(conditions)
+        if found is None:
+            runs = [run if isinstance(run, Tail) else seen_by(run, conditions) for run in self.runs]
+            is_same = all(mine is seen for mine, seen in zip(self.runs, runs, strict=True))
+            found = self._seen[conditions] = self if is_same else SeenStack(runs, self)
+        return found
 
     def fits(self, runs: Sequence[Run]) -> bool:
         """Whether these are the same runs, but for the length of the tail."""
@@ -140,3 +153,30 @@ class Stack:
         lo, hi = [c.lo for c in conditions], [c.hi for c in conditions]
         room = len(tail.buffer.keys[0])
         return self.module.RunIndex(columns, lo, hi, first=-1, second=-1, width=1, right_count=room)
+
+
+class SeenStack(Stack):
+    """Some runs of a stack as `RunView`: probed, but not gathered from.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    of : Stack
+        The runs themselves.
+    """
+
+    def __init__(self, runs: Sequence[Run], of: Stack) -> None:
+        super().__init__(runs)
+        self.of = of
+        orders = [run.order if isinstance(run, RunView) else _as_they_lie(run) for run in runs]
+        self._orders = self.module.RunColumns([[order] for order in orders])
+
+    def rows_of(self, places: npt.NDArray[np.int32], rows: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Which rows of the runs themselves these are: row ``rows[i]`` of run ``places[i]``."""
+        found = np.empty(len(rows), dtype=np.int32)
+        self._orders.gather(places, rows, [found])
+        return found
+
+
+def _as_they_lie(run: Run) -> npt.NDArray[np.int32]:
+    return np.arange(run.buffer.room if isinstance(run, Tail) else run.rows, dtype=np.int32)

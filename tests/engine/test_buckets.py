@@ -19,8 +19,8 @@ from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import (
     JoinEngine,
     WindowJoin,
+    bucket_census,
     bucket_move,
-    bucket_run,
     bucket_window,
     finder,
     grid,
@@ -223,7 +223,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
     monkeypatch.setattr(bucket_move, "_MOVED_ROWS", 100)
     monkeypatch.setattr(bucket_move, "_TOUCHED_BYTES", 100_000)
     monkeypatch.setattr(bucket_window, "_FORESEEN", 1 if domain == 30 else 8)
-    monkeypatch.setattr(bucket_run, "_COUNTED_BUCKETS", 100)
+    monkeypatch.setattr(bucket_census, "_COUNTED_BUCKETS", 100)
     bound, batch = steady(6000, domain)
     join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)
     place, shapes, rates, moving = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60, []
@@ -667,7 +667,7 @@ def test_facts_that_lie_are_named() -> None:
     again = bucketing.restored(runs, facts)
     assert isinstance(again.sealed[0], BucketRun)
     layout = {"first": -1, "second": 1, "width": 1, "rows": 1500}
-    assert bucketing.restored(runs, {**facts, "layout": layout}).layout == (grid.Grid(-1, 1, 1), 1500)
+    assert bucketing.restored(runs, {**facts, "layout": layout}).layout == (grid.Grid(-1, 1, 1), 1500, 1)
     for name, value in [
         ("layout", {**layout, "first": 9}),
         ("layout", {**layout, "second": "1"}),

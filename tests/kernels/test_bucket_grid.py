@@ -161,12 +161,13 @@ def test_rows_of_some_buckets_and_buckets_of_some_rows(seed, most):
         by_bucket = [[row for row in whole if numbers[grid.columns[0][row]] == bucket] for bucket in range(7)]
         assert whole == [row for bucket in by_bucket for row in bucket]
         assert grid.row_numbers(begin, end).tolist() == [row for bucket in by_bucket[begin:end] for row in bucket]
-        firsts = [row for bucket in by_bucket for row in bucket[:16]]
         spread = grid.spread_rows(most).tolist()
         assert len(spread) <= most
-        assert len(firsts) > most or spread == firsts
-        places = [firsts.index(row) for row in spread]
+        assert len(whole) > most or spread == whole
+        places = [whole.index(row) for row in spread]
         assert len(set(np.diff(places).tolist())) <= 1, "evenly spaced"
+        crowd = grid.crowd([wide(columns[1]), wide(columns[2])], most)
+        assert crowd == sum(min(most, len(by_bucket[bucket])) for bucket in numbers)
         answers.append((numbers.tolist(), [grid.columns[0][row] for row in spread]))
     assert all(answer == answers[0] for answer in answers)
 
@@ -211,6 +212,8 @@ def test_boundary(kernel):
         ("begin", lambda: grid.row_numbers(3, 2)),
         ("begin", lambda: grid.row_numbers(0, grid.buckets + 1)),
         ("most", lambda: grid.spread_rows(0)),
+        ("most", lambda: grid.crowd(keys, 0)),
+        ("keys", lambda: grid.crowd([], 1)),
         ("keys", lambda: grid.bucket_numbers([])),
         ("keys", lambda: grid.bucket_numbers([good[0]])),
         ("keys", lambda: pair.bucket_numbers([good[1], good[1][:2]])),

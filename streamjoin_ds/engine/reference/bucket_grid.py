@@ -26,11 +26,13 @@ from streamjoin_ds.engine.reference.arguments import (
 from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.layout import grid_buckets
 
-__all__ = ["CHUNK_ROWS", "BucketGrid"]
+__all__ = ["CELL_LIMIT", "CHUNK_ROWS", "BucketGrid"]
 
 CHUNK_ROWS = 16
 MAX_KEYS = 2
 WALKED_CHUNKS = 4
+# Beyond so many cells a float is too coarse to tell them apart: what lies there shares the outermost ones.
+CELL_LIMIT = 1 << 50
 
 _UNSIGNED = 1 << 64
 
@@ -143,7 +145,8 @@ class BucketGrid:
             check_column(values, "keys")
             if (values.dtype == np.float64) != is_float:
                 refuse("a key is of another type than the grid's", "keys")
-            cells.append(grid_buckets(values, width, 0.0 if is_float else 0).tolist())
+            numbers = grid_buckets(values, width, 0.0 if is_float else 0)
+            cells.append((np.clip(numbers, -CELL_LIMIT, CELL_LIMIT) if is_float else numbers).tolist())
         return [self.bucket_of(cell) for cell in zip(*cells, strict=True)]
 
     def rows_of(self, bucket: int) -> list[int]:
@@ -291,15 +294,19 @@ class BucketGrid:
         return np.array([row for bucket in range(begin, end) for row in self.rows_of(bucket)], dtype=np.int32)
 
     def spread_rows(self, most: int) -> Int32:
-        """Rows evenly spaced over the first chunks of all buckets, `most` of them at most.
-
-        Of a bucket of many rows, as one of a hot value is, only those in its first chunk count.
-        """
+        """Rows evenly spaced over all buckets, `most` of them at most."""
         if index(most, "most") < 1:
             refuse("most is out of range", "most", hint="1 or more")
-        rows = [self._row(bucket, n) for bucket in range(self.buckets) for n in range(self.counts[bucket])]
+        rows = self.row_numbers()
         step = max(1, -(-len(rows) // most))
-        return np.array(rows[step // 2 :: step], dtype=np.int32)
+        spread: Int32 = rows[step // 2 :: step].copy()
+        return spread
+
+    def crowd(self, keys: Sequence[Column], most: int) -> int:
+        """How many rows the buckets of some rows have, of each `most` at most, all together."""
+        if index(most, "most") < 1:
+            refuse("most is out of range", "most", hint="1 or more")
+        return sum(min(most, len(self.rows_of(bucket))) for bucket in self.bucket_numbers(keys).tolist())
 
     def bucket_numbers(self, keys: Sequence[Column]) -> Int32:
         """The bucket of each of some rows, from their keys."""

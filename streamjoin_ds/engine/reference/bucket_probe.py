@@ -18,7 +18,7 @@ from streamjoin_ds.engine.reference.arguments import (
     Int64,
     refuse,
 )
-from streamjoin_ds.engine.reference.bucket_grid import BucketGrid
+from streamjoin_ds.engine.reference.bucket_grid import CELL_LIMIT, BucketGrid
 from streamjoin_ds.engine.reference.layout import bucket_range
 
 __all__ = ["BucketIndex", "BucketProbe"]
@@ -101,13 +101,15 @@ class BucketProbe:
     def _found(self) -> Iterator[tuple[int, int]]:
         of, grid = self._of, self._of.grid
         serves = bool(grid.keys) and min(of.keys) >= 0
-        ranges: list[tuple[Int64, Int64]] = [
-            bucket_range(self._left[number], of.lo[number], of.hi[number], width)
-            for number, (_, width) in zip(of.keys, grid.keys, strict=True)
-            if serves
-        ]
+        ranges: list[tuple[Int64, Int64]] = []
+        for number, (is_float, width) in zip(of.keys, grid.keys, strict=True):
+            if serves:
+                start, end = bucket_range(self._left[number], of.lo[number], of.hi[number], width)
+                if is_float:
+                    start, end = np.clip(start, -CELL_LIMIT, CELL_LIMIT), np.clip(end, -CELL_LIMIT, CELL_LIMIT)
+                ranges.append((start, end))
         for probe in range(self._count):
-            spans = [range(int(start[probe]), int(end[probe]) + 1) for start, end in ranges]
+            spans = [range(int(first[probe]), int(last[probe]) + 1) for first, last in ranges]
             cells = 1
             for span in spans:
                 cells *= max(0, span.stop - span.start)  # len() refuses more than an int64

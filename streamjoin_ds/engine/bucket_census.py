@@ -1,0 +1,56 @@
+"""What is asked of a bucket grid now and then, of a sample of it: how many rows live, where they lie, how crowded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS
+from streamjoin_ds.engine.chunk_columns import widened
+from streamjoin_ds.engine.grid import Keys
+from streamjoin_ds.engine.run import Run
+
+if TYPE_CHECKING:
+    from streamjoin_ds.engine.bucket_run import BucketRun
+
+__all__ = ["USUAL_CROWD", "crowd_of", "known_crowd", "live_rows", "some_keys"]
+
+# Rows of a bucket that no grid need be made anew for.
+USUAL_CROWD = 16
+
+_COUNTED_BUCKETS = 2048
+# Rows whose buckets are looked at, and how far each is followed.
+_CROWD_SAMPLE = 256
+_CROWD_ROWS = 1 << 14
+
+
+def live_rows(run: BucketRun, lowest_kept: int) -> int:
+    """About how many rows are not dead: those of a sample of the buckets are counted."""
+    step = max(1, run.shape.buckets // _COUNTED_BUCKETS)
+    return min(run.rows, step * int(run.native.live_rows(lowest_kept, step)))
+
+
+def some_keys(run: BucketRun, lowest_kept: int) -> Keys:
+    """Keys of living rows, evenly spaced over all."""
+    module, rows = run.form.kernels.module, run.native.spread_rows(SAMPLE_ROWS)
+    rows = rows[module.gather(run.key_room(run.form.position_key), rows) >= lowest_kept]
+    return [widened(module.gather(run.key_room(number), rows)) for number in range(len(run.form.keys))]
+
+
+def crowd_of(run: BucketRun, added: Run) -> int:
+    """How many rows there are, on the average, in the buckets that these rows, which are in, came to."""
+    step = max(1, added.rows // _CROWD_SAMPLE)
+    keys = [np.ascontiguousarray(added.key(number)[: added.rows : step]) for number in run.shape.keys]
+    crowd: int = run.native.crowd(keys, _CROWD_ROWS)
+    return crowd // len(keys[0])
+
+
+def known_crowd(facts: Mapping[str, Any]) -> int:
+    """What a saved state says of the crowd; ValueError where it is none. Those before there was one say nothing."""
+    crowd = facts.get("crowd", USUAL_CROWD)
+    if type(crowd) is not int or crowd < USUAL_CROWD:
+        msg = "this is no number of rows in a bucket"
+        raise ValueError(msg)
+    return crowd
