@@ -5,33 +5,31 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from streamjoin_ds.oracle_times import event_time_ns, event_time_us, instant_us
 from streamjoin_ds.spec.expression import Expression, Literal
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["event_time_us", "oracle_value"]
+__all__ = ["column_value", "event_time_us", "oracle_value", "plain_value"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST_DIGITS = 76
-_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[str, Any]]) -> Any:
     """Value of an expression over one row of each stream; None where it is null or unknown.
 
-    Whole numbers and decimals are fractions, so are times and durations, in microseconds.
+    Whole numbers and decimals are fractions, so are times and durations, in microseconds; pandas' timestamps with their
+    nanoseconds, and so event times in whole nanoseconds.
     """
     if isinstance(expression, Literal):
-        return _plain(expression.value)
+        return plain_value(expression.value)
     if isinstance(expression, Column):
-        stream = join.streams[join.names.index(expression.stream)]
-        value = rows[stream.name][expression.name]
-        return _plain(event_time_us(value, stream.time_unit) if expression.name == stream.time else value)
+        return column_value(join, expression, rows[expression.stream])
     values = [oracle_value(join, argument, rows) for argument in expression.args]
     op, first = expression.op, values[0]
     if op in ("and", "or"):
@@ -52,16 +50,13 @@ def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[
     return _compared(op, *values) if op in _COMPARED else _computed(op, *values)
 
 
-def event_time_us(value: Any, unit: str = "us") -> int | None:
-    """Microseconds since 1970 UTC of an event time; None of a null."""
-    if value is None:
-        return None
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        return (aware - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, date):
-        return (value - _EPOCH.date()) // timedelta(microseconds=1)
-    return int(value) // 1000 if unit == "ns" else int(value) * _UNITS[unit]
+def column_value(join: Join, column: Column, row: Mapping[str, Any]) -> Any:
+    """Value of a stream's column; an event time as it was written."""
+    stream = join.streams[join.names.index(column.stream)]
+    if column.name != stream.time:
+        return plain_value(row[column.name])
+    found = event_time_ns(row[column.name], stream.time_unit)
+    return None if found is None else found / 1000
 
 
 _COMPARED = {
@@ -99,11 +94,12 @@ def _computed(op: str, left: Any, right: Any) -> Any:
     return left + right if op == "+" else left - right if op == "-" else left * right
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value as it is computed with: exact numbers and times as fractions."""
     if isinstance(value, timedelta):
         return Fraction(value // timedelta(microseconds=1))
     if isinstance(value, date):  # and moments, which are dates to Python
-        return Fraction(event_time_us(value) or 0)
+        return instant_us(value)
     if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]
         return float(value)  # no exact number has so many digits
     return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import date, timedelta
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.oracle_values import event_time_us, oracle_value
+from streamjoin_ds.oracle_values import column_value, event_time_us, oracle_value, plain_value
 from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.expression import conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
@@ -305,7 +304,7 @@ def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int]
     for predicate in join.predicates:
         if isinstance(predicate, Band):
             streams = {predicate.left.stream, predicate.right.stream}
-            stands = not streams <= chosen.keys() or _holds(predicate, chosen)
+            stands = not streams <= chosen.keys() or _holds(join, predicate, chosen)
         else:
             streams = set(streams_of(predicate))
             stands = not streams <= chosen.keys() or oracle_value(join, predicate, chosen) is True
@@ -314,8 +313,8 @@ def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int]
     return True
 
 
-def _holds(predicate: Band, rows: Mapping[str, Row]) -> bool:
-    left, right = (rows[column.stream][column.name] for column in (predicate.left, predicate.right))
+def _holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
+    left, right = (column_value(join, column, rows[column.stream]) for column in (predicate.left, predicate.right))
     if left is None or right is None:
         return False
     if isinstance(left, (str, bytes, bool)):
@@ -324,13 +323,8 @@ def _holds(predicate: Band, rows: Mapping[str, Row]) -> bool:
     if isinstance(left, float) or isinstance(right, float):
         difference = float(left) - float(right)
         return float(lo) <= difference <= float(hi)  # type: ignore[arg-type]
-    if isinstance(left, date):
-        apart = left - right
-        low, high = (bound if isinstance(bound, timedelta) else timedelta(0) for bound in (lo, hi))
-        return bool(low <= apart <= high)
-    exact = Fraction(left) - Fraction(right)
-    least, most = (Fraction(repr(end) if isinstance(end, float) else end) for end in (lo, hi))  # type: ignore[arg-type]
-    return least <= exact <= most
+    least, most = (Fraction(repr(end)) if isinstance(end, float) else plain_value(end) for end in (lo, hi))
+    return bool(least <= left - right <= most)
 
 
 def _times(join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle) -> Times:

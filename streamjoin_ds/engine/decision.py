@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.conditions import ProbeCondition
-from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN, key_column
+from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.picks import Picks, sequence_numbers
 from streamjoin_ds.spec.bound import BoundJoin, Term
 from streamjoin_ds.spec.evaluation import holds
@@ -81,7 +81,7 @@ class Decision:
 
         def column(wanted: Column) -> pa.Array:
             stream = numbers[wanted.stream]
-            return picks[stream].column(key_column(self._bound, stream, wanted.name))
+            return picks[stream].column(self._bound.compared_name(stream, wanted.name))
 
         return holds(term.condition, len(picks[self._newcomer]), column)
 

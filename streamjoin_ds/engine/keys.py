@@ -7,6 +7,7 @@
     float   float32, float64, integers beside floats     float64
     int     integers, dates (days), timestamps (us),     int64
             decimals (scaled), booleans (0, 1)
+    ns      timestamps (ns), from a column beside them   int64
     hash    strings, binary                              xxh3 of the bytes, as int64
 
 A tuple with a null or NaN in any compared column is in no result; such rows are counted and not kept.
@@ -21,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import item_values, not_null
-from streamjoin_ds.spec.bound import TS, BoundJoin
+from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = [
     "INT64_MAX",
@@ -30,7 +31,6 @@ __all__ = [
     "compared_columns",
     "is_stored",
     "is_widened",
-    "key_column",
     "key_dtype",
     "key_values",
 ]
@@ -38,16 +38,11 @@ __all__ = [
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def key_column(bound: BoundJoin, stream: int, name: str) -> str:
-    """The column of the inside form that holds a travelling column: the event time is ``_ts``."""
-    return TS if name == bound.join.streams[stream].time else name
-
-
 def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
     """Inside columns of a stream whose null keeps a tuple out of every result: keys, and what terms reject."""
-    names = [key.column for key in bound.keys[stream]]
-    names += [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.names[stream]]
-    return tuple(dict.fromkeys(key_column(bound, stream, name) for name in names))
+    names = [bound.key_name(stream, key) for key in bound.keys[stream]]
+    rejecting = [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.names[stream]]
+    return tuple(dict.fromkeys([*names, *(bound.compared_name(stream, name) for name in rejecting)]))
 
 
 class Joinable:
@@ -56,7 +51,7 @@ class Joinable:
     def __init__(self, bound: BoundJoin, stream: int) -> None:
         names = bound.tuple_schema(stream).names
         self._compared = tuple(names.index(name) for name in compared_columns(bound, stream))
-        floats = [key_column(bound, stream, key.column) for key in bound.keys[stream] if key.kind == "float"]
+        floats = [bound.key_name(stream, key) for key in bound.keys[stream] if key.kind == "float"]
         kinds = bound.tuple_schema(stream)
         self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))
 
@@ -84,7 +79,7 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
     Parameters
     ----------
     array : pyarrow.Array, shape (n,)
-    kind : {"float", "int"}
+    kind : {"float", "int", "ns"}
         Hashes are `byte_column(array, kernels).hashes()`.
 
     Returns

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.columns import array_of, item_dtype
-from streamjoin_ds.engine.keys import key_column
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.steps import Steps, in_step
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
@@ -38,7 +37,7 @@ class Results:
         self._placed = []
         for column in bound.result:
             wanted = names[column.stream]
-            inside = key_column(bound, column.stream, column.column)
+            inside = bound.inside_name(column.stream, column.column)
             if inside not in wanted:
                 wanted.append(inside)
             self._placed.append((column.stream, inside))

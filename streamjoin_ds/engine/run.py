@@ -24,7 +24,7 @@ from streamjoin_ds.engine.columns import (
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.grid import NO_GRID, Grid, GridChooser, sampled
 from streamjoin_ds.engine.kernels import Kernels
-from streamjoin_ds.engine.keys import is_stored, key_column, key_dtype, key_values
+from streamjoin_ds.engine.keys import is_stored, key_dtype, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.merging import Merging, RatioMerging
 from streamjoin_ds.engine.steps import Steps, alone
@@ -61,7 +61,7 @@ class RunForm:
         self.kernels = kernels
         self.keys = bound.keys[stream]
         self.position_key = bound.position_keys[stream]
-        self.columns = tuple(key_column(bound, stream, key.column) for key in self.keys)
+        self.columns = tuple(bound.key_name(stream, key) for key in self.keys)
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
         self.chooser = GridChooser(bound, stream, index)
         self.bucketing: Bucketing | None = None  # None: windows stay in runs

@@ -2,29 +2,33 @@
 
 ::
 
-    table, batch, frame ──► columns cast ─────────────────────────┐
-                                                                  ├──► tuples of `BoundJoin.read_schema`
-    dicts ──► numbers by a kernel, other values by Arrow ─────────┘    and rows without an event time
+    table, batch, frame ──► columns brought to the house's types ──┐
+                                                                   ├──► tuples of `BoundJoin.read_schema`
+    dicts ──► numbers by a kernel, other values by Arrow ──────────┘    and rows that are none
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamjoin_ds.engine.columns import array_of, concatenated, item_values
+from streamjoin_ds.engine.columns import array_of, concatenated
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.moments import moment_ns, plain_times
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
-from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.columns import NANOSECONDS
+from streamjoin_ds.spec.conforming import holds_times
+from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
+from streamjoin_ds.spec.inside import Brought, brought_in, nanoseconds_name
+from streamjoin_ds.spec.stream import is_event_time
 
 __all__ = ["REJECTED", "Arrival", "Intake", "Rows"]
 
@@ -34,9 +38,9 @@ Rows = Any
 REJECTED = "_rejected"
 """The column of rejected rows that says why, of streams with `max_ahead`."""
 
-_UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_NAIVE_EPOCH = datetime(1970, 1, 1)
+Mask = npt.NDArray[np.bool_]
+
+_TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
 
 
 @dataclass(slots=True)
@@ -51,37 +55,31 @@ class Arrival:
         0 where `is_timed` is false.
     is_timed : ndarray, shape (count,), bool, or None
         Which rows have an event time that counts; None: all.
-    far : ndarray, shape (count,), bool, or None
-        Which of the others are too far ahead of their stream; None: nobody asked.
+    is_kept : ndarray, shape (count,), bool, or None
+        Which rows are tuples; None: all. The others have no event time, or another time out of range, or are too far
+        ahead of their stream.
+    columns : dict of str to pyarrow.Array
+        Inside columns that are made already.
+    refused : sequence of (mask, column, reason)
+        Why the others are none.
+    rejected : pyarrow.Table or None
+        The rows that are none, as they were handed over; None: there are none. Where it was asked who is too far ahead,
+        `REJECTED` says why a row is here.
     """
 
     rows: pa.Table | list[Mapping[str, Any]]
     count: int
     times_us: npt.NDArray[np.int64]
-    is_timed: npt.NDArray[np.bool_] | None = None
-    far: npt.NDArray[np.bool_] | None = None
+    is_timed: Mask | None = None
+    is_kept: Mask | None = None
+    columns: dict[str, pa.Array] = field(default_factory=dict)
+    refused: Sequence[tuple[Mask, str, str]] = ()
+    rejected: pa.Table | None = None
 
     @property
     def known_us(self) -> npt.NDArray[np.int64]:
-        """The event times that there are."""
-        return self.times_us if self.is_timed is None else self.times_us[self.is_timed]
-
-    @property
-    def rejected(self) -> pa.Table | None:
-        """The rows that have no event time that counts, as they were handed over; None: there are none.
-
-        Where it was asked who is too far ahead, `REJECTED` says why a row is here.
-        """
-        if self.is_timed is None:
-            return None
-        assert not isinstance(self.rows, list), "dicts are kept as such only where all have an event time"
-        gone = self.rows.filter(pa.array(~self.is_timed))
-        if self.far is None:
-            return gone
-        reasons = np.where(
-            self.far[~self.is_timed], "further ahead of its stream than max_ahead allows", "no event time"
-        )
-        return gone.append_column(REJECTED, pa.array(reasons, pa.string()))
+        """The event times of the tuples."""
+        return self.times_us if self.is_kept is None else self.times_us[self.is_kept]
 
 
 class Intake:
@@ -100,14 +98,15 @@ class Intake:
         self._source = bound.join.streams[stream]
         self._outside = bound.read_schemas[stream]
         self._inside = bound.read_schema(stream)
-        kind = self._outside.field(self._source.time).type
-        self._has_moments = pa.types.is_timestamp(kind) and kind.unit == "us"
+        self._time = self._outside.field(self._source.time)
+        # Of dicts: columns that hold times are made first, as rows may be refused for them.
+        self._times = [f for f in self._outside if f.name != self._time.name and holds_times(f.type)]
         self._tuple_names = bound.tuple_schema(stream).names
         self._stamped = bound.stamps(stream)
-        own = {TS, SEQ, *self._stamped}
-        self._travelling = [field for field in self._inside if field.name not in own]
+        fine = [nanoseconds_name(f.name) for f in self._outside if f.type == NANOSECONDS]
+        own = {TS, SEQ, *self._stamped, *fine}
         # Of dicts: numbers are put down by a kernel, in this order after the columns of the house.
-        numbers = [field for field in self._travelling if _is_number(field.type)]
+        numbers = [field for field in self._inside if field.name not in own and _is_number(field.type)]
         self._numbers = [(field.name, field.type, bool(pa.types.is_floating(field.type))) for field in numbers]
         names = [TS, SEQ, *self._stamped, *(field.name for field in numbers)]
         self._number_schema = pa.schema([self._inside.field(name) for name in self._inside.names if name in names])
@@ -122,7 +121,8 @@ class Intake:
         ----------
         rows : pyarrow.Table, pyarrow.RecordBatch, pandas.DataFrame, list of dict, or dict
             In the stream's order. One dict is one row. Columns that do not travel are ignored; a column missing from a
-            dict is null.
+            dict is null. In dicts an event time is a moment in any form (`moment_ns`), or a number in the stream's
+            `time_unit`; numbers of float32 columns are rounded to the nearest.
 
         Raises
         ------
@@ -148,35 +148,70 @@ class Intake:
         raise ArgumentError(msg, name=self._source.name, hint=hint)
 
     def _read_dicts(self, rows: list[Mapping[str, Any]]) -> Arrival:
-        times_us = self._plain_times([row.get(self._source.time) for row in rows])
-        if times_us is None:
-            return self._read_table(self._table_of(rows))
-        return Arrival(rows, len(rows), np.array(times_us, dtype=np.int64))
+        name, is_fine = self._time.name, self._time.type == NANOSECONDS
+        given = [row.get(name) for row in rows]
+        times_us = plain_times(given, self._source.time_unit)
+        if times_us is not None and not self._times and not is_fine:
+            return Arrival(rows, len(rows), np.array(times_us, dtype=np.int64))
+        moments = self._moments(given) if times_us is None or is_fine else [time * 1000 for time in times_us]
+        times = (partial(_in_range, moments, 1000, _TIMES_US), partial(_in_range, moments, 1, _TIMES_NS))
+        made = {name: pa.array([None if moment is None else 0 for moment in moments], pa.int64())}
+        far = []
+        for timed in self._times:
+            made[timed.name], out = self._payload_times([row.get(timed.name) for row in rows], timed)
+            far.append((out, timed.name))
+        brought = brought_in(
+            lambda wanted: made[wanted.name], pa.schema([self._time, *self._times]), self._source, times
+        )
+        for out, column in far:
+            brought.refuse(out, column, "a time out of range")
+        return self._arrival(rows, brought)
 
     def _read_table(self, table: pa.Table) -> Arrival:
-        times = _event_times(self._column(table, self._source.time, "it is the stream's event time"), self._source)
-        is_timed = times.is_valid().to_numpy(zero_copy_only=False) if times.null_count else None
-        return Arrival(
-            table, table.num_rows, item_values(times if is_timed is None else pc.fill_null(times, 0)), is_timed
-        )
+        kind = self._column(table, self._time).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (is_event_time(kind) or pa.types.is_null(kind)):
+            name, stream = self._time.name, self._source.name
+            msg = f"column '{name}' of stream {stream} cannot be an event time: its type is {kind}"
+            raise ColumnError(msg, name=name, hint="a timestamp, a date, or a number with time_unit")
+        brought = brought_in(lambda wanted: self._column(table, wanted), self._outside, self._source)
+        return self._arrival(table, brought)
+
+    def _arrival(self, rows: pa.Table | list[Mapping[str, Any]], brought: Brought) -> Arrival:
+        arrival = Arrival(rows, len(brought.ts), brought.ts, columns=brought.columns)
+        if brought.refused:
+            arrival.is_kept = brought.is_kept
+            arrival.is_timed = None if brought.is_timed.all() else brought.is_timed
+            arrival.refused = brought.refused
+            arrival.rejected = self._gone(rows, brought.is_kept)
+        return arrival
 
     def without_future(self, arrival: Arrival, before: int | None, limit: AheadLimit) -> Arrival:
         """The rows less those that are too far ahead of the largest event time before them in their stream."""
         far = too_far_ahead(arrival.times_us, arrival.is_timed, INT64_MIN if before is None else before, limit)
-        if arrival.is_timed is None and not far.any():
+        if arrival.is_kept is None and not far.any():
             return arrival
         is_timed = ~far if arrival.is_timed is None else arrival.is_timed & ~far
-        rows = self._table_of(arrival.rows) if isinstance(arrival.rows, list) else arrival.rows
-        return Arrival(rows, arrival.count, arrival.times_us, is_timed, far)
+        is_kept = ~far if arrival.is_kept is None else arrival.is_kept & ~far
+        refused = [*arrival.refused, (far, self._time.name, "further ahead of its stream than max_ahead allows")]
+        reasons = np.empty(arrival.count, dtype=object)
+        for mask, _, reason in refused:
+            reasons[mask] = reason
+        gone = self._gone(arrival.rows, is_kept).append_column(REJECTED, pa.array(reasons[~is_kept], pa.string()))
+        columns = arrival.columns
+        return Arrival(arrival.rows, arrival.count, arrival.times_us, is_timed, is_kept, columns, refused, gone)
+
+    def _gone(self, rows: pa.Table | list[Mapping[str, Any]], is_kept: Mask) -> pa.Table:
+        return _plain(self._table_of(rows) if isinstance(rows, list) else rows).filter(pa.array(~is_kept))
 
     def tuples(self, arrival: Arrival, first_seq: int, stamps: Mapping[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
-        """Those rows that have an event time, in the inside form, not filtered yet.
+        """Those rows that are tuples, in the inside form, not filtered yet.
 
         Parameters
         ----------
         arrival : Arrival
         first_seq : int
-            Number of the first row; rows without an event time have numbers too.
+            Number of the first row; rejected rows have numbers too.
         stamps : mapping of str to ndarray, shape (count,), int64
             The columns that the window asks for (`BoundJoin.stamps`).
 
@@ -194,12 +229,14 @@ class Intake:
             return self._of_dicts(arrival, arrival.rows, first_seq, stamps)
         numbers = np.arange(first_seq, first_seq + arrival.count, dtype=np.int64)
         made = {TS: arrival.times_us, SEQ: numbers, **stamps}
-        columns = {name: array_of(values, pa.int64()) for name, values in made.items()}
-        for field in self._travelling:
-            column = self._column(arrival.rows, field.name, f"it must be {field.type}")
-            columns[field.name] = self._one_array(_cast(column, field, self._source.name), field.name)
-        tuples = pa.RecordBatch.from_arrays([columns[name] for name in self._inside.names], schema=self._inside)
-        return tuples if arrival.is_timed is None else tuples.filter(pa.array(arrival.is_timed))
+        columns = {**arrival.columns, **{name: array_of(values, pa.int64()) for name, values in made.items()}}
+        return self._kept(arrival, [columns[name] for name in self._inside.names])
+
+    def _kept(self, arrival: Arrival, columns: list[pa.Array]) -> pa.RecordBatch:
+        if arrival.is_kept is None:
+            return pa.RecordBatch.from_arrays(columns, schema=self._inside)
+        kept = pa.array(arrival.is_kept)
+        return pa.RecordBatch.from_arrays([column.filter(kept) for column in columns], schema=self._inside)
 
     def filtered(
         self, tuples: pa.RecordBatch, late: npt.NDArray[np.bool_]
@@ -221,48 +258,56 @@ class Intake:
         whole = [arrival.times_us.tolist(), list(range(first_seq, first_seq + arrival.count))]
         for number, values in enumerate([*whole, *(stamps[name].tolist() for name in self._stamped)]):
             gathered.put(number, values, floating=False)
-        odd: dict[str, pa.Array] = {}
+        odd = dict(arrival.columns)
         for number, (name, kind, floating) in enumerate(self._numbers, len(self._stamped) + len(whole)):
             values = [row.get(name) for row in rows]
             if not gathered.put(number, values, floating=floating):
                 odd[name] = self._array(values, kind, name)
         batch = pa.RecordBatch._import_from_c(gathered.exported(), self._number_schema)
-        if not odd and self._has_numbers_only:
+        if not odd and self._has_numbers_only and arrival.is_kept is None:
             return batch
         columns = []
-        for field in self._inside:
-            if field.name not in odd and self._number_schema.get_field_index(field.name) < 0:
-                odd[field.name] = self._array([row.get(field.name) for row in rows], field.type, field.name)
-            columns.append(odd[field.name] if field.name in odd else batch.column(field.name))
-        return pa.RecordBatch.from_arrays(columns, schema=self._inside)
+        for inside in self._inside:
+            name = inside.name
+            if name not in odd and self._number_schema.get_field_index(name) < 0:
+                odd[name] = self._array([row.get(name) for row in rows], inside.type, name)
+            columns.append(odd[name] if name in odd else batch.column(name))
+        return self._kept(arrival, columns)
 
-    def _plain_times(self, values: list[Any]) -> list[int] | None:
-        """Event times in microseconds of values that are all integers or all moments; None: Arrow must look at them."""
-        kinds = set(map(type, values))
-        if kinds == {int}:
-            unit = self._source.time_unit
-            if unit == "ns":
-                return [value // 1000 for value in values] if _fit_int64(values) else None
-            times_us = [value * _UNITS_US[unit] for value in values]
-            return times_us if _fit_int64(times_us) else None
-        if kinds == {datetime} and self._has_moments:
-            since = [value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH) for value in values]
-            return [(span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds for span in since]
-        return None
+    def _moments(self, values: list[Any]) -> list[int | None]:
+        try:
+            return [moment_ns(value, self._source.time_unit) for value in values]
+        except TypeError as error:
+            msg = f"a value of column '{self._time.name}' of stream {self._source.name} is no event time: {error}"
+            hint = f"a datetime, a date, or a number in {self._source.time_unit}, the stream's time_unit"
+            raise SchemaDriftError(msg, name=self._time.name, hint=hint) from error
+
+    def _payload_times(self, values: list[Any], wanted: pa.Field) -> tuple[pa.Array, Mask]:
+        """A column that holds times, and where such a one is out of its range."""
+        kind, far = wanted.type, np.zeros(len(values), np.bool_)
+        try:
+            return pa.array(values, kind), far
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            if not pa.types.is_timestamp(kind) or any(isinstance(value, (int, float)) for value in values):
+                return self._array(values, kind, wanted.name), far
+        try:  # forms of moments that Arrow has not, or does not have beside each other
+            moments = [moment_ns(value, "us") for value in values]
+        except TypeError:
+            return self._array(values, kind, wanted.name), far
+        unit, ends = (1, _TIMES_NS) if kind == NANOSECONDS else (1000, _TIMES_US)
+        counts, valid = _in_range(moments, unit, ends)
+        is_none = np.array([moment is None for moment in moments])
+        return pa.array(counts, mask=~valid).cast(kind), ~valid & ~is_none
 
     def _table_of(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """All that is read of dicts, as a table."""
-        columns, names = [], []
-        for field in self._outside:
-            values = [row.get(field.name) for row in rows]
-            kind = field.type
-            if field.name == self._source.time and any(type(value) is int for value in values):
-                kind = pa.int64()
-            if field.name == self._source.time and any(type(value) is date for value in values):
-                kind = pa.date32()
-            columns.append(self._array(values, kind, field.name))
-            names.append(field.name)
-        return pa.table(columns, names=names)
+        """All that is read of dicts, as a table; event times of several forms, or of none that Arrow has, as text."""
+        columns = []
+        for read in self._outside:
+            values = [row.get(read.name) for row in rows]
+            is_time = read == self._time or (read in self._times and not pa.types.is_nested(read.type))
+            has_any = any(value is not None for value in values)
+            columns.append(_as_given(values) if is_time and has_any else self._array(values, read.type, read.name))
+        return pa.table(columns, names=self._outside.names)
 
     def _array(self, values: list[Any], kind: pa.DataType, name: str) -> pa.Array:
         try:
@@ -271,22 +316,22 @@ class Intake:
             msg = f"a value of column '{name}' of stream {self._source.name} does not fit its type"
             raise SchemaDriftError(msg, name=name, hint=f"it must be {self._outside.field(name).type}") from error
 
-    def _one_array(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        try:
-            return _joined(column)
-        except pa.ArrowInvalid as error:  # offsets of 32 bits
-            msg = f"column '{name}' of stream {self._source.name} has more than 2 GiB of values in one push"
-            raise ArgumentError(msg, name=name, hint="push fewer rows at a time") from error
-
-    def _column(self, table: pa.Table, name: str, hint: str) -> pa.ChunkedArray:
+    def _column(self, table: pa.Table, field: pa.Field) -> pa.Array:
+        name, stream = field.name, self._source.name
         places = table.schema.get_all_field_indices(name)
         if not places:
-            msg = f"rows of stream {self._source.name} lack the column '{name}'"
+            msg = f"rows of stream {stream} lack the column '{name}'"
+            is_time = name == self._time.name
+            hint = "it is the stream's event time" if is_time else f"it must be {field.type}"
             raise SchemaDriftError(msg, name=name, hint=hint)
         if len(places) > 1:
-            msg = f"rows of stream {self._source.name} have more than one column '{name}'"
+            msg = f"rows of stream {stream} have more than one column '{name}'"
             raise SchemaDriftError(msg, name=name, hint="rename one of them")
-        return table.column(places[0])
+        try:
+            return _joined(table.column(places[0]))
+        except pa.ArrowInvalid as error:  # offsets of 32 bits
+            msg = f"column '{name}' of stream {stream} has more than 2 GiB of values in one push"
+            raise ArgumentError(msg, name=name, hint="push fewer rows at a time") from error
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
@@ -300,47 +345,27 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind))
 
 
-def _fit_int64(values: list[int]) -> bool:
-    return not (min(values) < INT64_MIN or max(values) > INT64_MAX)
+def _in_range(
+    moments: Sequence[int | None], unit_ns: int, ends: tuple[int, int], *_: object
+) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Moments in a unit, cut off towards the past, and which of them there are between the ends; 0 for others."""
+    counts = [None if moment is None else moment // unit_ns for moment in moments]
+    low, high = ends
+    valid = [count is not None and low <= count <= high for count in counts]
+    return np.array([c if v else 0 for c, v in zip(counts, valid, strict=True)], dtype=np.int64), np.array(valid)
 
 
-def _event_times(chunks: pa.ChunkedArray, stream: Stream) -> pa.Array:
-    """Event times as int64 microseconds UTC; null where there is none or it is out of range.
-
-    Timestamps without a zone are UTC; nanoseconds are cut off towards the past; integers are in the stream's unit.
-    """
-    types = pa.types
-    column = _joined(chunks.cast(chunks.type.value_type) if types.is_dictionary(chunks.type) else chunks)
-    kind = column.type
-    if types.is_date(kind):
-        days = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
-        return pc.multiply(days, pa.scalar(86_400_000_000))
-    unit = stream.time_unit
-    if types.is_timestamp(kind):
-        unit = kind.unit
-        column = column.view(pa.int64())
-    elif types.is_integer(kind):
-        column = column if types.is_int64(kind) else column.cast(pa.int64())
-    else:
-        msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: its type is {kind}"
-        raise ColumnError(msg, name=stream.time, hint="a timestamp, a date, or an integer with time_unit")
-    if unit == "us":
-        return column
-    if unit == "ns":
-        values = pc.fill_null(column, 0).to_numpy() // 1000
-        return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
-    factor = _UNITS_US[unit]
-    reach = pa.scalar(INT64_MAX // factor)
-    inside = pc.and_(pc.less_equal(column, reach), pc.greater_equal(column, pc.negate(reach)))
-    return pc.multiply(pc.if_else(inside, column, pa.scalar(None, pa.int64())), pa.scalar(factor))
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field, stream: str) -> pa.ChunkedArray:
-    if column.type == field.type:
-        return column
+def _as_given(values: list[Any]) -> pa.Array:
     try:
-        # Only nanoseconds may lose digits, cut off to the microseconds that a Delta table has.
-        return column.cast(field.type, safe=not pa.types.is_timestamp(column.type))
-    except pa.ArrowException as error:
-        msg = f"column '{field.name}' of stream {stream} comes as {column.type}, which does not fit"
-        raise SchemaDriftError(msg, name=field.name, hint=f"it must be {field.type}") from error
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """A table that can be filtered: Arrow cannot filter views of strings."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    for place, (name, kind) in enumerate(zip(table.schema.names, table.schema.types, strict=True)):
+        if kind in plain:
+            table = table.set_column(place, name, table.column(place).cast(plain[kind]))
+    return table

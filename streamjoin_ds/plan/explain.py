@@ -17,7 +17,12 @@ _WAYS = {
     "packed": "packed inline: each block's bytes in one Spark row",
     "rows": "one Spark row a tuple",
 }
-_COMPARISONS = {"float": "float64 subtraction", "int": "exact integers", "hash": "hash, then the values"}
+_COMPARISONS = {
+    "float": "float64 subtraction",
+    "int": "exact integers",
+    "ns": "exact nanoseconds",
+    "hash": "hash, then the values",
+}
 
 
 def explain(plan: Plan, rates: Sequence[float] | None = None, reading: Mapping[str, str] | None = None) -> str:
@@ -126,7 +131,8 @@ def _bounds(bound: BoundJoin, condition: Condition) -> str:
         return f"{key.column} - {bound.keys[condition.right_stream][condition.right_key].column} in [{low}, {high}]"
     kind = bound.schemas[stream].field(key.column).type
     if pa.types.is_timestamp(kind):
-        return f"[{_signed(condition.lo)}, {_signed(condition.hi)}]"
+        unit = 1000 if key.kind == "ns" else 1
+        return f"[{_signed(condition.lo // unit)}, {_signed(condition.hi // unit)}]"
     if pa.types.is_date(kind):
         return f"[{condition.lo}, {condition.hi}] days"
     if pa.types.is_decimal(kind):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from streamjoin_ds.errors import FileFormatError
-from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.lines import Lines, missing_columns
 from streamjoin_ds.source.records import empty_as_null
 
@@ -76,7 +76,7 @@ class CsvLines:
             if column.name == self._time:
                 continue
             if column.name in self._texts:
-                values = _timestamps(values)
+                values = timestamps(empty_as_null(values), column.type)
                 table = table.set_column(number, column.name, values)
             elif pa.types.is_string(column.type):
                 table = table.set_column(number, column.name, empty_as_null(values))
@@ -144,7 +144,7 @@ class CsvLines:
         names = [column.name] if alone else self._names
         table = self._read(data, {column.name: self._types[column.name]}, names)
         if column.name in self._texts and column.name != self._time:
-            _timestamps(table.column(0))
+            timestamps(empty_as_null(table.column(0)), column.type)
 
     def _not_valid(self, column: pa.Field) -> str:
         valid = "UTF-8" if self._types[column.name] == pa.string() else f"of type {column.type}"
@@ -171,13 +171,3 @@ class CsvLines:
 
 def _empty(types: dict[str, pa.DataType]) -> pa.Table:
     return pa.table({name: pa.array([], kind) for name, kind in types.items()})
-
-
-def _timestamps(texts: pa.ChunkedArray) -> pa.Array:
-    """A column of timestamps that is not the event time: empty is null, unreadable is broken."""
-    texts = empty_as_null(texts).combine_chunks()
-    ts, valid = event_times(texts, "us")
-    if (~valid & texts.is_valid().to_numpy(zero_copy_only=False)).any():
-        msg = "not a timestamp"
-        raise pa.ArrowInvalid(msg)
-    return pa.array(ts, mask=~valid).cast(pa.timestamp("us", tz="UTC"))

@@ -1,27 +1,29 @@
-"""Event times as integers: whatever a source writes, inside the house it is int64 microseconds UTC."""
+"""Event times of files: the rule of `spec.event_time`, and texts."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["MAX_TS_US", "MIN_TS_US", "NO_TIME", "event_times"]
+from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP
+from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, counted_times, fine_times
 
-# The years 1..9999: what Python, Spark and Delta all can show. Anything else is rejected, not wrapped around.
-MIN_TS_US = -62_135_596_800_000_000
-MAX_TS_US = 253_402_300_799_999_999
+__all__ = ["MAX_TS_US", "MIN_TS_US", "NO_TIME", "event_times", "event_times_ns", "timestamps"]
 
 # Stands for "no event time yet"; below every event time.
 NO_TIME = -(1 << 63)
 
-_UTC = pa.timestamp("us", tz="UTC")
-_NAIVE = pa.timestamp("us")
 _INTEGER = r"^[+-]?[0-9]{1,19}$"
+_NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
 _ZONED = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _DATED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
-_FINE_FRACTION = r"(\.[0-9]{6})[0-9]+"
-_UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
+
+Counted: TypeAlias = "Callable[[pa.Array, str], tuple[np.ndarray, np.ndarray]]"
 
 
 def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
@@ -30,10 +32,10 @@ def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     values : pyarrow.Array
-        Timestamps (without a zone: UTC), dates (midnight UTC), integers in `unit`, or texts: ISO 8601 with ``Z``, an
-        offset or nothing (UTC), a date, or an integer in `unit`. Parts of a microsecond are cut off (towards the past).
+        As of `counted_times`, or texts: ISO 8601 with ``Z``, an offset or nothing (UTC), a date, or a number in `unit`.
+        Parts of a microsecond are cut off (towards the past); a number with a point is a float.
     unit : {"s", "ms", "us", "ns"}
-        Of integers.
+        Of numbers.
 
     Returns
     -------
@@ -42,83 +44,85 @@ def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
     valid : numpy.ndarray, bool
         False for nulls, unreadable texts and times outside the years 1..9999.
     """
+    return _times(values, unit, "us", counted_times)
+
+
+def event_times_ns(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
+    """The same in nanoseconds; valid where an int64 holds them (`fine_times`)."""
+    return _times(values, unit, "ns", fine_times)
+
+
+def timestamps(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """A column of timestamps that were written as text, null where nothing was.
+
+    Parameters
+    ----------
+    kind : pyarrow.DataType
+        `TIMESTAMP` or `NANOSECONDS`.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A text is no timestamp, or none that `kind` holds.
+    """
+    texts = texts.combine_chunks()
+    ts, valid = event_times_ns(texts, "us") if kind == NANOSECONDS else event_times(texts, "us")
+    if (~valid & texts.is_valid().to_numpy(zero_copy_only=False)).any():
+        msg = "not a timestamp"
+        raise pa.ArrowInvalid(msg)
+    return pa.array(ts, mask=~valid).cast(kind)
+
+
+def _times(values: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return event_times(values.dictionary_decode(), unit)
-    if pa.types.is_timestamp(kind):
-        return _scaled(values.cast(pa.int64()), kind.unit)
-    if pa.types.is_date(kind):
-        return _bounded(values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), 86_400_000_000)
-    if pa.types.is_integer(kind):
-        return _scaled(_int64(values), unit)
+        return _times(values.dictionary_decode(), unit, finest, counted)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _texts(values.cast(pa.string()), unit)
-    return np.zeros(len(values), np.int64), np.zeros(len(values), bool)
+        return _texts(values.cast(pa.string()), unit, finest, counted)
+    return counted(values, unit)
 
 
-def _int64(values: pa.Array) -> pa.Array:
-    if pa.types.is_uint64(values.type):  # beyond int64 is beyond the year 9999 in every unit
-        values = pc.if_else(pc.greater(values, pa.scalar((1 << 63) - 1, pa.uint64())), None, values)
-    return values.cast(pa.int64())
-
-
-def _scaled(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    if unit == "ns":
-        counts, valid = _bounded(values, 1)
-        if pa.types.is_integer(values.type):
-            numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
-            return np.floor_divide(numbers, 1000), ~np.asarray(values.is_null())
-        return counts, valid
-    return _bounded(values, _UNIT_US[unit])
-
-
-def _bounded(values: pa.Array, factor: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers times `factor`, where that lies in the years 1..9999: compared before it is multiplied."""
-    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
-    low, high = -(-MIN_TS_US // factor), MAX_TS_US // factor
-    valid = (numbers >= low) & (numbers <= high)
-    if values.null_count:
-        valid &= np.asarray(values.is_valid())
-    return np.where(valid, numbers, 0) * factor, valid
-
-
-def _texts(texts: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
+def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[np.ndarray, np.ndarray]:
+    utc, naive = (TIMESTAMP, pa.timestamp("us")) if finest == "us" else (NANOSECONDS, pa.timestamp("ns"))
     # One cast for a column that is written one way, which nearly every column is.
-    for kind in (_UTC, _NAIVE):
+    for kind in (utc, naive):
         try:
-            return _scaled(texts.cast(kind).cast(pa.int64()), "us")
+            return counted(texts.cast(kind), finest)
         except pa.ArrowInvalid:  # noqa: PERF203 - two turns at most, a whole column each
             continue
     if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():  # nulls aside
-        return _scaled(_readable(texts, pa.int64()), unit)
-    trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _FINE_FRACTION, r"\1")
+        return counted(_readable(texts, pa.int64()), unit)
+    trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _FINE_FRACTION[finest], r"\1")
     upper = pc.utf8_upper(trimmed)
     integer = pc.match_substring_regex(upper, _INTEGER).fill_null(False)
+    number = pc.match_substring_regex(upper, _NUMBER).fill_null(False)
     dated = pc.match_substring_regex(upper, _DATED).fill_null(False)
     # A date alone ends in "-01", which is no offset: an offset needs a time of day before it.
     has_time = pc.greater(pc.utf8_length(upper).fill_null(0), 10)
     zoned = pc.and_(pc.and_(dated, has_time), pc.match_substring_regex(upper, _ZONED).fill_null(False))
     ts, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
-    for mask, kind, scale in (
-        (integer, pa.int64(), unit),
-        (zoned, _UTC, "us"),
-        (pc.and_not(dated, zoned), _NAIVE, "us"),
+    for mask, kind, part in (
+        (integer, pa.int64(), upper),
+        # All its digits: those that a moment has too many of were cut off above.
+        (pc.and_not(number, integer), pa.float64(), pc.utf8_trim_whitespace(texts)),
+        (zoned, utc, upper),
+        (pc.and_not(dated, zoned), naive, upper),
     ):
         where = np.flatnonzero(np.asarray(mask))
         if len(where):
-            part_ts, part_valid = _scaled(_readable(upper.take(pa.array(where)), kind), scale)
+            part_ts, part_valid = counted(_readable(part.take(pa.array(where)), kind), unit)
             ts[where], valid[where] = part_ts, part_valid
     return ts, valid
 
 
 def _readable(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast to `kind` as int64, null where a text cannot be; halves until the culprits are alone."""
+    """Cast to `kind`, null where a text cannot be; halves until the culprits are alone."""
     try:
-        return texts.cast(kind).cast(pa.int64())
+        return texts.cast(kind)
     except pa.ArrowInvalid:
         if len(texts) == 1:
-            return pa.nulls(1, pa.int64())
+            return pa.nulls(1, kind)
         middle = len(texts) // 2
         return pa.concat_arrays([_readable(texts[:middle], kind), _readable(texts[middle:], kind)])

@@ -13,11 +13,12 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.band_rows import Band1dRows, Band2dRows
 from streamjoin_ds.source.feed import Frontier
 from streamjoin_ds.source.position import RowPosition
-from streamjoin_ds.source.records import Chunk, tuple_schema
+from streamjoin_ds.source.records import Chunk
 from streamjoin_ds.source.sensor_rows import SensorRows
 from streamjoin_ds.source.synthetic import BLOCK_ROWS, Parameters, SyntheticRows
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.inside import inside_schema
 from streamjoin_ds.spec.stream import Generator, Stream
 
 __all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator", "synthetic_rows"]
@@ -125,7 +126,7 @@ class GeneratorFeed:
     def __init__(self, stream: Stream, schema: pa.Schema) -> None:
         assert isinstance(stream.source, Generator)
         self._rows = synthetic_rows(stream.source)
-        self._schema = tuple_schema(schema, stream.time)
+        self._schema = inside_schema(schema, stream.time)
         self._names = [name for name in self._schema.names if name not in (TS, SEQ)]
 
     @property

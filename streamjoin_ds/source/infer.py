@@ -16,6 +16,7 @@ from streamjoin_ds.source.lines import first_line
 from streamjoin_ds.source.listing import FileEntry, Location
 from streamjoin_ds.source.parquet_rows import parquet_schema
 from streamjoin_ds.source.text import open_text
+from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.stream import Generator, Stream, check_time_column
 
 __all__ = ["SAMPLE_BYTES", "infer_schema"]
@@ -26,8 +27,8 @@ SAMPLE_BYTES = 64 << 20
 def infer_schema(stream: Stream) -> pa.Schema:
     """The columns of a stream: declared, or those of its generator, or of its first file.
 
-    Types are what Arrow infers from up to `SAMPLE_BYTES` of text; a column of times of day stays text. Records with
-    the wrong number of fields do not count.
+    Types are what Arrow infers from up to `SAMPLE_BYTES` of text; a column of times of day stays text, and timestamps
+    are of microseconds unless one of them has nanoseconds. Records with the wrong number of fields do not count.
 
     Raises
     ------
@@ -120,6 +121,10 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
             valid = event_times(values.cast(pa.string()), stream.time_unit)[1]
             if table is None or np.count_nonzero(valid) * 2 > len(valid):
                 kind = pa.timestamp("us", tz="UTC")
+        if table is not None and pa.types.is_timestamp(kind) and kind.unit == "ns":
+            ns, _ = fine_times(table.column(column.name).combine_chunks(), "ns")
+            if not (ns % 1000).any():  # Arrow calls every text with a fraction nanoseconds
+                kind = pa.timestamp("us", tz=kind.tz)
         fields.append(pa.field(column.name, kind, column.nullable))
     return pa.schema(fields)
 

@@ -6,13 +6,18 @@ import json
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.event_time import timestamps
 from streamjoin_ds.source.lines import Lines
 
 __all__ = ["JsonLines", "check_nulls"]
 
+
+# How an event time may be written; numbers with a point exactly, so that one parses alike beside any others.
+_TIME_TYPES = (pa.string(), pa.int64(), pa.decimal256(76, 38))
+_WHOLE = r"^([+-]?[0-9]+)\.0+$"
 
 _STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
 
@@ -25,7 +30,7 @@ class JsonLines:
     schema : pyarrow.Schema
         The columns that travel, with their types inside the house.
     time : str
-        The event time's column: a text, or an integer.
+        The event time's column: a text, or a number.
     """
 
     def __init__(self, schema: pa.Schema, time: str) -> None:
@@ -46,17 +51,13 @@ class JsonLines:
         try:
             table = self._read(data)
         except pa.ArrowInvalid:
-            # The time may be written as a number instead: try that before calling the lines broken.
-            usual = self._time_type
-            self._time_type = pa.int64() if usual == pa.string() else pa.string()
-            try:
-                table = self._read(data)
-            except pa.ArrowInvalid:
-                self._time_type = usual
+            # The time may be written in another way: try those before calling the lines broken.
+            table = self._read_otherwise(data)
+            if table is None:
                 raise
         for number, column in enumerate(self._schema):
             if column.name != self._time and pa.types.is_timestamp(column.type):
-                table = table.set_column(number, column.name, _timestamps(table.column(number)))
+                table = table.set_column(number, column.name, timestamps(table.column(number), column.type))
             elif column.name != self._time and pa.types.is_date32(column.type):
                 table = table.set_column(number, column.name, table.column(number).cast(pa.date32()))
         return self._uniform(table)
@@ -114,12 +115,24 @@ class JsonLines:
         )
         return table.select(schema.names)
 
+    def _read_otherwise(self, data: bytes) -> pa.Table | None:
+        usual = self._time_type
+        for kind in _TIME_TYPES:
+            self._time_type = kind
+            try:
+                return self._read(data)
+            except pa.ArrowInvalid:
+                continue
+        self._time_type = usual
+        return None
+
     def _uniform(self, table: pa.Table) -> pa.Table:
         # Pieces of one chunk may have written the time either way: text is what both can be put in.
         place = self._schema.get_field_index(self._time)
         if place < 0 or pa.types.is_string(table.column(place).type):
             return table
-        return table.set_column(place, self._time, table.column(place).cast(pa.string()))
+        texts = pc.replace_substring_regex(table.column(place).cast(pa.string()), _WHOLE, r"\1")
+        return table.set_column(place, self._time, texts)
 
 
 def check_nulls(data: bytes) -> None:
@@ -139,12 +152,3 @@ def check_nulls(data: bytes) -> None:
         if not is_object:  # else what was found is inside a text
             msg = "a null outside of an object"
             raise pa.ArrowInvalid(msg)
-
-
-def _timestamps(texts: pa.ChunkedArray) -> pa.Array:
-    texts = texts.combine_chunks()
-    ts, valid = event_times(texts, "us")
-    if (~valid & texts.is_valid().to_numpy(zero_copy_only=False)).any():
-        msg = "not a timestamp"
-        raise pa.ArrowInvalid(msg)
-    return pa.array(ts, mask=~valid).cast(pa.timestamp("us", tz="UTC"))

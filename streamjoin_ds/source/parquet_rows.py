@@ -17,7 +17,7 @@ from streamjoin_ds.errors import ColumnError, FileFormatError, FileMissingError,
 from streamjoin_ds.source.lines import missing_columns
 from streamjoin_ds.source.listing import FileEntry
 from streamjoin_ds.source.records import RawRecords, record_text
-from streamjoin_ds.spec.bound import result_type
+from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, result_type
 
 __all__ = ["ParquetRows", "content_digest", "parquet_schema"]
 
@@ -119,7 +119,7 @@ class ParquetRows:
                     raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
                 low, high = max(first - begin, 0), min(last - begin, rows)
                 for start in range(low, high, _CHUNK_ROWS):
-                    piece = self._typed(table.slice(start, min(_CHUNK_ROWS, high - start)))
+                    piece = table.slice(start, min(_CHUNK_ROWS, high - start))
                     inside = {name: places[start : start + piece.num_rows] for name, places in wrapped.items()}
                     yield begin + start, _without(piece, inside)
             begin += rows
@@ -135,13 +135,6 @@ class ParquetRows:
             fine, coarse = (_integers(part.column(name)) for part in (table, seconds))
             found[name] = fine // 1_000_000 != coarse
         return {name: places for name, places in found.items() if places.any()}
-
-    def _typed(self, table: pa.Table) -> pa.Table:
-        for number, name in enumerate(table.column_names):
-            kind = self._schema.field(name).type
-            if name != self._time and table.column(number).type != kind:
-                table = table.set_column(number, name, table.column(number).cast(kind, safe=False))
-        return table
 
     def times(self, first: int, last: int, names: list[str]) -> Iterator[pa.Array]:
         """The time column of rows ``[first, last)``, in pieces, read with these columns; null where it is not told."""
@@ -187,7 +180,7 @@ def _fits(found: pa.DataType, column: pa.Field) -> bool:
         kind = result_type(found, column.name)
     except ColumnError:
         return False
-    if kind == column.type:
+    if kind == (TIMESTAMP if column.type == NANOSECONDS else column.type):
         return True
     types, wanted = pa.types, column.type
     if types.is_integer(kind) and types.is_integer(wanted):

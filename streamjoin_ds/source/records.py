@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.source.event_time import event_times, event_times_ns
+from streamjoin_ds.spec.columns import SEQ, TS
+from streamjoin_ds.spec.inside import brought_in, inside_schema
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "inside_form",
     "record_text",
     "rejects_table",
-    "tuple_schema",
 ]
 
 # Of a broken record so much is kept; a longer one says how much was left out.
@@ -61,7 +61,8 @@ class RawRecords:
     Attributes
     ----------
     table : pyarrow.Table
-        The readable ones: the time column as written, the others as read.
+        The readable ones: the time column as written, the others as read, of types that can be brought to those of the
+        house (`conformed`).
     index : numpy.ndarray of int64, or None
         Which of the `count` records those are; None where all.
     broken : sequence of (index, column, reason, text)
@@ -84,12 +85,6 @@ class Chunk:
     rejects: Sequence[Reject] = field(default=())
 
 
-def tuple_schema(schema: pa.Schema, time: str) -> pa.Schema:
-    """The inside form of a stream's tuples: ``_ts``, ``_seq``, then the columns without the time column."""
-    inner = [pa.field(TS, pa.int64(), nullable=False), pa.field(SEQ, pa.int64(), nullable=False)]
-    return pa.schema([*inner, *(column for column in schema if column.name != time)])
-
-
 def inside_form(
     raw: RawRecords,
     stream: Stream,
@@ -100,12 +95,15 @@ def inside_form(
     text_of: Callable[[int], str] | None = None,
     far: np.ndarray | None = None,
 ) -> Chunk:
-    """Stamp records with event time and number; those that have none, or lack what may not be null, are rejected.
+    """Stamp records with event time and number, and bring their columns to the types of the house.
+
+    Records without an event time, with another time that is out of range, or with a null where none may be, are
+    rejected.
 
     Parameters
     ----------
     raw : RawRecords
-        `raw.table` has the columns of `schema`, of its types but for the time column.
+        `raw.table` has the columns of `schema`.
     lines : numpy.ndarray of int64, shape (raw.count,)
         Line (from 1) of each record in `file`.
     text_of : callable, optional
@@ -113,43 +111,30 @@ def inside_form(
     far : numpy.ndarray of bool, shape (raw.count,), optional
         Which records are too far ahead of their stream: they are rejected.
     """
-    inner = tuple_schema(schema, stream.time)
+    inner = inside_schema(schema, stream.time)
     index = np.arange(raw.count, dtype=np.int64) if raw.index is None else raw.index
-    times = raw.table.column(stream.time).combine_chunks()
-    ts, valid = event_times(times, stream.time_unit)
-    broken = list(raw.broken)
+
+    def column(wanted: pa.Field) -> pa.Array:
+        return _one_array(raw.table.column(wanted.name), wanted.type)
 
     def said(place: int) -> str:
         return record_text(raw.table, place) if text_of is None else clipped(text_of(int(index[place])))
 
-    if not valid.all():
-        for place in np.flatnonzero(~valid):
-            empty = not times[place].is_valid or (pa.types.is_string(times.type) and not times[place].as_py().strip())
-            reason = "no event time" if empty else "not an event time in the years 1 to 9999"
-            broken.append((int(index[place]), stream.time, reason, said(int(place))))
+    brought = brought_in(column, schema, stream, (event_times, event_times_ns))
     if far is not None:
-        beyond = far[index] & valid
-        reason = "further ahead of its stream than max_ahead allows"
-        broken += [(int(index[p]), stream.time, reason, said(int(p))) for p in np.flatnonzero(beyond)]
-        valid &= ~beyond
-    for column in inner:
-        values = raw.table.column(column.name) if column.name not in (TS, SEQ) else None
-        if values is not None and not column.nullable and values.null_count:
-            missing = np.asarray(values.is_null()) & valid
-            reason = "null in a column that is declared never to be"
-            broken += [(int(index[p]), column.name, reason, said(int(p))) for p in np.flatnonzero(missing)]
-            valid &= ~missing
-    table = raw.table
-    if not valid.all():
-        kept = np.flatnonzero(valid)
-        table, ts, index = table.take(pa.array(kept)), ts[kept], index[kept]
-    columns = [pa.array(ts), pa.array(index + first_seq)]
-    columns += [_one_array(table.column(column.name), column.type) for column in list(inner)[2:]]
-    rejects = [
-        Reject(file, int(lines[at]), column, reason, text, first_seq + at) for at, column, reason, text in broken
-    ]
+        brought.refuse(far[index], stream.time, "further ahead of its stream than max_ahead allows")
+    ts, columns, broken = brought.ts, brought.columns, list(raw.broken)
+    for mask, name, reason in brought.refused:
+        broken += [(int(index[place]), name, reason, said(int(place))) for place in np.flatnonzero(mask)]
+    if not brought.is_kept.all():
+        kept = np.flatnonzero(brought.is_kept)
+        columns = {name: values.take(pa.array(kept)) for name, values in columns.items()}
+        ts, index = ts[kept], index[kept]
+    columns |= {TS: pa.array(ts), SEQ: pa.array(index + first_seq)}
+    tuples = pa.RecordBatch.from_arrays([columns[field.name] for field in inner], schema=inner)
+    rejects = [Reject(file, int(lines[at]), name, reason, text, first_seq + at) for at, name, reason, text in broken]
     rejects.sort(key=lambda reject: reject.seq)
-    return Chunk(first_seq, raw.count, pa.RecordBatch.from_arrays(columns, schema=inner), rejects)
+    return Chunk(first_seq, raw.count, tuples, rejects)
 
 
 def _one_array(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -166,8 +151,9 @@ def record_text(table: pa.Table, row: int) -> str:
 def _value_text(value: pa.Scalar) -> str:
     try:
         return str(value.as_py())
-    except (ValueError, OverflowError):  # a time that Python cannot show
-        return str(value.value) if pa.types.is_timestamp(value.type) else "(not to be shown)"
+    except (ValueError, OverflowError):  # a time that Python has not
+        is_number = pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)
+        return f"{value.value} as {value.type}" if is_number else f"no {value.type} that can be shown"
 
 
 def clipped(text: str) -> str:

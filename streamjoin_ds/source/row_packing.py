@@ -11,14 +11,18 @@ import pyarrow as pa
 from streamjoin_ds.blocks import pack, unpack
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.content_hash import content_hash
-from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.event_time import event_times, event_times_ns
 from streamjoin_ds.source.outbox import Outbox, grid_row, heartbeats
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.spec.inside import brought_in
 
 __all__ = ["foreign_columns", "pack_foreign", "pack_rows", "rows_schema", "silence", "tuple_rows"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+# Frames may have their event times as text.
+_TIMES = (event_times, event_times_ns)
 
 _log = logging.getLogger(__name__)
 
@@ -122,8 +126,8 @@ def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = 
 
     Such rows have no order: nothing is late here; ``_seq`` is a hash of a row's values (rows that are equal share it),
     which also deals them to groups. Where several streams are over one DataFrame it is over all that any of them reads,
-    so that a tuple has the same in each. Rows without an event time are counted in `rejected`, logged, and go no
-    further.
+    so that a tuple has the same in each. Rows that have no event time, or any other time out of range, are counted in
+    `rejected`, logged, and go no further.
 
     Parameters
     ----------
@@ -145,7 +149,8 @@ def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = 
         if not read:
             return
         if outbox.rejected:
-            _log.warning("%d rows of stream %s have no event time", outbox.rejected, plan.bound.names[stream])
+            name = plan.bound.names[stream]
+            _log.warning("%d rows of stream %s have no event time, or a time out of range", outbox.rejected, name)
         yield from outbox.rows(0, read)
         if keeps_grid:
             yield grid_row(stream)
@@ -156,12 +161,12 @@ def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = 
 def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chunk, int]:
     schema = plan.bound.read_schema(stream)
     batch = batch.rename_columns(foreign_columns(plan, stream))
-    time = plan.bound.join.streams[stream]
-    ts, valid = event_times(batch.column(time.time), time.time_unit)
+    read = plan.bound.read_schemas[stream]
+    brought = brought_in(lambda wanted: batch.column(wanted.name), read, plan.bound.join.streams[stream], _TIMES)
+    ts, valid, own = brought.ts, brought.is_kept, [brought.columns[field.name] for field in _own(plan, stream)]
     if not valid.all():
         kept = np.flatnonzero(valid)
-        batch, ts = batch.take(pa.array(kept)), ts[kept]
-    own = [batch.column(field.name).cast(field.type, safe=False) for field in _own(plan, stream)]
+        batch, own, ts = batch.take(pa.array(kept)), [values.take(pa.array(kept)) for values in own], ts[kept]
     telling = [batch.column(field.name).cast(field.type, safe=False) for field in _identity(plan, stream)]
     arrays = [pa.array(ts), pa.array(content_hash(telling or [pa.array(ts), *own])), *own]
     tuples = pa.RecordBatch.from_arrays(arrays, schema=schema)

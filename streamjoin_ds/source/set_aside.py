@@ -15,7 +15,8 @@ from dataclasses import astuple, dataclass
 import pyarrow as pa
 
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.source.records import Chunk, Reject, tuple_schema
+from streamjoin_ds.source.records import Chunk, Reject
+from streamjoin_ds.spec.inside import inside_schema
 
 __all__ = ["SetAside", "aside_chunk", "asides_from", "reason_of", "well_formed"]
 
@@ -87,5 +88,5 @@ def asides_from(facts: Iterable[Sequence[object]], first: int, last: int) -> lis
 
 def aside_chunk(aside: SetAside, path: str, schema: pa.Schema, time: str) -> Chunk:
     """The record that it counts as."""
-    inner = tuple_schema(schema, time)
+    inner = inside_schema(schema, time)
     return Chunk(aside.seq, 1, pa.RecordBatch.from_pylist([], schema=inner), [aside.reject(path)])

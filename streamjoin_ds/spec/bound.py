@@ -6,6 +6,7 @@
     ──────────────────────────      ────────     ──────────────────────────────────────────
     float (with float or integer)   float        float64: subtract, compare (the one exact form)
     integer, date, timestamp        int          int64, never overflowing
+    timestamp in nanoseconds        ns           int64 nanoseconds (`inside`)
     decimal, one scale              int          scaled int64
     boolean, =                      int          0 or 1
     string or binary, =             hash         64-bit hash finds, the values themselves decide
@@ -15,9 +16,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
@@ -25,33 +25,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.errors import ColumnError, PredicateError
-from streamjoin_ds.spec.bound_columns import ResultColumn, column_type, result_columns, travelling_columns
-from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, result_type, schema_facts
+from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.spec.bound_columns import ResultColumn, column_type_compared, result_columns, travelling_columns
+from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS, result_type, schema_facts
 from streamjoin_ds.spec.evaluation import Mask, holds
 from streamjoin_ds.spec.exact import exact_bounds
-from streamjoin_ds.spec.expression import (
-    Call,
-    Expression,
-    columns_of,
-    conjuncts,
-    expression_facts,
-    normalised,
-    rejecting_columns,
-)
+from streamjoin_ds.spec.expression import Expression
 from streamjoin_ds.spec.fingerprint import fingerprint
+from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, negated
 from streamjoin_ds.spec.stream import Generator, check_time_column, schema_from_text, schema_text
-from streamjoin_ds.spec.typed import Typed, typed_condition
+from streamjoin_ds.spec.terms import Term, band_condition, terms_of
 
 __all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "bind", "result_type"]
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A column of one stream in the form in which it is compared: ``kind`` is "float", "int" or "hash"."""
+    """A column of one stream in the form in which it is compared: ``kind`` is "float", "int", "ns" or "hash"."""
 
     column: str
     kind: str
@@ -68,7 +61,7 @@ class Condition:
     left_key, right_key : int
         Numbers of the keys among their stream's keys.
     lo, hi : int or float
-        Of the keys' kind: float bounds for "float", integers within int64 for "int"; both 0 for "hash".
+        Of the keys' kind: float bounds for "float", integers within int64 for "int" and "ns"; both 0 for "hash".
     text : str
         The predicate or rule it stands for.
     """
@@ -83,32 +76,6 @@ class Condition:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A condition that must be TRUE, on one stream (a filter) or on several (it decides on what was found).
-
-    Attributes
-    ----------
-    streams : tuple of int
-        Numbers of the streams it is about, ascending.
-    condition : Typed
-    facts : str
-        The normalised expression and its columns' types, as JSON.
-    text : str
-        The same for people.
-    rejecting : tuple of Column
-        Columns whose null keeps it from being TRUE.
-    columns : tuple of Column
-    """
-
-    streams: tuple[int, ...]
-    condition: Typed
-    facts: str
-    text: str
-    rejecting: tuple[Column, ...]
-    columns: tuple[Column, ...]
-
-
 @dataclass(frozen=True)
 class BoundJoin:
     """What the engine, the source and the sink need of a join; made by `bind`.
@@ -117,7 +84,7 @@ class BoundJoin:
     ----------
     schemas : tuple of pyarrow.Schema
         One a stream: the columns that must travel (selected, compared, event time), in the source's order, with the
-        types they have inside the house (`result_type`).
+        types they have inside the house (`result_type`), those that are compared as they are compared.
     keys : tuple of tuple of Key
         One list a stream; key 0 is always the event time.
     conditions : tuple of Condition
@@ -225,7 +192,8 @@ class BoundJoin:
             field = self.schemas[column.stream].field(column.column)
             is_time = column.column == self.join.streams[column.stream].time
             never_null = is_time or (column.stream, column.column) in compared
-            fields.append(pa.field(column.name, field.type, nullable=field.nullable and not never_null))
+            kind = TIMESTAMP if field.type == NANOSECONDS else field.type
+            fields.append(pa.field(column.name, kind, nullable=field.nullable and not never_null))
         fields += [pa.field(f"{name}_seq", pa.int64(), nullable=False) for name in self.names]
         if self.has_window_ids:
             fields.append(pa.field(WINDOW_ID, pa.int64(), nullable=False))
@@ -236,7 +204,8 @@ class BoundJoin:
     def tuple_schema(self, stream: int) -> pa.Schema:
         """Columns of a stream's tuples inside the house: ``_ts`` and ``_seq`` (int64), what travels, then the stamps.
 
-        The event time column itself is not repeated: it is ``_ts``, seen as a timestamp.
+        The event time column itself is not repeated: it is ``_ts``, seen as a timestamp. Of a column of nanoseconds
+        that is compared there are two (`inside`).
         """
         return self._tuple_schemas[stream]
 
@@ -257,19 +226,30 @@ class BoundJoin:
         return [self._inside(stream, schema) for stream, schema in enumerate(self.read_schemas)]
 
     def _inside(self, stream: int, schema: pa.Schema) -> pa.Schema:
-        time = self.join.streams[stream].time
-        inner = [pa.field(TS, pa.int64(), nullable=False), pa.field(SEQ, pa.int64(), nullable=False)]
         stamps = [pa.field(name, pa.int64(), nullable=False) for name in self.stamps(stream)]
-        return pa.schema([*inner, *(field for field in schema if field.name != time), *stamps])
+        return pa.schema([*inside_schema(schema, self.join.streams[stream].time), *stamps])
+
+    def inside_name(self, stream: int, column: str) -> str:
+        """The column of the inside form that a result has of a travelling column: the event time is ``_ts``."""
+        return TS if column == self.join.streams[stream].time else column
+
+    def compared_name(self, stream: int, column: str) -> str:
+        """The column of the inside form that conditions see of a column: nanoseconds where it has them."""
+        if self.read_schemas[stream].field(column).type == NANOSECONDS:
+            return nanoseconds_name(column)
+        return self.inside_name(stream, column)
+
+    def key_name(self, stream: int, key: Key) -> str:
+        """The column of the inside form that a key is made of."""
+        return nanoseconds_name(key.column) if key.kind == "ns" else self.inside_name(stream, key.column)
 
     def let_through(self, stream: int, tuples: pa.RecordBatch) -> Mask | None:
         """Which tuples of `read_schema` the stream's filters let through; None: all, there are none."""
         if not self.filters[stream]:
             return None
-        time = self.join.streams[stream].time
 
         def column(wanted: Column) -> pa.Array:
-            return tuples.column(TS if wanted.name == time else wanted.name)
+            return tuples.column(self.compared_name(stream, wanted.name))
 
         mask = np.ones(tuples.num_rows, dtype=np.bool_)
         for term in self.filters[stream]:
@@ -309,13 +289,14 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
             continue
         left, right = sorted((predicate.left, predicate.right), key=lambda column: join.names.index(column.stream))
         numbers = (join.names.index(left.stream), join.names.index(right.stream))
-        types = (column_type(join, schemas, left), column_type(join, schemas, right))
+        types = (column_type_compared(join, schemas, left), column_type_compared(join, schemas, right))
         if left != predicate.left:
             predicate = Band(left, right, negated(predicate.hi), negated(predicate.lo))
         kind, lo, hi = exact_bounds(*types, predicate)
+        if kind in ("hash", "near"):
+            asked.append(band_condition(predicate))
+        kind = "int" if kind == "near" else kind
         found.append((numbers[0], left.name, numbers[1], right.name, kind, lo, hi, str(predicate)))
-        if kind == "hash":
-            asked.append(Call("=", (left, right)))
     keys: list[list[Key]] = [[Key(stream.time, "int")] for stream in join.streams]
     conditions = _window_conditions(join, keys)
     written = {entry[:-1]: entry[-1] for entry in sorted(found, reverse=True)}
@@ -325,41 +306,23 @@ def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
         right_key = _key(keys[right_stream], Key(right_name, kind))
         conditions.append(Condition(left_stream, right_stream, left_key, right_key, kind, lo, hi, written[entry]))
     result = result_columns(join, schemas)
-    terms = _terms(join, schemas, asked)
+    terms = terms_of(join, schemas, asked)
     deciding = tuple(term for term in terms if len(term.streams) > 1)
     filters = tuple(tuple(term for term in terms if term.streams == (n,)) for n in range(len(join.streams)))
-    needed = {(join.names[column.stream], column.column) for column in result}
-    needed |= {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
-    needed |= {(column.stream, column.name) for term in deciding for column in term.columns}
-    read = needed | {(column.stream, column.name) for term in terms for column in term.columns}
+    selected = {(join.names[column.stream], column.column) for column in result}
+    compared = {(c.stream, c.name) for p in join.predicates if isinstance(p, Band) for c in (p.left, p.right)}
+    compared |= {(column.stream, column.name) for term in deciding for column in term.columns}
+    read = compared | {(column.stream, column.name) for term in terms for column in term.columns}
     return BoundJoin(
         join,
-        travelling_columns(join, schemas, needed),
+        travelling_columns(join, schemas, selected, compared),
         tuple(map(tuple, keys)),
         tuple(conditions),
         deciding,
         filters,
-        travelling_columns(join, schemas, read),
+        travelling_columns(join, schemas, selected, read),
         result,
     )
-
-
-def _terms(join: Join, schemas: Mapping[str, pa.Schema], asked: Sequence[Expression]) -> list[Term]:
-    """What is asked for, in its normal form and with types; each term once, whatever the order it was written in."""
-    terms = {}
-    for expression in asked:
-        for part in conjuncts(normalised(expression)):
-            columns = columns_of(part)
-            if not columns:
-                msg = f"a part of '{expression}' is about no stream"
-                raise PredicateError(msg, name=str(expression)[:200], hint="name a column, for example 'e.altitude'")
-            kinds = {column: column_type(join, schemas, column) for column in columns}
-            facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])
-            streams = tuple(sorted({join.names.index(column.stream) for column in columns}))
-            rejecting = tuple(sorted(rejecting_columns(part)))
-            condition = typed_condition(part, kinds.__getitem__)
-            terms[facts] = Term(streams, condition, facts, str(part), rejecting, columns)
-    return [terms[facts] for facts in sorted(terms)]
 
 
 def _check_schema(stream: str, schema: pa.Schema | None) -> None:

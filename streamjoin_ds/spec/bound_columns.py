@@ -8,12 +8,22 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
-from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, check_result_name, names_hint, result_type
+from streamjoin_ds.spec.columns import (
+    NANOSECONDS,
+    SEQ,
+    TIMESTAMP,
+    TS,
+    check_result_name,
+    compared_type,
+    names_hint,
+    result_type,
+)
+from streamjoin_ds.spec.inside import nanoseconds_name
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["ResultColumn", "column_type", "result_columns", "travelling_columns"]
+__all__ = ["ResultColumn", "column_type", "column_type_compared", "result_columns", "travelling_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +36,31 @@ class ResultColumn:
 
 
 def column_type(join: Join, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
-    """Type of a column inside the house, where an event time is a timestamp whatever it was in the file."""
+    """Type of a column in a result, where an event time is a timestamp whatever it was in the file."""
+    kind = _given_type(schemas, column)
+    return TIMESTAMP if _is_time(join, column) else result_type(kind, str(column))
+
+
+def column_type_compared(join: Join, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
+    """Type in which a column is compared: `NANOSECONDS` where it has them, an event time in whole numbers too."""
+    kind = _given_type(schemas, column)
+    if not _is_time(join, column):
+        return compared_type(kind, str(column))
+    unit = join.streams[join.names.index(column.stream)].time_unit
+    is_fine = kind.unit == "ns" if pa.types.is_timestamp(kind) else pa.types.is_integer(kind) and unit == "ns"
+    return NANOSECONDS if is_fine else TIMESTAMP
+
+
+def _is_time(join: Join, column: Column) -> bool:
+    return column.name == join.streams[join.names.index(column.stream)].time
+
+
+def _given_type(schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
     schema = schemas[column.stream]
     if schema.get_field_index(column.name) < 0:
         msg = f"stream {column.stream} has no column '{column.name}'"
         raise ColumnError(msg, name=str(column), hint=names_hint(column.name, schema.names, "its columns are"))
-    if column.name == join.streams[join.names.index(column.stream)].time:
-        return TIMESTAMP
-    return result_type(schema.field(column.name).type, str(column))
+    return schema.field(column.name).type
 
 
 def result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
@@ -61,17 +88,24 @@ def result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[Result
 
 
 def travelling_columns(
-    join: Join, schemas: Mapping[str, pa.Schema], needed: Set[tuple[str, str]]
+    join: Join, schemas: Mapping[str, pa.Schema], selected: Set[tuple[str, str]], compared: Set[tuple[str, str]]
 ) -> tuple[pa.Schema, ...]:
-    """Of each stream the columns that are needed, and its time."""
+    """Of each stream the columns that are needed, and its time; those that are compared with their `compared_type`."""
     travelling = []
     for number, stream in enumerate(join.streams):
-        wanted = {stream.time} | {column for name, column in needed if name == stream.name}
-        for name in (TS, SEQ, *join.window.stamps(number, join.names)):
+        wanted = {stream.time} | {column for name, column in selected | compared if name == stream.name}
+        own = (TS, SEQ, *join.window.stamps(number, join.names))
+        fields = []
+        for field in schemas[stream.name]:
+            if field.name not in wanted:
+                continue
+            type_of = column_type_compared if (stream.name, field.name) in compared else column_type
+            kind = type_of(join, schemas, Column(stream.name, field.name))
+            fields.append(pa.field(field.name, kind, field.nullable))
+            own = (*own, nanoseconds_name(field.name)) if kind == NANOSECONDS else own
+        for name in own:
             if name in wanted:
                 msg = f"stream {stream.name} has a column '{name}', a name the join uses itself"
                 raise ColumnError(msg, name=name, hint="rename the column, or leave it out with select")
-        fields = [field for field in schemas[stream.name] if field.name in wanted]
-        kinds = [column_type(join, schemas, Column(stream.name, field.name)) for field in fields]
-        travelling.append(pa.schema([pa.field(f.name, k, f.nullable) for f, k in zip(fields, kinds, strict=True)]))
+        travelling.append(pa.schema(fields))
     return tuple(travelling)

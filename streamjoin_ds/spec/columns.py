@@ -9,7 +9,17 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError
 
-__all__ = ["SEQ", "TIMESTAMP", "TS", "check_result_name", "names_hint", "result_type", "schema_facts"]
+__all__ = [
+    "NANOSECONDS",
+    "SEQ",
+    "TIMESTAMP",
+    "TS",
+    "check_result_name",
+    "compared_type",
+    "names_hint",
+    "result_type",
+    "schema_facts",
+]
 
 # Names of the two columns that every tuple has inside; no user column may take them.
 TS = "_ts"  # event time, int64 microseconds UTC
@@ -17,6 +27,8 @@ SEQ = "_seq"  # number within its stream, int64
 
 # How an event time is seen outside.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+# How a column of nanoseconds is compared; a Delta table has no such type.
+NANOSECONDS = pa.timestamp("ns", tz="UTC")
 
 _MOST_NAMES = 20
 _REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # by Delta, without column mapping
@@ -81,6 +93,13 @@ def result_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.struct([pa.field(field.name, result_type(field.type, name), field.nullable) for field in kind])
     msg = f"column '{name}' has the type {kind}, which a Delta table cannot hold"
     raise ColumnError(msg, name=name, hint="leave it out with select, or cast it first")
+
+
+def compared_type(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type in which a column is compared: its `result_type`, but nanoseconds stay nanoseconds."""
+    if pa.types.is_dictionary(kind):
+        return compared_type(kind.value_type, name)
+    return NANOSECONDS if pa.types.is_timestamp(kind) and kind.unit == "ns" else result_type(kind, name)
 
 
 def schema_facts(schema: pa.Schema) -> list[list[str]]:

@@ -64,12 +64,14 @@ def duration_us(value: object, name: str) -> int:
     hint = "a number with a unit (us, ms, s, m, h, d, w), for example '15s', '1h 30m' or '15 minutes'"
     if isinstance(value, timedelta):
         total = Fraction(value // timedelta(microseconds=1))
+        is_whole = timedelta(microseconds=int(total)) == value  # pandas' durations have nanoseconds
     elif isinstance(value, str):
         total = _parsed(value, name, hint)
+        is_whole = total.denominator == 1
     else:
         msg = f"{name} is not a duration but {type(value).__name__}"
         raise ArgumentError(msg, name=name, hint=hint)
-    if total.denominator != 1 or not 0 <= total <= MAX_DURATION_US:
+    if not is_whole or not 0 <= total <= MAX_DURATION_US:
         msg = f"{name} must be whole microseconds between 0 and 10000 years"
         raise ArgumentError(msg, name=name, hint=hint)
     return int(total)

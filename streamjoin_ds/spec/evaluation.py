@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.predicate import Column
-from streamjoin_ds.spec.typed import DAY_US, EXACT, Typed
+from streamjoin_ds.spec.typed import EXACT, Typed
 
 __all__ = ["holds"]
 
@@ -50,8 +51,8 @@ def holds(condition: Typed, rows: int, column: Callable[[Column], pa.Array]) -> 
     condition : Typed
     rows : int
     column : callable
-        A column's values, `rows` of them, of the type the condition was bound to; an event time as timestamps or as
-        int64 microseconds.
+        A column's values, `rows` of them, of the type the condition was bound to; timestamps as such or as int64 of
+        their unit.
 
     Returns
     -------
@@ -71,7 +72,7 @@ class _Rows:
         self._column = column
 
     def value(self, node: Typed) -> Values:
-        """The node's values; of exact families int64 or decimal256, of floats float64."""
+        """The node's values; of floats float64, of exact families decimal256, or int64: the value * 10**scale."""
         if node.op == "column":
             return self._of_column(node)
         if node.op == "literal":
@@ -109,9 +110,7 @@ class _Rows:
         compare = _COMPARED[node.op]
         if left.family in EXACT and right.family in EXACT:
             sides = [self.value(left), self.value(right)]
-            if any(side.type != pa.int64() for side in sides):
-                sides = [_wide(side, argument) for side, argument in zip(sides, node.args, strict=True)]
-            return compare(*sides)
+            return compare(*(_in_one_scale(sides, node.args) or map(_wide, sides, node.args)))
         if "float" not in (left.family, right.family):
             return compare(self.value(left), self.value(right))
         sides = [self._as_float(left), self._as_float(right)]
@@ -184,17 +183,37 @@ def _of_literal(node: Typed) -> pa.Scalar:
 
 def _exactly(node: Typed, values: Sequence[Values], args: Sequence[Typed]) -> Values:
     """An exact operation: in int64, and in decimal256 where a row's result does not fit."""
-    if all(value.type == pa.int64() for value in values):
+    sides = _in_one_scale(values, args) if node.op != "*" else values
+    if sides and all(side.type == pa.int64() for side in sides):
         try:
-            return _CHECKED[node.op](*values)
+            return _CHECKED[node.op](*sides)
         except pa.ArrowInvalid:  # an overflow; what is too large for int64 is not too large to be right
             pass
-    wide = [_wide(value, argument) for value, argument in zip(values, args, strict=True)]
-    return _PLAIN[node.op](*wide).cast(pa.decimal256(node.digits, node.scale))
+    return _PLAIN[node.op](*map(_wide, values, args)).cast(pa.decimal256(node.digits, node.scale))
+
+
+def _in_one_scale(values: Sequence[Values], args: Sequence[Typed]) -> list[Values] | None:
+    """Values that are int64, brought to the largest scale of theirs; None where they are no int64, or do not fit."""
+    if any(value.type != pa.int64() for value in values):
+        return None
+    scale = max(argument.scale for argument in args)
+    try:
+        return [
+            value if argument.scale == scale else pc.multiply_checked(value, 10 ** (scale - argument.scale))
+            for value, argument in zip(values, args, strict=True)
+        ]
+    except pa.ArrowInvalid:
+        return None
 
 
 def _wide(values: Values, node: Typed) -> Values:
-    return values.cast(pa.decimal256(node.digits, node.scale))
+    kind = pa.decimal256(node.digits, node.scale)
+    if not node.scale or values.type != pa.int64():
+        return values.cast(kind)
+    if isinstance(values, pa.Scalar):
+        return pa.scalar(None if not values.is_valid else _decimal(values.as_py(), node.scale), kind)
+    whole = values.cast(pa.decimal256(node.digits, 0))  # the same digits, with the point elsewhere
+    return pa.Array.from_buffers(kind, len(whole), whole.buffers(), whole.null_count, whole.offset)
 
 
 def _nulls(array: pa.Array) -> Mask:

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
+from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.predicate import Band, Bound
 
 __all__ = ["exact_bounds"]
@@ -22,12 +23,15 @@ _MOST_DIGITS = 18
 
 
 def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tuple[str, int | float, int | float]:
-    """Kind of the keys ("float", "int" or "hash") and the bounds in their unit.
+    """Kind of the keys ("float", "int", "ns", "near" or "hash") and the bounds in their unit.
+
+    "ns": integers, the columns' nanoseconds. "near": microseconds, cut off towards the past, with bounds that hold for
+    all that the predicate holds for, and for some more: where nanoseconds meet microseconds, or a bound has too many.
 
     Parameters
     ----------
     left, right : pyarrow.DataType
-        Of the predicate's columns, as they are inside the house (`result_type`).
+        Of the predicate's columns, as they are compared (`compared_type`).
     predicate : Band
 
     Raises
@@ -42,6 +46,8 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
         return ("float", *_floats(lo, hi, predicate))
     if all(map(types.is_integer, both)):
         return ("int", *_integers(_number(lo, predicate), _number(hi, predicate), predicate))
+    if all(map(types.is_timestamp, both)) and NANOSECONDS in both:
+        return _nanoseconds(both, _time(lo, _MICROSECOND, predicate), _time(hi, _MICROSECOND, predicate))
     if all(map(types.is_timestamp, both)):
         return ("int", *_integers(_time(lo, _MICROSECOND, predicate), _time(hi, _MICROSECOND, predicate), predicate))
     if all(map(types.is_date, both)):
@@ -60,6 +66,15 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
         _refuse(predicate, f"compares {left} with {right}", "compare columns of one type; cast one of them first")
     why = f"needs a difference, which {left} values do not have"
     _refuse(predicate, why, "bands are for numbers, dates and timestamps; strings and booleans can only be equal")
+
+
+def _nanoseconds(both: tuple[pa.DataType, pa.DataType], lo: Fraction, hi: Fraction) -> tuple[str, int, int]:
+    """Bounds of whole microseconds on columns of which one holds nanoseconds."""
+    least, most = int(lo * 1000), int(hi * 1000)
+    if both == (NANOSECONDS, NANOSECONDS) and _INT64_MIN <= least <= most <= _INT64_MAX:
+        return "ns", least, most
+    # Of a difference of microseconds, each cut off, no whole one is ever crossed.
+    return "near", int(lo), int(hi)
 
 
 def _refuse(predicate: Band, why: str, hint: str) -> NoReturn:

@@ -10,6 +10,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 from streamjoin_ds.errors import ArgumentError, PredicateError
 from streamjoin_ds.spec.duration import MAX_DURATION_US, duration_text, signed_duration
 
@@ -154,6 +156,11 @@ def _plain(bound: Any, column: Column) -> Bound:
     """A bound as int, float, Decimal or timedelta; finite, and of a size that any column could need."""
     if isinstance(bound, timedelta):
         microseconds = bound // timedelta(microseconds=1)
+        if timedelta(microseconds=microseconds) != bound:  # pandas' durations have nanoseconds
+            msg = f"the bounds of the band on {column} are not whole microseconds"
+            raise PredicateError(
+                msg, name=str(column), hint="columns of nanoseconds have bands of whole microseconds too"
+            )
         if abs(microseconds) > MAX_DURATION_US:
             msg = f"the bounds of the band on {column} are longer than 10000 years"
             raise PredicateError(msg, name=str(column), hint="give both ends as shorter durations")
@@ -161,7 +168,7 @@ def _plain(bound: Any, column: Column) -> Bound:
     plain: int | float | Decimal
     if isinstance(bound, Decimal):
         plain = bound
-    elif isinstance(None if isinstance(bound, bool) else bound, numbers.Real):
+    elif isinstance(None if isinstance(bound, (bool, np.timedelta64)) else bound, numbers.Real):
         plain = int(bound) if isinstance(bound, numbers.Integral) else float(bound)
     else:
         msg = f"the bounds of the band on {column} must be numbers or durations"

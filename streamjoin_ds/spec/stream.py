@@ -85,7 +85,8 @@ class Stream:
     format : {"auto", "csv", "json", "parquet"}
         Of the files; "auto" goes by the name.
     time_unit : {"s", "ms", "us", "ns"}
-        Of the time column where it holds integers.
+        Of the time column where it holds numbers, in dicts too. Of whole numbers parts of a microsecond are cut off
+        (towards the past); a float is the nearest microsecond, between two the even one.
     where : str or Expression, optional
         Tuples of which this is not TRUE are left out at the source and counted as filtered: ``"altitude > 1000"``. They
         still tell the time, so the results are those of the same condition in the join's predicates.
@@ -209,9 +210,15 @@ def check_time_column(schema: pa.Schema, stream: Stream) -> None:
         msg = f"stream {stream.name} has more than one column '{stream.time}'"
         raise ColumnError(msg, name=stream.time, hint="rename one of them in the input")
     kind = schema.field(stream.time).type
-    if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)):
+    if not is_event_time(kind):
         msg = f"column '{stream.time}' of stream {stream.name} cannot be an event time: its type is {kind}"
-        raise ColumnError(msg, name=stream.time, hint="a timestamp, a date, or an integer with time_unit")
+        raise ColumnError(msg, name=stream.time, hint="a timestamp, a date, or a number with time_unit")
+
+
+def is_event_time(kind: pa.DataType) -> bool:
+    """Whether a column of this type can be an event time."""
+    types = pa.types
+    return bool(types.is_timestamp(kind) or types.is_integer(kind) or types.is_date(kind) or types.is_floating(kind))
 
 
 def schema_text(schema: pa.Schema) -> str:

@@ -6,8 +6,8 @@
     ─────────────────    ──────────────────────────────────    ─────────────────────────────────────────────
     number               integers, decimals                    exact, of any size: int64, decimal256 where larger
     float                float32, float64                      float64
-    timestamp, date,     timestamps, dates; differences of     microseconds, exact, of any size
-    interval             two of them, INTERVAL literals
+    timestamp, date,     timestamps, dates; differences of     microseconds, exact, of any size; of columns of
+    interval             two of them, INTERVAL literals          nanoseconds with three decimal places (`Typed.scale`)
     boolean, string,     as they are                           as they are; text and bytes compare byte by byte
     binary
 
@@ -31,12 +31,13 @@ from typing import NoReturn, TypeAlias
 import pyarrow as pa
 
 from streamjoin_ds.errors import PredicateError
+from streamjoin_ds.spec.columns import NANOSECONDS
+from streamjoin_ds.spec.event_time import DAY_US
 from streamjoin_ds.spec.expression import COMPARISONS, Call, Expression, Literal, columns_of
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["DAY_US", "EXACT", "Typed", "typed_condition"]
+__all__ = ["EXACT", "Typed", "typed_condition"]
 
-DAY_US = 86_400_000_000
 EXACT = ("number", "timestamp", "date", "interval")
 
 _MOST_DIGITS = 76
@@ -85,7 +86,7 @@ def typed_condition(expression: Expression, type_of: TypeOf) -> Typed:
     Parameters
     ----------
     type_of : callable
-        Type of a column inside the house (`result_type`), an event time's as a timestamp.
+        Type in which a column is compared (`compared_type`), an event time's as a timestamp.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def _column(column: Column, kind: pa.DataType) -> Typed:
     if types.is_decimal(kind):
         return Typed("column", "number", magnitude=10**kind.precision - 1, scale=kind.scale, column=column)
     if types.is_timestamp(kind):
-        return Typed("column", "timestamp", magnitude=1 << 63, column=column)
+        return Typed("column", "timestamp", magnitude=1 << 63, scale=3 if kind == NANOSECONDS else 0, column=column)
     if types.is_date(kind):
         return Typed("column", "date", magnitude=DAY_US << 31, column=column)
     plain = {
@@ -199,7 +200,7 @@ def _arithmetic(expression: Call, args: tuple[Typed, ...], families: list[str]) 
         return _exact(expression, "interval" if left == "interval" else "timestamp", args)
     if op == "+" and left == "interval" and right in _TIMES:
         return _exact(expression, "timestamp", args)
-    if op == "*" and {left, right} == {"number", "interval"} and not (args[0].scale or args[1].scale):
+    if op == "*" and {left, right} == {"number", "interval"} and not args[left == "interval"].scale:
         return _exact(expression, "interval", args)
     hint = "numbers; times and durations may be added and subtracted, durations multiplied by whole numbers"
     _refuse(expression, f"has {left} {op} {right}, which has no meaning", hint)

@@ -9,11 +9,13 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, not_equal
+from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import oracle_join, random_batches, source_order
 
@@ -22,6 +24,20 @@ INT64_MIN = -(1 << 63)
 
 _EPOCH = datetime(2024, 1, 1, tzinfo=timezone.utc)
 _US = timedelta(microseconds=1)
+_YEARS = timedelta(days=365)
+_MOMENTS_US = [
+    *(_EPOCH + n * _US for n in (*range(-3, 4), *range(-3, 4))),
+    *(datetime(year, 1, 1, tzinfo=timezone.utc) for year in (1, 1677, 2262)),
+    datetime.max.replace(tzinfo=timezone.utc),
+]
+_MOMENTS_NS = [
+    *(
+        pd.Timestamp(_EPOCH) + pd.Timedelta(n, "ns")
+        for n in (-1001, -1000, -999, -1, 0, 1, 1, 2, 999, 1000, 1001, 2000)
+    ),
+    pd.Timestamp.min.tz_localize("UTC"),
+    pd.Timestamp.max.tz_localize("UTC"),
+]
 
 
 @dataclass(frozen=True)
@@ -57,8 +73,8 @@ DOMAINS = {
         ((0, 0), (-1, 1), (-2, 3), (1, 2), (-INT64_MAX, 0), (0, INT64_MAX), (-INT64_MAX, INT64_MAX), (-0.5, 2.5)),
     ),
     "timestamp": Domain(
-        {pa.timestamp("us", tz="UTC"): [_EPOCH + n * _US for n in range(-3, 4)]},
-        ((0, 0), (-_US, _US), (timedelta(0), 2 * _US)),
+        {pa.timestamp("us", tz="UTC"): _MOMENTS_US, pa.timestamp("ns", tz="UTC"): _MOMENTS_NS},
+        ((0, 0), (0, 0), (-_US, _US), (timedelta(0), 2 * _US), (-250 * _YEARS, timedelta(0)), (-_US, 300 * _YEARS)),
     ),
     "date": Domain(
         {pa.date32(): [date(2024, 2, 28) + timedelta(days=n) for n in range(-3, 4)]},
@@ -109,7 +125,7 @@ def scenarios(
         kind = draw(st.sampled_from(DOMAINS[domain].types))
         fields[right].append((f"c{number}", domain, kind))
         columns = Column(names[left], shared[0][0]), Column(names[right], f"c{number}")
-        comparable = shared[0][2] == kind or domain in ("float", "int")
+        comparable = shared[0][2] == kind or domain in ("float", "int", "timestamp")
         if comparable and draw(st.integers(0, 2)) == 2:
             predicates.append(not_equal(*columns))
             continue
@@ -155,7 +171,8 @@ def _table(
     count = chooser.choice([most // 4, most // 2, most, most, most])
     times = list(range(41))
     if extreme_times and chooser.random() < 0.1:
-        times = [*times[:4], INT64_MIN, INT64_MIN + 2, INT64_MAX, INT64_MAX - 2]
+        beyond = (INT64_MIN, MIN_TS_US - 1, MAX_TS_US + 1, INT64_MAX)  # rejected
+        times = [*times[:4], MIN_TS_US, MIN_TS_US + 2, MAX_TS_US, MAX_TS_US - 2, chooser.choice(beyond)]
     columns = [pa.array(chooser.choices(times, k=count), pa.int64())]
     if chooser.random() < 0.5:
         columns = [columns[0].sort()]
@@ -208,11 +225,14 @@ def assert_values(scenario: Scenario, result: pa.Table) -> None:
     for name in scenario.join.names:
         rows = scenario.tables[name].take(result[f"{name}_seq"])
         for column in rows.schema.names:
-            found = result[f"{name}_{column}"]
+            found, given = result[f"{name}_{column}"], rows[column].to_pylist()
             if column == "t":
                 found = found.cast(pa.int64())
+            if pa.types.is_timestamp(rows[column].type) and rows[column].type.unit == "ns":
+                found = found.cast(pa.int64())
+                given = [None if ns is None else ns // 1000 for ns in rows[column].cast(pa.int64()).to_pylist()]
             # repr: NaN equals itself and -0.0 is not 0.0
-            assert repr(found.to_pylist()) == repr(rows[column].to_pylist()), (name, column)
+            assert repr(found.to_pylist()) == repr(given), (name, column)
     if result.num_rows:
         if "window_id" in result.schema.names:
             columns = [*(f"{name}_seq" for name in scenario.join.names), "window_id"]

@@ -4,10 +4,10 @@ from datetime import date, datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.source.event_time import MAX_TS_US, MIN_TS_US, event_times
+from streamjoin_ds.source.event_time import MAX_TS_US, MIN_TS_US, event_times, event_times_ns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -74,9 +74,29 @@ def test_typed_columns() -> None:
     ):
         assert event_times(array, "us")[0].tolist() == [us(moment)]
     assert event_times(pa.array([date(1970, 1, 2)]), "us")[0].tolist() == [86_400_000_000]
-    assert not event_times(pa.array([1.5]), "us")[1].any()
+    assert event_times(pa.array([1.5]), "s")[0].tolist() == [1_500_000]
+    assert not event_times(pa.array([True]), "us")[1].any()
 
 
+def test_numbers_with_a_point_as_text() -> None:
+    texts = pa.array(["1700000000.5", " 1.7e9 ", "-0.0000015", "1700000000", "nan", "1e400", "2024-01-01", "."])
+    ts, valid = event_times(texts, "s")
+    assert valid.tolist() == [True, True, True, True, False, False, True, False]
+    assert ts[:4].tolist() == [1_700_000_000_500_000, 1_700_000_000_000_000, -2, 1_700_000_000_000_000]
+
+
+def test_nanoseconds_of_text() -> None:
+    texts = pa.array(
+        ["2024-01-01T00:00:00.123456789Z", "1970-01-01", "9999-12-31T00:00:00Z", None, "1970-01-01T00:00:00.0000000019"]
+    )
+    ts, valid = event_times_ns(texts, "us")
+    assert valid.tolist() == [True, True, False, False, True]
+    assert ts[[0, 1, 4]].tolist() == [1_704_067_200_123_456_789, 0, 1]
+    assert (ts // 1000)[valid].tolist() == event_times(texts, "us")[0][valid].tolist()
+    assert event_times_ns(pa.array(["1700000000123456789", "-1"]), "ns")[0].tolist() == [1_700_000_000_123_456_789, -1]
+
+
+@settings(deadline=None)
 @given(st.lists(st.datetimes(timezones=st.just(timezone.utc)), min_size=1, max_size=20), st.integers(-14, 14))
 def test_any_moment_in_any_zone(moments: list[datetime], hours: int) -> None:
     zone = timezone(timedelta(hours=hours))

@@ -1,0 +1,50 @@
+"""Event times of the oracle (`testing`): the contract's rule in plain Python numbers."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["event_time_ns", "event_time_us", "instant_us"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999
+
+
+def event_time_us(value: Any, unit: str = "us") -> int | None:
+    """Microseconds since 1970 UTC of an event time; None of a null, and of what is not in the years 1 to 9999.
+
+    A number is in `unit`. Parts of a microsecond are cut off towards the past; a float is the nearest microsecond,
+    between two the even one.
+    """
+    found = event_time_ns(value, unit)
+    return None if found is None else math.floor(found / 1000)
+
+
+def event_time_ns(value: Any, unit: str) -> Fraction | None:
+    """The same as it was written, in nanoseconds; of a float the nearest microsecond."""
+    if value is None or value != value:
+        return None
+    if isinstance(value, date):  # and moments, which are dates to Python
+        found = instant_us(value) * 1000
+    elif isinstance(value, float):
+        if math.isinf(value):
+            return None
+        found = Fraction(round(Fraction(value) * _UNITS_NS[unit] / 1000) * 1000)
+    else:
+        found = Fraction(value if isinstance(value, Decimal) else int(value)) * _UNITS_NS[unit]
+    return found if _FIRST_US <= found / 1000 < _LAST_US + 1 else None
+
+
+def instant_us(value: date) -> Fraction:
+    """Microseconds since 1970 UTC of a date or moment; pandas' moments have nanoseconds too."""
+    if not isinstance(value, datetime):
+        return Fraction((value - _EPOCH.date()) // timedelta(microseconds=1))
+    aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    since = aware - _EPOCH
+    whole = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return whole + Fraction(getattr(value, "nanosecond", 0), 1000)

@@ -1,0 +1,162 @@
+"""Event times as they come, as int64 microseconds UTC in the years 1 to 9999; what lies outside is none, and rejected.
+
+::
+
+    timestamps, dates      as they are; parts of a microsecond are cut off towards the past
+    whole numbers          in the stream's unit; parts of a microsecond are cut off towards the past
+    floats                 in the stream's unit, the nearest microsecond, ties to the even one: a float is itself only
+                           the nearest to what was meant
+
+Everything is compared with the range before it is multiplied: nothing wraps round.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["DAY_US", "MAX_TS_US", "MIN_TS_US", "UNITS_US", "counted_times", "fine_times"]
+
+# The years 1..9999: what Python, Spark and Delta all can show. Anything else is rejected, not wrapped around.
+MIN_TS_US = -62_135_596_800_000_000
+MAX_TS_US = 253_402_300_799_999_999
+
+UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+DAY_US = 86_400_000_000
+
+_DAY_MS = 86_400_000
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def counted_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
+    """Event times in microseconds and which of them there are.
+
+    Parameters
+    ----------
+    values : pyarrow.Array
+        Timestamps (without a zone: UTC), dates (midnight UTC), or integers and floats in `unit`.
+    unit : {"s", "ms", "us", "ns"}
+
+    Returns
+    -------
+    ts : ndarray, int64
+        Microseconds UTC; 0 where not valid.
+    valid : ndarray, bool
+        False for nulls, NaN, times outside the years 1..9999, and all values of other types.
+    """
+    kind, types = values.type, pa.types
+    if types.is_dictionary(kind):
+        return counted_times(values.dictionary_decode(), unit)
+    if types.is_floating(kind):
+        return _of_floats(values, unit)
+    if types.is_timestamp(kind):
+        return _scaled(values.view(pa.int64()), kind.unit)
+    if types.is_date32(kind):
+        return _bounded(values.view(pa.int32()).cast(pa.int64()), DAY_US)
+    if types.is_date64(kind):
+        days = pa.array(_numbers(values.view(pa.int64())) // _DAY_MS, mask=_is_null(values))
+        return _bounded(days, DAY_US)
+    if types.is_integer(kind):
+        return _scaled(_int64(values), unit)
+    return np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
+
+
+def fine_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
+    """The same event times in nanoseconds, as exact as they were written, and which of them an int64 holds.
+
+    ``ns // 1000`` is what `counted_times` gives. The years 1678 to 2261 are held.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return fine_times(values.dictionary_decode(), unit)
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return _numbers(values.view(pa.int64())), ~_is_null(values)
+    if pa.types.is_integer(kind) and unit == "ns":
+        whole = _int64(values)
+        return _numbers(whole), ~_is_null(whole)
+    ts, valid = counted_times(values, unit)
+    valid &= (ts >= -(-_INT64_MIN // 1000)) & (ts <= _INT64_MAX // 1000)
+    return np.where(valid, ts, 0) * 1000, valid
+
+
+def _numbers(values: pa.Array) -> npt.NDArray[Any]:
+    return np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _is_null(values: pa.Array) -> Mask:
+    if not values.null_count:
+        return np.zeros(len(values), np.bool_)
+    return np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _int64(values: pa.Array) -> pa.Array:
+    if pa.types.is_uint64(values.type):  # what is beyond int64 is null: it may be no time in any unit
+        values = pc.if_else(pc.greater(values, pa.scalar(_INT64_MAX, pa.uint64())), None, values)
+    return values.cast(pa.int64())
+
+
+def _scaled(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
+    if unit == "ns":  # no int64 of them is outside the years 1678 to 2262
+        return _numbers(values) // 1000, ~_is_null(values)
+    return _bounded(values, UNITS_US[unit])
+
+
+def _bounded(values: pa.Array, factor: int) -> tuple[Int64, Mask]:
+    """Numbers times `factor`, where that lies in the years 1..9999: compared before it is multiplied."""
+    numbers = _numbers(values)
+    valid = (numbers >= -(-MIN_TS_US // factor)) & (numbers <= MAX_TS_US // factor)
+    if values.null_count:
+        valid &= ~_is_null(values)
+    return np.where(valid, numbers, 0) * factor, valid
+
+
+def _of_floats(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
+    given = values.cast(pa.float64())
+    numbers = np.asarray(given.fill_null(np.nan).to_numpy(zero_copy_only=False))
+    factor = UNITS_US.get(unit, 0.001)
+    with np.errstate(invalid="ignore"):
+        near = (numbers >= MIN_TS_US / factor - 1) & (numbers <= MAX_TS_US / factor + 1)  # no NaN, nothing endless
+    numbers = np.where(near, numbers, 0.0)
+    ts = _nearest_of_ns(numbers) if unit == "ns" else _nearest(numbers, UNITS_US[unit])
+    valid = near & (ts >= MIN_TS_US) & (ts <= MAX_TS_US)
+    return np.where(valid, ts, 0), valid
+
+
+def _nearest(numbers: npt.NDArray[np.float64], factor: int) -> Int64:
+    """The whole number nearest to each number times `factor` (even, as a power of ten is; or 1), ties to the even one.
+
+    The product is had as two floats whose sum is exact, so that it is rounded once.
+    """
+    if factor == 1:
+        return np.rint(numbers).astype(np.int64)
+    whole = np.trunc(numbers)
+    part = numbers - whole
+    high = part.astype(np.float32).astype(np.float64)  # 24 bits, the rest 29: either times `factor` is exact
+    upper, lower = high * factor, (part - high) * factor
+    product = upper + lower
+    error = lower - (product - upper)
+    near = np.rint(product)
+    apart = product - near
+    near += ((apart == 0.5) & (error > 0)).astype(np.float64) - ((apart == -0.5) & (error < 0))
+    return whole.astype(np.int64) * factor + near.astype(np.int64)
+
+
+def _nearest_of_ns(numbers: npt.NDArray[np.float64]) -> Int64:
+    """The microsecond nearest to each number of nanoseconds, ties to the even one."""
+    is_beyond = np.abs(numbers) >= float(1 << 63)  # of int64, as nanoseconds: whole numbers, taken one by one
+    floor = np.floor(np.where(is_beyond, 0.0, numbers))
+    part = np.where(is_beyond, 0.0, numbers - floor)
+    ts, rest = np.divmod(floor.astype(np.int64), 1000)
+    is_over = (rest > 500) | ((rest == 500) & ((part > 0) | (ts % 2 == 1)))
+    ts += is_over
+    for place in np.flatnonzero(is_beyond).tolist():
+        ts[place] = round(Fraction(int(numbers[place]), 1000))
+    return ts

@@ -1,0 +1,159 @@
+"""The form that tuples have inside the house, and rows brought to it.
+
+::
+
+    read as                          inside
+    ──────────────────────────       ───────────────────────────────────────────────────────────────────
+    the event time                   ``_ts``, int64 microseconds
+    a column of nanoseconds that     its microseconds under its own name, for the result; and ``_ns_<column>``,
+      is compared                      int64, which is what is compared. Of an event time the second only
+    any other                        itself, with its `result_type`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin_ds.errors import SchemaDriftError
+from streamjoin_ds.spec.columns import NANOSECONDS, SEQ, TIMESTAMP, TS
+from streamjoin_ds.spec.conforming import conformed
+from streamjoin_ds.spec.event_time import counted_times, fine_times
+from streamjoin_ds.spec.stream import Stream
+
+__all__ = ["Brought", "brought_in", "inside_schema", "nanoseconds_name"]
+
+Mask = npt.NDArray[np.bool_]
+Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]]"
+
+
+def nanoseconds_name(column: str) -> str:
+    """The inside column that holds a column's nanoseconds."""
+    return f"_ns_{column}"
+
+
+def inside_schema(schema: pa.Schema, time: str) -> pa.Schema:
+    """Columns of tuples that are read with `schema`: ``_ts`` and ``_seq`` (int64), then those that travel."""
+    fields = [pa.field(TS, pa.int64(), nullable=False), pa.field(SEQ, pa.int64(), nullable=False)]
+    for read in schema:
+        is_fine = read.type == NANOSECONDS
+        if read.name != time:
+            fields.append(read.with_type(TIMESTAMP) if is_fine else read)
+        if is_fine:
+            nullable = read.nullable and read.name != time
+            fields.append(pa.field(nanoseconds_name(read.name), pa.int64(), nullable))
+    return pa.schema(fields)
+
+
+@dataclass(slots=True)
+class Brought:
+    """Rows brought to the inside form, those that cannot be among them.
+
+    Attributes
+    ----------
+    ts : ndarray, shape (n,), int64
+        Event times; 0 where `is_timed` is false.
+    is_timed : ndarray, shape (n,), bool
+    is_kept : ndarray, shape (n,), bool
+        Rows that are tuples.
+    columns : dict of str to pyarrow.Array
+        Those of `inside_schema` but for ``_ts`` and ``_seq``.
+    refused : list of (mask, column, reason)
+        Why the others are none; each is in one of the masks.
+    """
+
+    ts: npt.NDArray[np.int64]
+    is_timed: Mask
+    is_kept: Mask
+    columns: dict[str, pa.Array] = field(default_factory=dict)
+    refused: list[tuple[Mask, str, str]] = field(default_factory=list)
+
+    def refuse(self, mask: Mask, column: str, reason: str) -> None:
+        """Keep these rows no longer, where they still are."""
+        mask = mask & self.is_kept
+        if mask.any():
+            self.refused.append((mask, column, reason))
+            self.is_kept = self.is_kept & ~mask
+
+
+def brought_in(
+    column: Callable[[pa.Field], pa.Array],
+    schema: pa.Schema,
+    stream: Stream,
+    times: tuple[Times, Times] = (counted_times, fine_times),
+) -> Brought:
+    """Rows brought to the inside form: times cut off to the house's units, what has none in range refused.
+
+    Parameters
+    ----------
+    column : callable
+        Values of a column of `schema` as they came.
+    schema : pyarrow.Schema
+        As of `BoundJoin.read_schemas`.
+    stream : Stream
+    times : tuple of callable
+        What makes event times in microseconds, and in nanoseconds, of a column.
+
+    Raises
+    ------
+    SchemaDriftError
+        Values of a column do not fit its type.
+    """
+    time, unit = stream.time, stream.time_unit
+    given = column(schema.field(time))
+    ts, valid = times[0](given, unit)
+    found = Brought(ts, valid, np.ones(len(ts), np.bool_))
+    if not valid.all():
+        found.refuse(~valid & _without(given), time, "no event time")
+        found.refuse(~valid, time, "not an event time in the years 1 to 9999")
+    for wanted in schema:
+        name, is_fine = wanted.name, wanted.type == NANOSECONDS
+        if name == time:
+            if is_fine:
+                fine, valid = times[1](given, unit)
+                found.refuse(~valid, name, _out_of_range(wanted.type))
+                found.columns[nanoseconds_name(name)] = pa.array(fine)
+            continue
+        values = column(wanted)
+        try:
+            values, out = conformed(values, wanted.type)
+        except pa.ArrowException as error:
+            msg = f"column '{name}' of stream {stream.name} comes as {values.type}, which does not fit"
+            raise SchemaDriftError(msg, name=name, hint=f"it must be {wanted.type}") from error
+        if out is not None:
+            found.refuse(out, name, _out_of_range(wanted.type))
+        if not wanted.nullable and values.null_count:
+            missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
+            found.refuse(missing, name, "null in a column that is declared never to be")
+        found.columns[name] = _whole_microseconds(values) if is_fine else values
+        if is_fine:
+            found.columns[nanoseconds_name(name)] = values.view(pa.int64())
+    return found
+
+
+def _without(times: pa.Array) -> Mask:
+    """Where no event time was written at all."""
+    if pa.types.is_floating(times.type):
+        missing = pc.is_null(times, nan_is_null=True)
+    elif pa.types.is_string(times.type):
+        missing = pc.equal(pc.utf8_trim_whitespace(times), "").fill_null(True)
+    else:
+        missing = times.is_null()
+    return np.asarray(missing.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _out_of_range(kind: pa.DataType) -> str:
+    years = "1678 to 2261, which nanoseconds can hold" if kind == NANOSECONDS else "1 to 9999"
+    return f"a time outside the years {years}"
+
+
+def _whole_microseconds(nanoseconds: pa.Array) -> pa.Array:
+    """Timestamps in microseconds of such in nanoseconds; what is over is cut off towards the past."""
+    ts, valid = counted_times(nanoseconds, "ns")
+    return pa.array(ts, mask=None if valid.all() else ~valid).cast(TIMESTAMP)
