@@ -80,7 +80,7 @@ class LocalFolder:
                     os.fsync(file.fileno())
             aside.replace(target)
             if self._durable:
-                _sync_folder(target.parent)
+                _sync(target.parent)
         except OSError:
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)
@@ -91,10 +91,14 @@ class LocalFolder:
         return _mapped(self.root / name)
 
     def touch(self, name: str, data: pa.Buffer) -> None:
-        """See `Folder`; what cannot be done is left."""
+        """See `Folder`; that it looks old is no error, that it may not be on the device is one."""
         del data
+        path = self.root / name
         with contextlib.suppress(OSError):
-            os.utime(self.root / name)
+            os.utime(path)
+        if self._durable:  # who wrote it may have died before this, and not be durable at all
+            _sync(path)
+            _sync(path.parent)
 
     def forget(self, name: str) -> bool:
         """Nothing is nearer."""
@@ -136,6 +140,8 @@ class LocalFolder:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (*reversed([p for p in folder.parents if p.is_relative_to(self.root)]), folder):
             part.mkdir(mode=_ONLY_OWNER, exist_ok=True)
+            if self._durable:
+                _sync(part.parent)
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:
@@ -143,9 +149,9 @@ def _write_all(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Make a file's bytes, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

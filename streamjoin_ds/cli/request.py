@@ -30,10 +30,11 @@ _GENERATOR_PREFIX = "gen:"
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
     "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
-    "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
+    "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable",
+    "take_over",
 )  # fmt: skip
 # Those of them that `StreamJoin.explain` takes too.
-EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs")
+EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable")
 _STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where")
 
 
@@ -126,6 +127,11 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="N",
             help="Merge ratio: so many runs of like size become one.  [default: each row once, many runs at a time]",
         ),
+        click.option(
+            "--durable/--no-durable",
+            default=None,
+            help="Whether a batch is on the device before it counts: a power cut loses nothing.  [default: durable]",
+        ),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
@@ -162,13 +168,13 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         window=facts["window"],
         select=facts.get("select"),
     )
-    keys = ("available_now", "trigger", "max_rows_per_batch", *EXPLAINED)
+    keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", *EXPLAINED)
     return Request(join, facts.get("to"), facts.get("checkpoint"), {key: facts[key] for key in keys if key in facts})
 
 
 def _is_absent(key: str, value: object) -> bool:
     """Whether a flag was not given; one that is off counts as not given, but for those that are on by default."""
-    return value in (None, ()) or (value is False and key != "pin")
+    return value in (None, ()) or (value is False and key not in ("pin", "durable"))
 
 
 def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> Stream:

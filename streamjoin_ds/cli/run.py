@@ -28,6 +28,11 @@ __all__ = ["command"]
     metavar="N",
     help="Upper limit of a batch, all streams together.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Go on where a driver holds the checkpoint that no longer works but is not gone (stopped, cut off).",
+)
 @click.option("--json", "as_json", is_flag=True, help="The totals as one JSON object on standard output.")
 def command(config: Path | None, as_json: bool, **given: Any) -> None:
     """Run a join until it is stopped (Ctrl-C) or, with --available-now, its input ends."""

@@ -14,6 +14,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
+from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport
@@ -53,16 +54,26 @@ class Target:
         Whether each batch must commit here, so that a gap is an error.
     stagger : int, keyword-only
         Shifts the versions at which the log is checkpointed, so that tables take turns.
+    durability : Durability, keyword-only
+        Collects what is written.
     """
 
     def __init__(
-        self, path: str, schema: pa.Schema, identity: Identity, *, every_batch: bool, stagger: int = 0
+        self,
+        path: str,
+        schema: pa.Schema,
+        identity: Identity,
+        *,
+        every_batch: bool,
+        stagger: int = 0,
+        durability: Durability | None = None,
     ) -> None:
         self.path = path
         self.schema = schema
         self._identity = identity
         self._every_batch = every_batch
         self._stagger = stagger
+        self._durability = durability or Durability()
         self._held: DeltaTable | None = None
         self._filesystem, self._folder = filesystem_of(path)
 
@@ -107,6 +118,7 @@ class Target:
             if not DeltaTable.is_deltatable(self.path):
                 raise
             # Someone made it at the same moment; the check that follows decides whether it is ours.
+        self._durability.made(self.path)
 
     def refresh(self) -> DeltaTable:
         """Bring the held snapshot to the newest version, and check again that the table is ours."""
@@ -201,6 +213,7 @@ class Target:
                 raise TableWriteError(
                     message, name=self.path, hint="make room, or rights, where the table lies"
                 ) from error
+            self._durability.entries(self.path, table.version() + 1)
             self._tend_log(table.version() + 1)
             return True
         raise self._lost(batch) from failure
@@ -249,7 +262,8 @@ class Target:
             table = self.table
             table.update_incremental()
             table.create_checkpoint()
+            self._durability.log_checkpoint(self.path, int(table.version()))
             table.cleanup_metadata()
-        except (DeltaError, OSError):
+        except (DeltaError, TableWriteError, OSError):
             # The batch is in the table; a log without a checkpoint is only slower to open.
             _log.warning("the log of %s could not be checkpointed", self.path, exc_info=True)

@@ -48,8 +48,14 @@ class QueryOptions:
     exchange: str = "auto"
     execution: Execution = DEFAULT_EXECUTION
     source_options: tuple[tuple[str, str], ...] = ()
+    durable: bool = True
+    take_over: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("durable", "take_over"):
+            if not isinstance(getattr(self, name), bool):
+                msg = f"{name} is not true or false"
+                raise ArgumentError(msg, name=name, hint="give true or false, or leave it out")
         if self.exchange not in ("auto", *EXCHANGES):
             msg = "the way of the exchange is not known"
             raise ArgumentError(msg, name="exchange", hint=f"one of auto, {', '.join(EXCHANGES)}")
@@ -83,12 +89,14 @@ def planned(
     cells: int | None = None,
     exchange: str = "reference",
     execution: Execution = DEFAULT_EXECUTION,
+    durable: bool = True,
 ) -> Plan:
     """The plan a new checkpoint would get; for `explain`."""
     bound = bound_join(join)
     check_execution(bound, execution)
     grid = _layout(bound, layout, cells or _DEFAULT_CELLS)
-    return Plan(bound, grid, grid.cells, "reference" if exchange == "auto" else exchange, execution=execution)
+    way = "reference" if exchange == "auto" else exchange
+    return Plan(bound, grid, grid.cells, way, execution=execution, durable=durable)
 
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
@@ -154,6 +162,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         execution=options.execution,
         state_root=state_root,
         retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
+        durable=options.durable,
     )
 
 
