@@ -57,7 +57,7 @@ class Tail:
     refusal: str = ""
 
     def set_aside(self) -> None:
-        """Move the torn files out of the log, the newest first: cut off in between, it is a log that is a bit longer."""
+        """Move the torn files out of the log, the newest first, so that it has no gap at any moment."""
         log, aside = Path(self.path) / "_delta_log", Path(self.path) / TORN_FOLDER
         if not self.torn:
             return
@@ -89,8 +89,7 @@ def tail_of(path: str) -> Tail | None:
     last = newest if bad is None else bad - 1
     refusal = ""
     torn_checkpoints = [version for version in sorted(checkpoints) if version > last or not _is_parquet(log, version)]
-    for version in torn_checkpoints:
-        torn.append(f"{version:020d}{_CHECKPOINT}")
+    torn += [f"{version:020d}{_CHECKPOINT}" for version in torn_checkpoints]
     whole = [version for version in checkpoints if version not in torn_checkpoints]
     if (bad is not None or torn_checkpoints) and not _reaches(versions, max(whole, default=None), last):
         refusal = "entries before it were cleaned away, and no whole checkpoint of the log stands for them"

@@ -192,7 +192,5 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.query import planned
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
-        plan = planned(
-            self, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable
-        )
+        plan = planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
         return explain(plan)

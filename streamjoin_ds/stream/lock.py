@@ -1,7 +1,7 @@
 """Who drives a checkpoint: a lock that the driver holds for as long as its query lives, and that goes with its process.
 
-Two drivers of one checkpoint cannot spoil the tables (the second to commit a batch loses, by name), but Spark's own logs
-know no more than "look whether it is there, then rename". On a file system without locks that is what is left.
+Two drivers of one checkpoint cannot spoil the tables (the second to commit a batch loses, by name), but Spark's own
+logs know no more than "look whether it is there, then rename". On a file system without locks that is what is left.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ _guard = threading.Lock()
 class Query(Protocol):
     """What a lock asks of the query that it is held for."""
 
-    def awaitTermination(self) -> object:  # noqa: N802 - Spark's name
+    @property
+    def isActive(self) -> bool:
+        """Whether it runs."""
+
+    def awaitTermination(self) -> object:
         """Come back when it has ended."""
 
 
@@ -44,26 +48,45 @@ class CheckpointLock:
     def __init__(self, checkpoint: Path, descriptor: int | None) -> None:
         self.checkpoint = str(checkpoint)
         self._descriptor = descriptor
-        self._query: object = None
+        self._query: Query | None = None
+        self.starting = 1  # queries that are about to be held for
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else can hold it: not where the file system has no locks."""
+        return self._descriptor is not None
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a query of this process runs under it."""
+        return self._query is not None and self._query.isActive
 
     def hold_while(self, query: Query) -> None:
         """Let go when this query ends, unless a later one of this process has the checkpoint by then."""
-        self._query = query
+        with _guard:
+            self._query = query
+            self.starting -= 1
 
         def wait() -> None:
             with contextlib.suppress(Exception):  # the query's error is its caller's, and Java may be gone
                 query.awaitTermination()
-            if self._query is query:
-                self.release()
+            with _guard:
+                if self._query is query and not self.starting:
+                    self._release()
 
         threading.Thread(target=wait, name="streamjoin-lock", daemon=True).start()
 
-    def release(self) -> None:
-        """Let go; again is no error."""
+    def give_up(self) -> None:
+        """Let go where no query was started, unless an earlier one still runs."""
         with _guard:
-            if _held.get(self.checkpoint) is self:
-                del _held[self.checkpoint]
-            self.forget()
+            self.starting -= 1
+            if not self.starting and not self.is_driven:
+                self._release()
+
+    def _release(self) -> None:
+        if _held.get(self.checkpoint) is self:
+            del _held[self.checkpoint]
+        self.forget()
 
     def forget(self) -> None:
         """Close what is held, in this process only: a process forked off it does not drive."""
@@ -91,6 +114,7 @@ def driving(checkpoint: Path, *, take_over: bool = False) -> CheckpointLock:
     with _guard:
         there = _held.get(str(checkpoint))
         if there is not None:
+            there.starting += 1
             return there
         checkpoint.mkdir(parents=True, exist_ok=True)
         lock = CheckpointLock(checkpoint, _locked(checkpoint / LOCK_FILE, take_over=take_over))
@@ -101,18 +125,15 @@ def driving(checkpoint: Path, *, take_over: bool = False) -> CheckpointLock:
 @contextlib.contextmanager
 def held(checkpoint: Path) -> Iterator[bool]:
     """Hold a checkpoint's lock for as long as the context lasts; False where somebody else does, or nobody can."""
-    if str(checkpoint) in _held:
-        yield False
-        return
     try:
         lock = driving(checkpoint)
-    except CheckpointInUseError:
+    except (CheckpointInUseError, OSError):
         yield False
         return
     try:
-        yield lock._descriptor is not None
+        yield lock.is_held and not lock.is_driven
     finally:
-        lock.release()
+        lock.give_up()
 
 
 def _locked(path: Path, *, take_over: bool) -> int | None:

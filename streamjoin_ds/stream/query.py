@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,8 +20,10 @@ from streamjoin_ds.source.exchange import exchange_folder
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
-from streamjoin_ds.stream.commit import BatchCommit, committer_for
+from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.identity import Identity, local_path
+from streamjoin_ds.stream.lock import driving
+from streamjoin_ds.stream.recovery import cuts_option, recovered
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
@@ -107,13 +109,33 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
         raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
     folder = folder.resolve()
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
+    lock = driving(folder, take_over=options.take_over)
+    try:
+        query = _started(spark, plan, options, [] if lock.is_driven else _recovered(plan))
+    except BaseException:
+        lock.give_up()
+        raise
+    lock.hold_while(query)
+    note_join()
+    return query
+
+
+def _recovered(plan: Plan) -> list[Any]:
+    """Mend what a power cut left; how the source is to cut the next batches."""
+    cuts = recovered(Path(plan.block_root), TableSet(plan.table_root), plan.partitions)
+    forget_committer(plan)
+    return cuts
+
+
+def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
     committer_for(plan)  # creates the tables, or refuses them, before anything runs
+    options = replace(options, source_options=(*options.source_options, *cuts_option(cuts).items()))
     frame = references(spark, plan, options)
     cells = (
         frame.groupBy("cell")
         .applyInPandasWithState(CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout")
         .writeStream.queryName(f"streamjoin-{plan.join_id[:8]}")
-        .option("checkpointLocation", str(folder))
+        .option("checkpointLocation", plan.block_root)
         .foreachBatch(BatchCommit(plan))
     )
     if options.available_now:
@@ -121,9 +143,7 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
     with configured(spark, plan.partitions):
-        query = cells.start()
-    note_join()
-    return query
+        return cells.start()
 
 
 def _located(join: Join) -> Join:
