@@ -46,6 +46,7 @@ class Durability:
         self._files: dict[str, None] = {}
         self._folders: dict[str, None] = {}
         self._known: dict[str, frozenset[str]] = {}
+        self._next: dict[str, int] = {}  # version of a table's log that was not collected yet
 
     def checkpoint(self, *, anew: bool = False) -> None:
         """Collect what Spark has written into the checkpoint since the last time, `anew`: all that is there.
@@ -86,22 +87,30 @@ class Durability:
                 self._files[path] = None
                 self._folders[os.path.dirname(path)] = None
 
-    def entries(self, table_path: str, first: int) -> None:
-        """Collect the log entries of a table from a version on."""
+    def opened(self, table_path: str) -> None:
+        """Collect a table that was just made or opened: the files of its log, and the names of its folders.
+
+        Who wrote them may have died before they were forced.
+        """
         if not self._durable or not is_local(table_path):
             return
-        log, version = f"{table_path}/_delta_log", first
+        folder, log = Path(table_path), f"{table_path}/_delta_log"
+        names = [name for name in os.listdir(log) if not _is_passing(name)]
+        self._files |= dict.fromkeys(f"{log}/{name}" for name in names)
+        self._folders |= dict.fromkeys(map(str, (log, folder, folder.parent, folder.parent.parent)))
+        versions = [int(name[:20]) for name in names if name[:20].isdigit() and name.endswith(".json")]
+        self._next[table_path] = max(versions, default=-1) + 1
+
+    def entries(self, table_path: str) -> None:
+        """Collect the log entries of a table since the last time, whoever wrote them."""
+        if table_path not in self._next:
+            return
+        log, version = f"{table_path}/_delta_log", self._next[table_path]
         while os.path.exists(path := f"{log}/{version:020d}.json"):
             self._files[path] = None
+            self._folders[log] = None
             version += 1
-        self._folders[log] = None
-
-    def made(self, table_path: str) -> None:
-        """Collect a table that was just made: its first entry, and the names of its folders."""
-        self.entries(table_path, 0)
-        if self._durable and is_local(table_path):
-            folder = Path(table_path)
-            self._folders |= dict.fromkeys(map(str, (folder, folder.parent, folder.parent.parent)))
+        self._next[table_path] = version
 
     def log_checkpoint(self, table_path: str, version: int) -> None:
         """Force a checkpoint of a table's log at once: the entries that it stands for may go next."""

@@ -90,6 +90,7 @@ class Target:
         if not DeltaTable.is_deltatable(self.path):
             self._create(description)
         self._held = DeltaTable(self.path)
+        self._durability.opened(self.path)
         check_table(self._held, self.path, self.schema, self._identity)
 
     def _create(self, description: str) -> None:
@@ -118,7 +119,6 @@ class Target:
             if not DeltaTable.is_deltatable(self.path):
                 raise
             # Someone made it at the same moment; the check that follows decides whether it is ours.
-        self._durability.made(self.path)
 
     def refresh(self) -> DeltaTable:
         """Bring the held snapshot to the newest version, and check again that the table is ours."""
@@ -188,6 +188,7 @@ class Target:
         for _ in range(_ATTEMPTS):
             table = self.refresh()
             if self.holds(batch):
+                self._durability.entries(self.path)  # whoever wrote it may not have come to force it
                 if failure is not None:
                     raise self._lost(batch) from failure
                 return False
@@ -213,7 +214,7 @@ class Target:
                 raise TableWriteError(
                     message, name=self.path, hint="make room, or rights, where the table lies"
                 ) from error
-            self._durability.entries(self.path, table.version() + 1)
+            self._durability.entries(self.path)
             self._tend_log(table.version() + 1)
             return True
         raise self._lost(batch) from failure

@@ -33,7 +33,7 @@ __all__ = ["RECOVERY_FOLDER", "Recovery", "cuts_option", "planned_recovery", "re
 RECOVERY_FOLDER = "recovery"
 _log = logging.getLogger(__name__)
 _HINT = "`streamjoin repair CHECKPOINT --dry-run` says what can be mended, and what is lost"
-_REQUIRED = ("ledger", "matches")  # every batch is in these; of the others a table may have been deleted
+_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'  # no query of a join has a watermark that Spark knows of
 
 
 @dataclass
@@ -52,6 +52,10 @@ class Recovery:
         Entries of the offset log that go aside, and say how batches are cut that are done again.
     notes : list of str
         What was found, a line each.
+    last : int
+        The newest batch that Spark has offsets of, when all is done.
+    completed : int or None
+        A batch that is done, as tables and state tell, and that Spark is to take for done.
     refusal : str
         Why it cannot be done; empty where it can.
     """
@@ -64,11 +68,12 @@ class Recovery:
     notes: list[str] = field(default_factory=list)
     refusal: str = ""
     last: int = -1
+    completed: int | None = None
 
     @property
     def is_needed(self) -> bool:
         """Whether anything is to be done."""
-        return bool(self.tails or self.aside)
+        return bool(self.tails or self.aside or self.completed is not None)
 
     def carry_out(self) -> None:
         """Do it; cut off at any place it is begun again, and comes to the same.
@@ -89,8 +94,14 @@ class Recovery:
             _put(folder / "offsets" / str(number), text)
         for path in self.aside:
             self._set_aside(path, folder)
+        if self.completed is not None:
+            path = self.checkpoint / "commits" / str(self.completed)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            _put(path, _COMMIT)
 
     def _set_aside(self, path: Path, folder: Path) -> None:
+        if not path.exists():  # went with what it belongs to
+            return
         inside = path.relative_to(self.checkpoint)
         target, number = folder / "torn" / inside, 0
         while target.exists():
@@ -158,22 +169,24 @@ def planned_recovery(checkpoint: Path, tables: TableSet, partitions: int, *, far
             found.refusal = f"the log of {tail.path} is torn after version {tail.version}; {tail.refusal}"
     held = [tail.last_batch for tail in tails.values() if tail.last_batch is not None]
     newest_held = max(held, default=-1)
-    found.aside += spark.torn_checksums
     if spark.query_id is None:
         _without_metadata(found, spark, newest_held)
         return found
-    found.last = last = _last_offsets(spark)
+    found.last = last = _last_offsets(spark, _held_by_all(tails))
     torn = sorted(number for number in {*spark.offsets, *spark.torn_offsets} if number > last)
     if torn:
         found.notes.append(f"the offset log is whole up to batch {last} only")
         if newest_held > last:
             found.refusal = f"the offsets of batch {last + 1} are torn, and the tables hold batches up to {newest_held}"
-    done = last if last in spark.commits else last - 1
+    if last > 0 and last - 1 not in spark.offsets and last not in spark.commits:
+        found.notes.append(f"batch {last} is in all tables, and its state is whole: it is done")
+        found.completed = last
+    done = last if last in spark.commits or found.completed is not None else last - 1
     following = max(done + 1, 0)
     back = min(following, _first_lacking(found, tails, following, far=far))
     back = min((back, *(batch for tail in found.tails for batch in tail.batches)))
-    if found.tails and back > done and _lacks_asides(found, tails):
-        back = min(back, max(done, 0))
+    if done == last and _lacks_asides(found, tails):
+        back = min(back, max(last, 0))  # of a batch that is under way it is the first entry, and written again
     batch = _with_state(spark, back)
     if batch < back:
         found.notes.append(f"the state of batch {back} is not whole, that of batch {batch} is")
@@ -182,12 +195,21 @@ def planned_recovery(checkpoint: Path, tables: TableSet, partitions: int, *, far
     return found
 
 
-def _last_offsets(spark: SparkFiles) -> int:
-    """The newest batch whose offsets, and those before it, are whole; -1 where there is none."""
+def _last_offsets(spark: SparkFiles, held: int) -> int:
+    """The newest batch whose offsets are whole, and that is done or can be done again; -1 where there is none."""
     for number in sorted(spark.offsets, reverse=True):
-        if number == 0 or number - 1 in spark.offsets:
+        if number == 0 or number - 1 in spark.offsets or number in spark.commits:
+            return number
+        # The entry before it was purged for one that is lost.
+        if number <= held and spark.has_state(number + 1):
             return number
     return -1
+
+
+def _held_by_all(tails: dict[str, Tail]) -> int:
+    """Up to which batch all tables are complete that every batch is in."""
+    last = [tail.last_batch for name, tail in tails.items() if name not in ("late", "rejects")]
+    return min((batch for batch in last if batch is not None), default=-1)
 
 
 def _first_lacking(found: Recovery, tails: dict[str, Tail], following: int, *, far: bool) -> int:
@@ -242,7 +264,9 @@ def _go_back(found: Recovery, spark: SparkFiles, torn: list[int], back: int, bat
     if batch == 0 and found.last >= 0 and state.exists() and (later or not spark.has_state(1)):
         found.aside.append(state)
     else:
-        found.aside += spark.torn_state(batch)
+        # A state of a batch whose offsets are lost is nobody's: cut anew, the batch leaves another one.
+        found.aside += sorted({*spark.torn_state(batch), *spark.later_state(found.last + 1)})
+    found.aside += spark.torn_checksums
     found.last = min(found.last, batch)
 
 

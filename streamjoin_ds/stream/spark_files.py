@@ -107,6 +107,16 @@ class SparkFiles:
                         self._is_state(path)
         return sorted(path for path, whole in self._state.items() if not whole)
 
+    def later_state(self, version: int) -> list[Path]:
+        """Files of the state after a version."""
+        return [
+            path
+            for partition in range(self.partitions)
+            for suffix in ("delta", "snapshot")
+            for number, path in _numbered(self._folder(partition), f".{suffix}")
+            if number > version
+        ]
+
     def _reaches(self, partition: int, version: int) -> bool:
         folder = self._folder(partition)
         while version > 0:

@@ -65,8 +65,12 @@ class StoredCheckpoint(Checkpoint):
 
     def reload(self) -> None:
         """Read all, as Spark does when a query starts; an error is one with which it would end."""
-        self.offsets = {int(path.name): _read(path).decode().splitlines()[2] for path in _entries(self.folder / "offsets")}
-        self.commits = {int(path.name) for path in _entries(self.folder / "commits") if _read(path).decode().splitlines()[1]}
+        self.offsets = {
+            int(path.name): _read(path).decode().splitlines()[2] for path in _entries(self.folder / "offsets")
+        }
+        self.commits = {
+            int(path.name) for path in _entries(self.folder / "commits") if _read(path).decode().splitlines()[1]
+        }
         last = max(self.offsets, default=-1)
         newest = last + 1 if last in self.commits else last
         self.states = {}

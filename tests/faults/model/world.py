@@ -229,8 +229,10 @@ class World:
             driver.dead = True
         self.parked.clear()
         self.workers[:] = [Cache(_CACHE_BYTES) for _ in self.workers]
+        before, self.current = self.current, None  # what happens to the disk now is nobody's doing
         self.device.cut(random.Random(f"cut {fault.delay} {self.schedule.seed}"))
         self.violations += readable(self)
+        self.current = before
         raise Killed
 
     def forced(self, path: str) -> None:
