@@ -96,9 +96,12 @@ class Leftover:
     def __str__(self) -> str:
         return self.file.name if "://" in self.folder.root else str(Path(self.folder.root) / self.file.name)
 
-    def remove(self) -> None:
-        """Let it go; BlockWriteError where the file system does not. One that is gone already is no error."""
-        self.folder.discard([self.file])
+    def remove(self) -> bool:
+        """Let it go; False where it is gone already, or a batch has written or found it again meanwhile.
+
+        BlockWriteError where the file system does not let it go.
+        """
+        return bool(self.folder.discard([self.file]))
 
 
 def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -> Checkpoint:

@@ -95,7 +95,7 @@ class CheckpointLock:
             os.close(descriptor)
 
 
-def driving(checkpoint: Path, *, take_over: bool = False) -> CheckpointLock:
+def driving(checkpoint: Path, *, take_over: bool = False, briefly: bool = False) -> CheckpointLock:
     """The lock of a checkpoint, whose folder is made where there is none; this process holds it when it has it.
 
     Parameters
@@ -105,6 +105,8 @@ def driving(checkpoint: Path, *, take_over: bool = False) -> CheckpointLock:
     take_over : bool, keyword-only
         Put a new lock in the place of one that another process holds: it is stopped, or cut off. If it goes on it
         loses at the tables, to whoever has committed its batch.
+    briefly : bool, keyword-only
+        To tidy up or mend, not to drive: who wants it meanwhile waits.
 
     Raises
     ------
@@ -117,7 +119,7 @@ def driving(checkpoint: Path, *, take_over: bool = False) -> CheckpointLock:
             there.starting += 1
             return there
         checkpoint.mkdir(parents=True, exist_ok=True)
-        lock = CheckpointLock(checkpoint, _locked(checkpoint / LOCK_FILE, take_over=take_over))
+        lock = CheckpointLock(checkpoint, _locked(checkpoint / LOCK_FILE, take_over, briefly))
         _held[str(checkpoint)] = lock
         return lock
 
@@ -126,7 +128,7 @@ def driving(checkpoint: Path, *, take_over: bool = False) -> CheckpointLock:
 def held(checkpoint: Path) -> Iterator[bool]:
     """Hold a checkpoint's lock for as long as the context lasts; False where somebody else does, or nobody can."""
     try:
-        lock = driving(checkpoint)
+        lock = driving(checkpoint, briefly=True)
     except (CheckpointInUseError, OSError):
         yield False
         return
@@ -136,7 +138,7 @@ def held(checkpoint: Path) -> Iterator[bool]:
         lock.give_up()
 
 
-def _locked(path: Path, *, take_over: bool) -> int | None:
+def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
     """A descriptor that holds the lock of this file; None where the file system has no locks."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -144,6 +146,10 @@ def _locked(path: Path, *, take_over: bool) -> int | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 4096)
+            if _is_brief(holder):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                os.close(descriptor)
+                continue
             os.close(descriptor)
             if not take_over:
                 raise _in_use(holder) from None
@@ -156,7 +162,8 @@ def _locked(path: Path, *, take_over: bool) -> int | None:
             return None
         if _is_there(path, descriptor):
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+            facts = {"pid": os.getpid(), "host": socket.gethostname(), "briefly": briefly}
+            os.pwrite(descriptor, json.dumps(facts).encode(), 0)
             return descriptor
         os.close(descriptor)  # of a lock that was replaced between the two calls
 
@@ -172,6 +179,13 @@ def _is_there(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
+        return False
+
+
+def _is_brief(holder: bytes) -> bool:
+    try:
+        return json.loads(holder)["briefly"] is True
+    except (KeyError, TypeError, ValueError):
         return False
 
 
