@@ -43,6 +43,8 @@ class Tail:
         The newest batch of a join among the entries that stay; None where there is none among the newest.
     torn : tuple of str
         Names of files of the log that cannot stay.
+    query_id : str
+        The query whose batch that is; empty where there is none.
     batches : tuple of int
         Batches of whole entries that cannot stay, as they come after one that is not.
     refusal : str
@@ -55,6 +57,7 @@ class Tail:
     torn: tuple[str, ...] = ()
     batches: tuple[int, ...] = ()
     refusal: str = ""
+    query_id: str = ""
 
     def set_aside(self) -> None:
         """Move the torn files out of the log, the newest first, so that it has no gap at any moment."""
@@ -99,9 +102,9 @@ def tail_of(path: str) -> Tail | None:
     if any(_is_foreign(entry) for entry in gone):
         refusal = "it is followed by a change of the table that no join made"
     batches = tuple(batch for entry in gone if (batch := _batch(entry)) is not None)
-    kept = (_batch(entry) for version, entry in sorted(entries.items(), reverse=True) if version <= last and entry)
-    last_batch = next((batch for batch in kept if batch is not None), None)
-    return Tail(path, last, last_batch, tuple(torn), batches, refusal)
+    kept = (entry for version, entry in sorted(entries.items(), reverse=True) if version <= last)
+    newest_own = next((entry for entry in kept if _batch(entry) is not None), [])
+    return Tail(path, last, _batch(newest_own), tuple(torn), batches, refusal, _query_id(newest_own))
 
 
 def _name(version: int) -> str:
@@ -158,6 +161,12 @@ def _batch(actions: list[dict[str, Any]] | None) -> int | None:
         if application.startswith("streamjoin/") and "#" not in application:
             return int(action["txn"]["version"])
     return None
+
+
+def _query_id(actions: list[dict[str, Any]] | None) -> str:
+    """The query that an entry's batch is of: the third part of one of its application ids."""
+    parts = (action.get("txn", {}).get("appId", "").split("/") for action in actions or ())
+    return next((part[2] for part in parts if part[0] == "streamjoin" and len(part) == 3), "")
 
 
 def _is_foreign(actions: list[dict[str, Any]]) -> bool:

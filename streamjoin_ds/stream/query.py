@@ -24,6 +24,7 @@ from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_commi
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.lock import driving
 from streamjoin_ds.stream.recovery import cuts_option, recovered
+from streamjoin_ds.stream.repair import note_table
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
@@ -122,7 +123,9 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
 
 def _recovered(plan: Plan) -> list[Any]:
     """Mend what a power cut left; how the source is to cut the next batches."""
-    cuts = recovered(Path(plan.block_root), TableSet(plan.table_root), plan.partitions)
+    checkpoint = Path(plan.block_root)
+    note_table(checkpoint, plan.table_root)
+    cuts = recovered(checkpoint, TableSet(plan.table_root), plan.partitions)
     forget_committer(plan)
     return cuts
 

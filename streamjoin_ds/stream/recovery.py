@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,10 @@ from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import Tail, tail_of
 from streamjoin_ds.stream.spark_files import SparkFiles, source_offset
 
-__all__ = ["RECOVERY_FOLDER", "Recovery", "cuts_option", "planned_recovery", "recovered"]
+__all__ = ["INITIAL", "RECOVERY_FOLDER", "Recovery", "cuts_option", "planned_recovery", "put", "recovered"]
 
 RECOVERY_FOLDER = "recovery"
+INITIAL = "initial"  # the offset before the first batch, where no batch is logged
 _log = logging.getLogger(__name__)
 _HINT = "`streamjoin repair CHECKPOINT --dry-run` says what can be mended, and what is lost"
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'  # no query of a join has a watermark that Spark knows of
@@ -91,13 +93,13 @@ class Recovery:
             tail.set_aside()
         folder = self.checkpoint / RECOVERY_FOLDER
         for number, text in self.kept.items():
-            _put(folder / "offsets" / str(number), text)
+            put(folder / "offsets" / str(number), text)
         for path in self.aside:
             self._set_aside(path, folder)
         if self.completed is not None:
             path = self.checkpoint / "commits" / str(self.completed)
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-            _put(path, _COMMIT)
+            put(path, _COMMIT)
 
     def _set_aside(self, path: Path, folder: Path) -> None:
         if not path.exists():  # went with what it belongs to
@@ -125,6 +127,8 @@ class Recovery:
             found.append(source_offset(kept[number].read_text()))
             number += 1
         first = self.checkpoint / "offsets" / str(self.last)
+        if self.last < 0:
+            first = self.checkpoint / RECOVERY_FOLDER / "offsets" / INITIAL
         return [source_offset(first.read_text()), *found] if found and first.exists() else []
 
 
@@ -154,10 +158,24 @@ def recovered(checkpoint: Path, tables: TableSet, partitions: int) -> list[Any]:
     return recovery.cuts()
 
 
-def planned_recovery(checkpoint: Path, tables: TableSet, partitions: int, *, far: bool = False) -> Recovery:
+def planned_recovery(
+    checkpoint: Path,
+    tables: TableSet,
+    partitions: int,
+    *,
+    far: bool = False,
+    fits: Callable[[int], bool] = lambda version: True,
+) -> Recovery:
     """Look at all, and say what is to be done; changes nothing.
 
-    `far`: also go back where a table has none of the checkpoint's batches, which a restart takes for another's table.
+    Parameters
+    ----------
+    checkpoint, tables, partitions
+        As of `recovered`.
+    far : bool, keyword-only
+        Also go back where a table has none of the checkpoint's batches, which a restart takes for another's table.
+    fits : callable, keyword-only
+        Whether a version of the state, whose files are whole, can be used.
     """
     spark = SparkFiles.of(checkpoint, partitions)
     tails = {name: tail for name in TableSet.names() if (tail := tail_of(tables.path_of(name))) is not None}
@@ -187,7 +205,7 @@ def planned_recovery(checkpoint: Path, tables: TableSet, partitions: int, *, far
     back = min((back, *(batch for tail in found.tails for batch in tail.batches)))
     if done == last and _lacks_asides(found, tails):
         back = min(back, max(last, 0))  # of a batch that is under way it is the first entry, and written again
-    batch = _with_state(spark, back)
+    batch = _with_state(spark, back, fits)
     if batch < back:
         found.notes.append(f"the state of batch {back} is not whole, that of batch {batch} is")
     found.batch = max(batch, 0)
@@ -231,11 +249,14 @@ def _lacks_asides(found: Recovery, tails: dict[str, Tail]) -> bool:
     return any(tail in found.tails for name, tail in tails.items() if name in ("late", "rejects"))
 
 
-def _with_state(spark: SparkFiles, batch: int) -> int:
+def _with_state(spark: SparkFiles, batch: int, fits: Callable[[int], bool]) -> int:
     """The newest batch up to this one that can be done with what is kept of the state; -1 where there is none."""
-    while batch >= 0 and not (spark.has_state(batch) and (batch == 0 or batch - 1 in spark.offsets)):
+    oldest = min(spark.offsets, default=0)
+    while batch >= oldest:
+        if (batch == 0 or batch - 1 in spark.offsets) and spark.has_state(batch) and fits(batch):
+            return batch
         batch -= 1
-    return batch
+    return -1
 
 
 def _go_back(found: Recovery, spark: SparkFiles, torn: list[int], back: int, batch: int) -> None:
@@ -288,7 +309,7 @@ def _entries(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
 
 
-def _put(path: Path, text: str) -> None:
+def put(path: Path, text: str) -> None:
     """Write a file aside, force it to the device, and give it its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.tmp")
