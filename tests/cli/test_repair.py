@@ -216,6 +216,54 @@ def test_a_restored_table_is_given_its_batches_again(
     assert contents(home) == expected
 
 
+def test_a_restore_is_undone_by_a_restore(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
+) -> None:
+    table = DeltaTable(str(home / "matches"))
+    newest_version = table.version()
+    table.restore(newest_version - 1)
+    DeltaTable(str(home / "matches")).restore(newest_version)
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
+def test_tables_may_move_together(spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]) -> None:
+    (home / "elsewhere").mkdir()
+    for path in [path for path in home.iterdir() if path.name.startswith("matches")]:
+        path.rename(home / "elsewhere" / path.name)
+    (home / "ckpt").rename(home / "elsewhere" / "ckpt")
+    run(spark, home / "elsewhere", begun / "in")
+    assert contents(home / "elsewhere") == expected
+
+
+def test_matches_alone_are_refused(spark: SparkSession, home: Path, begun: Path) -> None:
+    (home / "alone").mkdir()
+    (home / "matches").rename(home / "alone" / "matches")
+    (home / "ckpt").rename(home / "alone" / "ckpt")
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps it
+        run(spark, home / "alone", begun / "in")
+    assert "FOREIGN_CHECKPOINT" in error_text(caught.value)[0]
+
+
+def test_a_batch_that_fails_goes_on_when_its_file_is_back(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
+) -> None:
+    path = begun / "in" / "r.csv"
+    text = path.read_text()
+    before = {name: DeltaTable(f"{home}/matches{name}").version() for name in TABLES}
+    path.write_text(text.replace(",3\n", ",4\n", 1))
+    try:
+        for _ in range(2):
+            with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps it
+                run(spark, home, begun / "in")
+            assert "FILE_CHANGED" in error_text(caught.value)[0]
+    finally:
+        path.write_text(text)
+    assert {name: DeltaTable(f"{home}/matches{name}").version() for name in TABLES} == before
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
 def test_the_query_s_id_is_told_by_the_tables(
     spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
 ) -> None:
