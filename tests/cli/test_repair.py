@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from streamjoin_ds.cli.main import error_text, group
+from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream import commit as commit_room
@@ -43,9 +45,13 @@ def fed(folder: Path, rows: int) -> None:
 
 def run(spark: SparkSession, home: Path, inputs: Path, **options: Any) -> None:
     options = {"max_rows_per_batch": 200} | options
-    joined(inputs).start(
-        spark, home / "matches", home / "ckpt", available_now=True, layout="1x1", **options
-    ).awaitTermination()
+    with pytest.MonkeyPatch.context() as patch:  # every run is a block, however small
+        patch.setattr("streamjoin_ds.stream.query.Plan", partial(Plan, block_bytes=0))
+        patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", 0)
+        query = joined(inputs).start(
+            spark, home / "matches", home / "ckpt", available_now=True, layout="1x1", **options
+        )
+    query.awaitTermination()
 
 
 def contents(home: Path) -> dict[str, list[dict[str, Any]]]:
@@ -63,9 +69,7 @@ def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("runbook")
     (folder / "in").mkdir()
     fed(folder / "in", 2 * ROWS // 3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamjoin_ds.plan.plan.BLOCK_BYTES", 0)
-        run(spark, folder, folder / "in")
+    run(spark, folder, folder / "in")
     return folder
 
 
