@@ -24,7 +24,7 @@ from streamjoin_ds.stream.join import StreamJoin
 
 pytestmark = pytest.mark.spark
 
-ROWS = 600
+ROWS = 7_200  # a batch is a run of its own, not a tail
 TABLES = ("", "_late", "_rejects", "_ledger", "_punctuations")
 
 
@@ -44,10 +44,9 @@ def fed(folder: Path, rows: int) -> None:
 
 
 def run(spark: SparkSession, home: Path, inputs: Path, **options: Any) -> None:
-    options = {"max_rows_per_batch": 200} | options
+    options = {"max_rows_per_batch": 3_000} | options
     with pytest.MonkeyPatch.context() as patch:  # every run is a block, however small
         patch.setattr("streamjoin_ds.stream.query.Plan", partial(Plan, block_bytes=0))
-        patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", 0)
         query = joined(inputs).start(
             spark, home / "matches", home / "ckpt", available_now=True, layout="1x1", **options
         )
@@ -200,13 +199,13 @@ def test_a_checkpoint_from_a_backup_catches_up(
     shutil.rmtree(home / "ckpt")
     (home / "backup").rename(home / "ckpt")
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        run(spark, home, begun / "in", max_rows_per_batch=77)
+        run(spark, home, begun / "in", max_rows_per_batch=1_100)
     assert "FOREIGN_CHECKPOINT" in error_text(caught.value)[0]
     shutil.rmtree(home / "ckpt")
     copied_checkpoint = begun / "ckpt"
     shutil.copytree(copied_checkpoint, home / "ckpt")
     mended(typed, home, "the tables hold batches up to 5: it catches up")
-    run(spark, home, begun / "in", max_rows_per_batch=77)
+    run(spark, home, begun / "in", max_rows_per_batch=1_100)
     assert contents(home) == expected
 
 
@@ -288,7 +287,7 @@ def test_what_is_lost_is_said_with_its_time(home: Path, typed: Callable[..., Res
     done = typed("repair", str(home / "ckpt"), "--to", str(home / "matches"))
     assert done.exit_code == 1
     assert "CANNOT BE MENDED: no state is kept from which batch" in done.output
-    assert "of the results those before 2024-01-01T00:0" in done.output
+    assert "of the results those before 2024-01-01T01:1" in done.output
 
 
 def test_a_second_driver_is_refused(home: Path, typed: Callable[..., Result]) -> None:
