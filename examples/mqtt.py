@@ -1,59 +1,84 @@
 """Two MQTT topics joined in an asyncio loop, without Spark: readings within 0.1 degrees and 2 seconds of each other.
 
-    python examples/mqtt.py STATE_FILE
+    pip install 'streamjoin-ds[mqtt]'
+    python examples/mqtt.py BROKER_HOST PORT STATE_FILE
 
-A thread plays the broker; with paho-mqtt: ``client.on_message = topics.on_message``. A second run goes on from there.
+On the topics hall and yard: {"number": 1, "ts": MICROSECONDS, "temperature": 20.5}, numbered upwards by each sensor.
+The broker keeps the session (QoS 1), and a reading is acknowledged once it is in the saved state: whatever breaks off,
+none is lost, and one that comes again is known by its number. Matches found since the last save may be printed twice.
 """
 
 import asyncio
 import json
+import os
+import signal
 import sys
-from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
+
+import paho.mqtt.client as mqtt
 
 from streamjoin_ds import Join, JoinEngine, Stream
 
-STREAMS = [Stream(topic, schema={"ts": "int64", "temperature": "float64"}) for topic in ("hall", "yard")]
+SCHEMA = {"number": "int64", "ts": "int64", "temperature": "float64"}
+STREAMS = [Stream(topic, schema=SCHEMA) for topic in ("hall", "yard")]
 
 
-class Topics:
-    """Messages come in from any thread; matches go out in the loop, those of all that came in the meantime at once."""
-
-    def __init__(self, engine: JoinEngine) -> None:
-        self.engine, self.loop, self.rows = engine, asyncio.get_running_loop(), defaultdict(list)
-
-    def on_message(self, client: object, userdata: object, message: SimpleNamespace) -> None:
-        """Called by the MQTT client, in its own thread."""
-        row = json.loads(message.payload)
-        self.loop.call_soon_threadsafe(lambda: self.rows[message.topic].append(row))
-
-    async def matches(self) -> list[dict[str, object]]:
-        """Push what has come; the loop is free while the engine works."""
-        rows, self.rows = self.rows, defaultdict(list)
-        return (await asyncio.to_thread(self.engine.push, rows)).to_pylist()
-
-
-def play(topics: Topics, first: int) -> None:
-    """The broker's part: 500 readings of each topic, a tenth of a second of event time apart."""
-    for number in range(first, first + 500):
-        for topic, step in (("hall", 7), ("yard", 11)):
-            row = {"ts": number * 100_000, "temperature": 20 + number * step % 50 / 10}
-            topics.on_message(None, None, SimpleNamespace(topic=topic, payload=json.dumps(row)))
-
-
-async def main(state: Path) -> None:
-    """Take in some messages, print the matches, keep the state."""
-    topics = Topics(JoinEngine(Join(STREAMS, "abs(hall.temperature - yard.temperature) <= 0.1", "2s")))
+async def main(host: str, port: int, state: Path) -> None:
+    """Join what comes until SIGTERM or Ctrl-C, and print the numbers of the readings that match."""
+    engine = JoinEngine(Join(STREAMS, "|hall.temperature - yard.temperature| <= 0.1", "2s"))
+    last = {"hall": 0, "yard": 0}
     if state.exists():
-        topics.engine.restore(state.read_bytes())
-    player = asyncio.create_task(asyncio.to_thread(play, topics, topics.engine.counters["read_rows"]["hall"]))
-    while topics.rows or not player.done():
+        head, _, saved = state.read_bytes().partition(b"\n")
+        last = json.loads(head)
+        engine.restore(saved)
+    loop, came, stop = asyncio.get_running_loop(), asyncio.Queue(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "streamjoin-example", clean_session=False, manual_ack=True)
+    client.on_connect = lambda *_: client.subscribe([("hall", 1), ("yard", 1)])
+    client.on_message = lambda _client, _data, message: loop.call_soon_threadsafe(came.put_nowait, message)
+    client.connect(host, port)
+    client.loop_start()  # its thread: receives, and connects again
+    while not stop.is_set():
         await asyncio.sleep(0.02)  # as many messages a push as come in that time
-        for match in await topics.matches():
-            print(match["hall_seq"], match["yard_seq"])
-    state.write_bytes(topics.engine.save())
+        messages = [came.get_nowait() for _ in range(came.qsize())]
+        rows = {"hall": [], "yard": []}
+        for message in messages:
+            row = reading(message)
+            if row is not None and row["number"] > last[message.topic]:  # else it was sent again
+                rows[message.topic].append(row)
+                last[message.topic] = row["number"]
+        for match in (await asyncio.to_thread(engine.push, rows)).to_pylist():  # the loop is free meanwhile
+            print(match["hall_number"], match["yard_number"], flush=True)
+        if messages:
+            save(state, json.dumps(last).encode() + b"\n" + engine.save())
+        for message in messages:
+            client.ack(message.mid, message.qos)
+    client.disconnect()
+    client.loop_stop()
+
+
+def reading(message: mqtt.MQTTMessage) -> dict[str, float] | None:
+    """What a message says; None, and a line on standard error, if that is no reading."""
+    try:
+        row = json.loads(message.payload)
+        return {"number": int(row["number"]), "ts": int(row["ts"]), "temperature": float(row["temperature"])}
+    except (ValueError, TypeError, KeyError) as error:
+        print(f"no reading on {message.topic}: {error!r}", file=sys.stderr)
+        return None
+
+
+def save(state: Path, data: bytes) -> None:
+    """All of it or nothing, and on the device before anything is acknowledged."""
+    with (aside := state.with_suffix(".new")).open("wb") as file:
+        file.write(data)
+        os.fsync(file.fileno())
+    aside.replace(state)
+    folder = os.open(state.absolute().parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))

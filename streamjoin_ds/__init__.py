@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         not_equal,
     )
     from streamjoin_ds.stream.join import StreamJoin
+    from streamjoin_ds.stream.session import spark_session
 
     __version__: str
 
@@ -47,6 +48,7 @@ _HOMES = {
     "band": "spec",
     "equal": "spec",
     "not_equal": "spec",
+    "spark_session": "stream.session",
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "band",
     "equal",
     "not_equal",
+    "spark_session",
 ]
 
 

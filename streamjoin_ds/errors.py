@@ -29,6 +29,8 @@ __all__ = [
     "KernelError",
     "LayoutError",
     "LedgerError",
+    "LogCleanedError",
+    "MapLimitError",
     "OffsetError",
     "PredicateError",
     "PredicateSyntaxError",
@@ -141,6 +143,12 @@ class BlockMissingError(StreamJoinError):
     code = "BLOCK_MISSING"
 
 
+class MapLimitError(StreamJoinError, OSError):
+    """A block cannot be mapped: this process has as many files mapped as the system allows."""
+
+    code = "MAP_LIMIT"
+
+
 class BlockWriteError(StreamJoinError, OSError):
     """A block cannot be written: no room, or no right to."""
 
@@ -193,6 +201,12 @@ class TableError(StreamJoinError):
     """A target table cannot be written by this join."""
 
     code = "TABLE"
+
+
+class LogCleanedError(TableError):
+    """A reader asks for a log entry of a table that was cleaned away after the table's log retention."""
+
+    code = "LOG_CLEANED"
 
 
 class TableWriteError(StreamJoinError, OSError):
@@ -263,7 +277,7 @@ class SparkStartError(StreamJoinError):
 
 
 class SessionError(StreamJoinError):
-    """The process already has a Spark session, and it is not to be changed."""
+    """A Spark session cannot be used: the process has another already, or its workers do not run this package."""
 
     code = "SESSION"
 

@@ -7,24 +7,24 @@ used.
 
 from __future__ import annotations
 
-import math
-import operator
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from streamjoin_ds.oracle_values import event_time_us, oracle_value
 from streamjoin_ds.spec.count_window import CountWindow
-from streamjoin_ds.spec.expression import Expression, Literal, conjuncts, normalised, streams_of
+from streamjoin_ds.spec.expression import conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
-from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.predicate import Band
 
 __all__ = [
+    "ahead_rows",
+    "batch_watermarks",
     "event_time_us",
     "filtered_rows",
     "late_rows",
@@ -39,14 +39,12 @@ __all__ = [
 Row: TypeAlias = "Mapping[str, Any]"
 Rows: TypeAlias = "Sequence[Row] | pa.Table"
 Times: TypeAlias = "Sequence[Sequence[int | None]]"  # microseconds of every stream's records
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MOST_DIGITS = 76
-_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+Ends: TypeAlias = "Sequence[Mapping[str, int]]"
+Idle: TypeAlias = "Sequence[Collection[str]]"
 
 
 def oracle_join(
-    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Sequence[Mapping[str, int]] = ()
+    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Ends = (), idle: Idle = ()
 ) -> list[dict[str, Any]]:
     """Results of a join over whole streams.
 
@@ -59,6 +57,8 @@ def oracle_join(
         Whether late tuples are left out.
     ends : sequence of mapping of name to int
         For count windows over files that grow: see `source_order`.
+    idle : sequence of collection of str
+        Of each batch of `ends`, which streams were idle at its end; none where not given.
 
     Returns
     -------
@@ -67,9 +67,9 @@ def oracle_join(
         ``window_id``; sorted by the numbers and the window.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
-    times, results = _times(join, rows), []
+    times, results = _times(join, rows, ends, idle), []
     before, place = None, 0
-    for numbers in oracle_numbers(join, rows, lateness=lateness, ends=ends):
+    for numbers in oracle_numbers(join, rows, lateness=lateness, ends=ends, idle=idle):
         result: dict[str, Any] = {}
         for name, number in zip(join.names, numbers, strict=True):
             result.update({f"{name}_{column}": value for column, value in rows[name][number].items()})
@@ -86,7 +86,7 @@ def oracle_join(
 
 
 def oracle_numbers(
-    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Sequence[Mapping[str, int]] = ()
+    join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Ends = (), idle: Idle = ()
 ) -> list[tuple[int, ...]]:
     """The results as the tuples' numbers, one a stream, sorted; of periodic windows once for each common window.
 
@@ -95,11 +95,11 @@ def oracle_numbers(
     rows = {name: _listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
     if isinstance(join.window, CountWindow):
-        for place, (name, _) in enumerate(source_order(join, rows, ends)):
+        for place, (name, _) in enumerate(source_order(join, rows, ends, idle)):
             order[name].append(place)
-    times, usable = _times(join, rows), []
+    times, usable = _times(join, rows, ends, idle), []
     for stream, stream_times in zip(join.streams, times, strict=True):
-        late = set(late_rows(join, stream.name, rows[stream.name])) if lateness else set()
+        late = set(late_rows(join, stream.name, rows, ends=ends, idle=idle)) if lateness else set()
         gone = late | set(filtered_rows(join, stream.name, rows[stream.name]))
         usable.append([n for n, time in enumerate(stream_times) if time is not None and n not in gone])
     places = [order[name] for name in join.names]
@@ -136,27 +136,83 @@ def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
     ]
 
 
-def late_rows(join: Join, name: str, rows: Rows) -> list[int]:
-    """Numbers of the late tuples of a stream: older than the largest event time before them minus the delay.
+def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle = ()) -> list[int]:
+    """Numbers of the records of a stream that are further ahead of those before them than its `max_ahead` allows.
 
-    Tuples that are filtered out tell the time, and are not late.
+    They count for nothing. The first record is measured against nothing, nor is the first after the stream was idle.
     """
-    gone = set(filtered_rows(join, name, rows))
-    delay_us = join.streams[join.names.index(name)].delay_us
-    late, largest = [], None
+    stream = join.streams[join.names.index(name)]
+    if stream.max_ahead_us is None:
+        return []
+    ahead: list[int] = []
+    largest, is_measured = None, False
+    began = {end[name] for end, names in zip(ends, idle, strict=False) if name in names}
     for number, row in enumerate(_listed(rows)):
         time = _time(join, name, row)
+        is_measured = is_measured and number not in began
         if time is None:
             continue
-        if largest is not None and time < largest - delay_us and number not in gone:
+        if is_measured and largest is not None and time > largest + stream.max_ahead_us:
+            ahead.append(number)
+            continue
+        largest, is_measured = time if largest is None else max(largest, time), True
+    return ahead
+
+
+def late_rows(join: Join, name: str, rows: Rows | Mapping[str, Rows], *, ends: Ends = (), idle: Idle = ()) -> list[int]:
+    """Numbers of the late tuples of a stream: older than the largest event time before them minus the delay.
+
+    Tuples that are filtered out tell the time, and are not late. Where streams were idle those are late, too, that are
+    older than the watermark at their batch's start; for that the rows of all streams are needed.
+    """
+    streams = rows if isinstance(rows, Mapping) else {name: rows}
+    own = _listed(streams[name])
+    gone = {*filtered_rows(join, name, own), *ahead_rows(join, name, own, ends=ends, idle=idle)}
+    moving = set(range(len(own))) - set(ahead_rows(join, name, own, ends=ends, idle=idle))
+    delay_us = join.streams[join.names.index(name)].delay_us
+    floors = [None, *batch_watermarks(join, streams, ends, idle)] if any(idle) else [None] * (len(ends) + 1)
+    late, largest = [], None
+    for number, row in enumerate(own):
+        time = _time(join, name, row)
+        if time is None or number not in moving:
+            continue
+        floor = floors[min(sum(end[name] <= number for end in ends), len(floors) - 1)]
+        behind = largest is not None and time < largest - delay_us
+        if (behind or (floor is not None and time < floor)) and number not in gone:
             late.append(number)
         largest = time if largest is None else max(largest, time)
     return late
 
 
-def source_order(
-    join: Join, streams: Mapping[str, Rows], ends: Sequence[Mapping[str, int]] = ()
-) -> list[tuple[str, int]]:
+def batch_watermarks(join: Join, streams: Mapping[str, Rows], ends: Ends, idle: Idle = ()) -> list[int | None]:
+    """The query's watermark at the end of each batch: the smallest of the streams that are not idle; it never falls.
+
+    Parameters
+    ----------
+    ends : sequence of mapping of name to int
+        Of each batch how many records of each stream were read at its end.
+    idle : sequence of collection of str
+        Of each batch, which streams were idle at its end; none where not given.
+    """
+    listed = {name: _listed(streams[name]) for name in join.names}
+    times = dict(zip(join.names, _times(join, listed, ends, idle), strict=True))
+    watermarks: list[int | None] = []
+    before: int | None = None
+    for batch, end in enumerate(ends):
+        asleep = idle[batch] if idle else ()
+        lows = []
+        for stream in join.streams:
+            known = [time for time in times[stream.name][: end[stream.name]] if time is not None]
+            if stream.name not in asleep:
+                lows.append(max(known) - stream.delay_us if known else None)
+        known_lows = [low for low in lows if low is not None]
+        if known_lows and len(known_lows) == len(lows):
+            before = min(known_lows) if before is None else max(before, min(known_lows))
+        watermarks.append(before)
+    return watermarks
+
+
+def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle: Idle = ()) -> list[tuple[str, int]]:
     """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
 
     By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
@@ -164,45 +220,14 @@ def source_order(
     how many records of each stream were read at its end (sums of the ledger's ``read``), the order is first by batch.
     """
     keys: list[tuple[int, int | float, int, int]] = []
+    times = _times(join, {name: _listed(streams[name]) for name in join.names}, ends, idle)
     for stream, name in enumerate(join.names):
         largest: int | float = float("-inf")
-        for number, row in enumerate(_listed(streams[name])):
-            time = _time(join, name, row)
+        for number, time in enumerate(times[stream]):
             largest = largest if time is None else max(largest, time)
             batch = sum(end[name] <= number for end in ends)
             keys.append((batch, largest, stream, number))
     return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
-
-
-def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Row]) -> Any:
-    """Value of an expression over one row of each stream; None where it is null or unknown.
-
-    Whole numbers and decimals are fractions, so are times and durations, in microseconds.
-    """
-    if isinstance(expression, Literal):
-        return _plain(expression.value)
-    if isinstance(expression, Column):
-        stream = join.streams[join.names.index(expression.stream)]
-        value = rows[stream.name][expression.name]
-        return _plain(event_time_us(value, stream.time_unit) if expression.name == stream.time else value)
-    values = [oracle_value(join, argument, rows) for argument in expression.args]
-    op, first = expression.op, values[0]
-    if op in ("and", "or"):
-        decisive = op == "or"
-        return decisive if decisive in values else None if None in values else not decisive
-    if op == "is_null":
-        return first is None
-    if op == "in":
-        found = [_compared("=", first, item) for item in values[1:]]
-        return True if True in found else None if None in found else False
-    if op == "between":
-        ends = [_compared("<=", values[1], first), _compared("<=", first, values[2])]
-        return False if False in ends else None if None in ends else True
-    if None in values:
-        return None
-    if len(values) == 1:
-        return not first if op == "not" else abs(first) if op == "abs" else -first
-    return _compared(op, *values) if op in _COMPARED else _computed(op, *values)
 
 
 def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
@@ -218,18 +243,6 @@ def shuffled_within(times_us: Sequence[int], delay_us: int, seed: int) -> list[i
     chooser = random.Random(seed)
     arrivals = [(time + chooser.randint(0, delay_us), chooser.random(), n) for n, time in enumerate(times_us)]
     return [number for _, _, number in sorted(arrivals)]
-
-
-def event_time_us(value: Any, unit: str = "us") -> int | None:
-    """Microseconds since 1970 UTC of an event time; None of a null."""
-    if value is None:
-        return None
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        return (aware - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, date):
-        return (value - _EPOCH.date()) // timedelta(microseconds=1)
-    return int(value) // 1000 if unit == "ns" else int(value) * _UNITS[unit]
 
 
 def _in_count_window(
@@ -320,53 +333,13 @@ def _holds(predicate: Band, rows: Mapping[str, Row]) -> bool:
     return least <= exact <= most
 
 
-_COMPARED = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-def _compared(op: str, left: Any, right: Any) -> bool | None:
-    if left is None or right is None:
-        return None
-    if isinstance(left, float) or isinstance(right, float):
-        left, right = float(left), float(right)
-        if math.isnan(left) or math.isnan(right):
-            return None
-    return bool(_COMPARED[op](left, right))
-
-
-def _computed(op: str, left: Any, right: Any) -> Any:
-    if op == "/" or isinstance(left, float) or isinstance(right, float):
-        left, right = float(left), float(right)
-    if op in "/%":
-        if right == 0:
-            return None
-        if op == "/":
-            return left / right
-        if isinstance(left, float):
-            return math.nan if math.isinf(left) or math.isnan(left + right) else math.fmod(left, right)
-        rest = abs(left) % abs(right)
-        return -rest if left < 0 else rest
-    return left + right if op == "+" else left - right if op == "-" else left * right
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return Fraction(value // timedelta(microseconds=1))
-    if isinstance(value, date):  # and moments, which are dates to Python
-        return Fraction(event_time_us(value) or 0)
-    if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]
-        return float(value)  # no exact number has so many digits
-    return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value
-
-
-def _times(join: Join, rows: Mapping[str, Sequence[Row]]) -> Times:
-    return [[_time(join, name, row) for row in rows[name]] for name in join.names]
+def _times(join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle) -> Times:
+    """Event times of every stream's records; None of those that have none that counts."""
+    times = []
+    for name in join.names:
+        ahead = set(ahead_rows(join, name, rows[name], ends=ends, idle=idle))
+        times.append([None if n in ahead else _time(join, name, row) for n, row in enumerate(rows[name])])
+    return times
 
 
 def _time(join: Join, name: str, row: Row) -> int | None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import pyarrow as pa
+import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.bench.engine.suite import workload_names
+from streamjoin_ds.bench.stream_suite import MEASURES
+from streamjoin_ds.bench.workloads import WORKLOADS
 from streamjoin_ds.cli.bench import command as bench
+from streamjoin_ds.cli.data import command as data
 from streamjoin_ds.cli.demo import command as demo
 from streamjoin_ds.cli.doctor import command as doctor
 from streamjoin_ds.cli.explain import command as explain
@@ -23,17 +30,13 @@ from streamjoin_ds.cli.inspect import command as inspect
 from streamjoin_ds.cli.request import request_of
 from streamjoin_ds.cli.run import command as run
 from streamjoin_ds.cli.vacuum import command as vacuum
-from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
-from tests.support.real_data import BY_NAME, FILES, needs_data, recorded
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
 COMMANDS: dict[str, click.Command] = {"run": run, "demo": demo, "explain": explain, "bench": bench, "doctor": doctor}
-COMMANDS |= {"inspect": inspect, "vacuum": vacuum}
+COMMANDS |= {"inspect": inspect, "vacuum": vacuum, "data": data}
+TIMEOUT_S = 300
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
@@ -43,22 +46,8 @@ def blocks(language: str) -> list[str]:
 
 def command_lines() -> list[list[str]]:
     """Every `streamjoin ...` that a block shows, as the shell would split it."""
-    lines = [line for body in blocks("") for line in body.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line) for line in lines if line.startswith("streamjoin ")]
-
-
-@pytest.fixture
-def beside_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the README's input files, and nothing else."""
-    for stream, name in (("e", "eastbound.csv.gz"), ("w", "westbound.csv.gz")):
-        (tmp_path / name).symlink_to(FILES[stream])
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def count(name: str) -> int:
-    rows: int = scanned(DeltaTable(name)).to_table().num_rows
-    return rows
+    lines = [line for body in blocks("sh") for line in body.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("streamjoin ")]
 
 
 def test_every_option_named_exists() -> None:
@@ -76,14 +65,65 @@ def test_every_command_named_exists() -> None:
     named = set(re.findall(r"`streamjoin (\w+)", TEXT)) | {line[1] for line in command_lines()}
     assert {"run", "explain", "bench", "doctor"} <= named <= set(COMMANDS)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {"demo", "test"} <= set(re.findall(r"^make (\w+)", "\n".join(blocks("")), re.MULTILINE)) <= targets
+    assert {"demo", "test"} <= set(re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)) <= targets
 
 
 def test_every_folder_and_file_named_exists() -> None:
-    rooms = re.findall(r"^spec .*\n", "\n".join(blocks("")), re.MULTILINE)
+    rooms = re.findall(r"^spec .*\n", "\n".join(blocks("text")), re.MULTILINE)
     assert rooms
     for folder in ("sql", "examples"):
         assert f"`{folder}/`" not in TEXT or any((ROOT / folder).iterdir())
+    for link in re.findall(r"\]\(([^)]+)\)", TEXT):
+        assert (ROOT / link).exists()
+
+
+def named_commands() -> list[list[str]]:
+    """Every `streamjoin ...` in the text, in blocks and between backticks."""
+    inline = [" ".join(text.split()) for text in re.findall(r"`(streamjoin \w[^`]*)`", TEXT)]
+    return [*command_lines(), *(shlex.split(text) for text in inline)]
+
+
+@pytest.mark.parametrize("line", named_commands(), ids=" ".join)
+def test_every_command_is_one_that_the_command_line_takes(line: list[str]) -> None:
+    """With the options and names that it has there; it may be short of what it must be given."""
+    command, name, rest = COMMANDS[line[1]], line[1], line[2:]
+    if isinstance(command, click.Group):
+        name, rest = (rest[0], rest[1:]) if rest and rest[0] in command.commands else ("paths", rest)
+        command = command.commands[name]
+    with contextlib.suppress(click.MissingParameter):
+        given = command.make_context(name, list(rest)).params
+        known: dict[str, Collection[str]] = {"paths": WORKLOADS, "engine": workload_names(), "stream": MEASURES}
+        assert set(given.get("workloads") or given.get("measures") or ()) <= set(known.get(name, ()))
+
+
+def test_every_figure_names_the_command_that_gives_it() -> None:
+    (section,) = re.findall(r"^## How fast\n(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL)
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    figures = [line for line in rows if not line.startswith(("| command |", "|---"))]
+    assert len(figures) > 15
+    for number, line in enumerate(figures):
+        first = line.split("|")[1].strip()
+        assert first.startswith("`streamjoin bench ") or (number and first.startswith("the same")), line
+    # What is told in words about speed, without a unit: prose must name a command as well.
+    for paragraph in section.split("\n\n"):
+        if not paragraph.startswith("|") and re.search(r"\d(\.\d+)? (x|times|ms|M rows)\b", paragraph):
+            assert "streamjoin bench" in paragraph or "threads_2_over_1" in paragraph, paragraph
+
+
+def test_every_test_and_campaign_named_is_there() -> None:
+    (body,) = [body for body in blocks("sh") if " -m tests." in body]
+    for line in body.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[0] == "make":
+            continue
+        assert words[:2] == [".venv/bin/python", "-m"]
+        if words[2] == "pytest":
+            paths = [word for word in words[3:] if word.startswith("tests/")]
+            assert paths
+            assert all((ROOT / path).exists() for path in paths)
+        else:
+            path = ROOT / words[2].replace(".", "/")
+            assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
 
 
 def test_the_configuration_is_understood(tmp_path: Path) -> None:
@@ -91,65 +131,103 @@ def test_the_configuration_is_understood(tmp_path: Path) -> None:
     path = tmp_path / "join.toml"
     path.write_text(text)
     request = request_of(path, {})
-    assert request.join.names == ("e", "w")
+    assert request.join.names == ("k", "n")
     assert request.join.streams[0].delay_us == 30_000_000
-    assert (request.to, request.checkpoint, dict(request.run)) == (
-        "conflicts",
-        "conflicts.ckpt",
-        {"available_now": True},
-    )
+    assert (request.to, request.checkpoint, dict(request.run)) == ("far", "far.ckpt", {"available_now": True})
 
 
 def test_the_joins_in_shell_and_python_are_one() -> None:
     (line,) = [line for line in command_lines() if line[1] == "run"]
     context = run.make_context("run", line[2:])
     given = {key: value for key, value in context.params.items() if key not in ("config", "as_json")}
-    shell, python = request_of(None, given).join, namespace_of(blocks("python")[0].split("query =")[0])["join"]
+    names: dict[str, Any] = {}
+    code = blocks("python")[0].split("query =")[0].replace("spark = spark_session()", "")
+    exec(compile(code, "README.md", "exec"), names)
+    shell, python = request_of(None, given).join, names["join"]
     assert (shell.streams, shell.window, shell.select) == (python.streams, python.window, python.select)
     assert [str(predicate) for predicate in shell.predicates] == [str(predicate) for predicate in python.predicates]
 
 
-def namespace_of(code: str, **names: Any) -> dict[str, Any]:
-    exec(compile(code, "README.md", "exec"), names)
-    return names
+def known_pairs() -> int:
+    found = re.search(r"15 minutes; (\d+) pairs", TEXT)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Empty, but for what the blocks before have left."""
+    return tmp_path_factory.mktemp("from-an-empty-folder")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Where `streamjoin` and `python` are those of the package under test."""
+    tools = tmp_path_factory.mktemp("bin")
+    for name, what in (("streamjoin", "-m streamjoin_ds.cli.main"), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {what} "$@"\n')
+        (tools / name).chmod(0o755)
+    search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": search}
+
+
+def pasted(
+    command: list[str], text: str, folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command,
+        input=text,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stderr[-3000:]}"
+    assert "Traceback" not in done.stderr
+    return done
 
 
 @pytest.mark.spark
-@pytest.mark.shared
-@needs_data
-def test_the_python_blocks_run(spark: SparkSession, beside_the_data: Path) -> None:
-    reader = spark.read.option("header", True).option("inferSchema", True)
-    names: dict[str, Any] = {
-        "spark": spark,
-        "eastbound_frame": reader.csv(str(FILES["e"])),
-        "westbound_frame": reader.csv(str(FILES["w"])),
-        "eastbound_batch": unnumbered("e"),
-        "westbound_batch": unnumbered("w"),
-    }
-    for code in blocks("python"):
-        names = namespace_of(code, **names)
-    expected = BY_NAME["flights"].matches
-    assert count("conflicts") == expected
-    assert names["results"].count() == expected
-    assert names["matches"].num_rows == expected
-    assert isinstance(names["matches"], pa.Table)
-
-
-def unnumbered(stream: str) -> pa.Table:
-    return recorded(stream).drop_columns("seq")
-
-
-@pytest.mark.spark
-@pytest.mark.shared
-@needs_data
-def test_the_command_gives_the_known_matches_and_the_named_tables(beside_the_data: Path) -> None:
-    (line,) = [line for line in command_lines() if line[1] == "run"]
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", *line[1:], "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == 1  # where Spark's log is
-    assert json.loads(done.stdout)["matches"] == BY_NAME["flights"].matches == count("conflicts")
+@pytest.mark.delta
+def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict[str, str]) -> None:
+    ran = 0
+    for body in blocks("sh"):
+        if re.match(r"make |\.venv/bin/python", body):
+            continue  # of a clone: the tests around this one
+        done = pasted(["bash", "-e"], body, folder, environment)
+        ran += 1
+        if "streamjoin run" in body:
+            assert f"{known_pairs():,} matches" in " ".join(done.stderr.split())
+    assert ran >= 3
+    assert DeltaTable(str(folder / "alike")).to_pyarrow_table().num_rows == known_pairs()
     tables = re.findall(r"^\| `<name>(_\w+)?` \|", TEXT, re.MULTILINE)
     assert len(tables) == len(TableSet.names())
     for suffix in tables:
-        assert DeltaTable(f"conflicts{suffix}").version() >= 0
+        assert DeltaTable(str(folder / f"alike{suffix}")).version() >= 0
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_every_block_of_python_runs_as_pasted_and_finds_the_same(folder: Path, environment: dict[str, str]) -> None:
+    done = pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
+    done = pasted(["python", "-"], "\n".join(blocks("python")), folder, environment)
+    assert done.stdout.split() == [str(known_pairs())] * 3
+    assert done.stderr == ""
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_the_configuration_runs(folder: Path, environment: dict[str, str]) -> None:
+    pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
+    (text,) = blocks("toml")
+    (folder / "join.toml").write_text(text)
+    done = pasted(["streamjoin", "run", "--config", "join.toml", "--json"], "", folder, environment)
+    ((expected,),) = duckdb.sql(
+        f"""SELECT count(*) FROM '{folder}/kennedy.csv.gz' k, '{folder}/newark.csv.gz' n
+        WHERE abs(epoch(k.ts) - epoch(n.ts)) <= 900 AND abs(k.distance - n.distance) <= 10
+          AND abs(k.air_time - n.air_time) <= 5 AND k.distance > 1000"""
+    ).fetchall()
+    assert json.loads(done.stdout)["matches"] == expected > 0
+    assert len(done.stderr.splitlines()) == 1  # where Spark's log is

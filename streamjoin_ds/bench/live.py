@@ -35,6 +35,7 @@ __all__ = ["LiveTask", "main"]
 # What is measured of a joined pair; with its time and batch the result has six columns, as the papers' has.
 _SELECT = ("r.x", "r.y", "s.a", "s.b")
 _PROGRESS_WITHIN_S = 10.0
+_WARM_TRIGGERS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class LiveTask:
         matches do not have to lie there. The query does not read them. It counts as part of the batch.
     weigh : bool
         Whether to say how many bytes of state each batch wrote.
+    empty_triggers : int
+        Then, in the same session: so many triggers of a query that does nothing (`_empty_triggers_ms`).
     """
 
     folder: str
@@ -78,6 +81,7 @@ class LiveTask:
     pace: str = "max"
     keep_rows: bool = True
     weigh: bool = False
+    empty_triggers: int = 0
 
     def join(self) -> StreamJoin:
         """What is joined."""
@@ -115,7 +119,8 @@ class _Live:
             self._wanted.clear()
             query = self._started(session, task.batch_rows, task.pace)
             triggers = self._awaited(query)
-        self._tell({"event": "done", "triggers": triggers})
+        empty_ms = _empty_triggers_ms(session, task) if task.empty_triggers else []
+        self._tell({"event": "done", "triggers": triggers, "empty_ms": empty_ms})
         session.stop()
 
     def _started(self, session: Any, rows: int, pace: str) -> StreamingQuery:
@@ -158,6 +163,26 @@ class _Live:
         filling = task.fill_batch_rows and not full
         if self._full_batches >= task.batches or (filling and self._rows >= task.fill_rows):
             self._wanted.set()
+
+
+def _empty_triggers_ms(session: Any, task: LiveTask) -> list[float]:
+    """What this machine's Spark takes for a trigger of two stages with a row, a count and a sink that does nothing."""
+    rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).option("numPartitions", 1).load()
+    query = (
+        rows.groupBy("value")
+        .count()
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", f"{task.folder}/empty-checkpoint")
+        .foreachBatch(lambda frame, number: frame.collect())
+        .start()
+    )
+    wanted = task.empty_triggers + _WARM_TRIGGERS
+    while len(query.recentProgress) < wanted:
+        if query.awaitTermination(0.1):
+            break
+    took = [float(entry.durationMs["triggerExecution"]) for entry in query.recentProgress]
+    query.stop()
+    return took[_WARM_TRIGGERS:wanted]
 
 
 class _Weight:

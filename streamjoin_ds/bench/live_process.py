@@ -46,6 +46,8 @@ class LiveRun:
         ``block_bytes, row_bytes``, what the batch wrote of blocks and of the cells' state rows.
     triggers : list of dict
         Spark's progress of the last query's triggers: ``batchId, timestamp, durationMs``.
+    empty_ms : list of float
+        What empty triggers of the same session took, of a task that asks for some.
     peak_mib, others_cores : float
         As `Run`.
     """
@@ -55,6 +57,7 @@ class LiveRun:
     session_s: float = 0.0
     batches: list[dict[str, Any]] = field(default_factory=list)
     triggers: list[dict[str, Any]] = field(default_factory=list)
+    empty_ms: list[float] = field(default_factory=list)
     peak_mib: float = 0.0
     others_cores: float = 0.0
 
@@ -73,11 +76,11 @@ class LiveRun:
         rows: int = sum(sum(batch["read"]) for batch in weighed)
         return float(sum(batch[of] for batch in weighed) / rows)
 
-    def latencies_ms(self) -> list[float]:
-        """From a tuple's event to the commit of its batch, of a paced query: evenly spread samples of all tuples.
+    def waits_ms(self) -> list[float]:
+        """From when a tuple is due to the commit of its batch, of a paced query: evenly spread samples of all tuples.
 
-        With pace 1 a tuple is due when the clock is at its event time, and a batch holds what became due between the
-        beginnings of the trigger before it and its own.
+        No tuple is timed: with pace 1 one is due when the clock is at its event time, and a batch is taken to hold what
+        became due between the beginnings of the trigger before it and its own.
         """
         began_s = {trigger["batchId"]: _wall_s(trigger["timestamp"]) for trigger in self.triggers}
         samples = []
@@ -195,7 +198,7 @@ class LiveProcess:
         if event == "session":
             self.run.session_s = facts["at_s"]
         elif event == "done":
-            self.run.triggers = facts["triggers"]
+            self.run.triggers, self.run.empty_ms = facts["triggers"], facts["empty_ms"]
         elif all(batch["batch_id"] != facts["batch_id"] for batch in self.run.batches):
             self.run.batches.append(facts)
 

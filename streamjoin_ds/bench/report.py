@@ -48,7 +48,8 @@ def facts(results: Sequence[WorkloadResult]) -> list[dict[str, object]]:
 
     Each has ``workload, measure, value, unit, peer, peer_value, cores, peak_mib``, and ``at_least`` where the measure
     has a target. ``value`` and ``peak_mib`` are ours, ``peer`` and ``peer_value`` null where no peer was measured; all
-    are medians over the runs. The measure ``speedup`` is the median of the paired ratios of ``rows_per_second``.
+    are medians over the runs. The measure ``speedup`` is the median of the paired ratios of ``rows_per_second``,
+    ``speedup_over_best`` that over the fastest peer; neither is given where ours had other batches.
     """
     rows = []
     for result in results:
@@ -69,17 +70,18 @@ def facts(results: Sequence[WorkloadResult]) -> list[dict[str, object]]:
                 if target is not None and target.measure == measure.name:
                     row["at_least"] = target.at_least
                 rows.append(row)
-        for peer in peers:
+        best = [("speedup_over_best", result.best_peer)] if result.best_peer else []
+        for name, peer in [*(("speedup", peer) for peer in peers if result.is_compared), *best]:
             row = {
                 "workload": result.workload.name,
-                "measure": "speedup",
+                "measure": name,
                 "value": round(result.speedup(peer), 3),
                 "unit": "times",
                 "peer": peer,
                 "peer_value": 1.0,
                 **common,
             }
-            if target is not None and (target.measure, target.peer) == ("speedup", peer):
+            if target is not None and (target.measure, target.peer) == (name, peer):
                 row["at_least"] = target.at_least
             rows.append(row)
     return rows
@@ -101,7 +103,7 @@ def table(results: Sequence[WorkloadResult]) -> RenderableType:
                 *(f"{result.median(side, measure.of):,.{measure.digits}f}" for measure in MEASURES),
                 f"{result.window_rows:,}" if first else "",
                 f"{result.cores}",
-                "" if first else f"{result.speedup(side):,.1f} x",
+                "" if first or not result.is_compared else f"{result.speedup(side):,.1f} x",
                 end_section=side == list(result.runs)[-1],
             )
         notes += _notes(result)
@@ -117,6 +119,10 @@ def _notes(result: WorkloadResult) -> list[str]:
         if outcome.rows < result.rows:
             line += f"; within the time limit the first {outcome.rows:,} of {result.rows:,} rows"
         lines.append(line)
+    if result.best_peer:
+        lines.append(f"  over the best peer, {result.best_peer}: {result.speedup(result.best_peer):,.1f} x")
+    elif len(result.runs) > 1:
+        lines.append("  ours has larger batches than its peers, so their speeds are not compared")
     busiest = max(result.median(side, lambda run: run.others_cores) for side in result.runs)
     if busiest > _QUIET_CORES:
         lines.append(f"  Other programs kept up to {busiest:.1f} cores busy meanwhile: these rates are too low.")

@@ -86,6 +86,17 @@ class WorkloadResult:
         """Median of a measure over a side's runs."""
         return statistics.median(map(measure, self.runs[side]))
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether ours and its peers were given the same batches, so that their speeds can be compared."""
+        return self.workload.max_rows_per_batch is None
+
+    @property
+    def best_peer(self) -> str:
+        """The fastest of the peers; "" where there is none, or none that is compared."""
+        peers = [side for side in self.runs if side != OURS] if self.is_compared else []
+        return min(peers, key=self.speedup, default="")
+
     def speedup(self, peer: str) -> float:
         """Median over the pairs of runs of our rows a second by the peer's."""
         pairs = zip(self.runs[OURS], self.runs[peer], strict=True)

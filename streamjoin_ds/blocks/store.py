@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks.block import checksum, decode, encode
 from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder, is_local
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
-from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError
+from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError, MapLimitError
 
 __all__ = ["BlockRef", "BlockStore", "is_block"]
 
@@ -27,6 +28,10 @@ _SUFFIX = ".arrow"
 _FEW, _AT_ONCE = 3, 8
 # What Arrow raises besides: a file system that does not know an operation, or a path that is none.
 _FAILURES = (OSError, pa.ArrowException)
+_MAP_HINT = (
+    "allow more (sysctl vm.max_map_count), or give each worker fewer blocks: more cells (layout), a smaller window, "
+    "fewer queries in one session"
+)
 _REMOTE_HINT = "check connection, credentials and rights of this machine there, then start again: nothing is lost"
 
 
@@ -101,6 +106,8 @@ class BlockStore:
             The file is not there or cannot be opened, or is not what its name says.
         ArgumentError
             The name leads out of the folder.
+        MapLimitError
+            This process has as many files mapped as the system allows.
         """
         self._checked(name)
         expected = name.rsplit("-", 1)[-1].removesuffix(_SUFFIX)
@@ -117,6 +124,12 @@ class BlockStore:
             return self._folder.size_bytes(self._checked(name))
         except _FAILURES as error:
             raise self._unseen(error, name) from error
+
+    def gone(self, names: Iterable[str]) -> list[str]:
+        """Those of these blocks whose file this machine has no longer; none where they are far away."""
+        if self._local is None:
+            return []
+        return [name for name in names if not os.path.exists(f"{self.root}/{name}")]
 
     def remove(self, names: Iterable[str]) -> int:
         """Remove blocks that nothing refers to any more; gives how many went. One that is gone already is no error.
@@ -185,6 +198,9 @@ class BlockStore:
             hint = "restore the checkpoint's files; blocks lie under its folder"
             raise BlockMissingError(msg, name=name, hint=hint) from None
         except _FAILURES as error:
+            if _is_map_limit(error):
+                msg = f"block {name} cannot be mapped: this process has as many files mapped as the system allows"
+                raise MapLimitError(msg, name=name, hint=_MAP_HINT) from error
             raise self._unseen(error, name) from error
 
     def _unseen(self, error: Exception, name: str = "") -> BlockMissingError:
@@ -223,6 +239,13 @@ class BlockStore:
 def is_block(name: str) -> bool:
     """Whether a file's name is that of a whole block."""
     return name.endswith(_SUFFIX) and "/." not in f"/{name}"
+
+
+def _is_map_limit(error: Exception) -> bool:
+    # Arrow tells it in words only. A file is mapped, not read: memory itself is not what is short.
+    return isinstance(error, OSError) and (
+        error.errno == errno.ENOMEM or (error.errno is None and os.strerror(errno.ENOMEM) in str(error))
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -198,10 +198,10 @@ def _kernels() -> Iterator[Check]:
 
 
 def _cores() -> Check:
+    from streamjoin_ds.machine import memory_limit_bytes
     from streamjoin_ds.stream.session import usable_core_count
 
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    value = f"{usable_core_count()} usable of {os.cpu_count()}, {memory_bytes / 2**30:.1f} GiB memory"
+    value = f"{usable_core_count()} usable of {os.cpu_count()}, {memory_limit_bytes() / 2**30:.1f} GiB memory"
     return Check("cores", value)
 
 

@@ -23,5 +23,5 @@ __all__ = ["command"]
 def command(config: Path | None, cells: int | None, **given: Any) -> None:
     """Show the plan of a join: what finds, what decides, the grid and its cost, the exchange, the engine's options."""
     request = request_of(config, given)
-    options = {key: request.run[key] for key in EXPLAINED if key in request.run}
+    options = {key: request.run[key] for key in (*EXPLAINED, "source_options") if key in request.run}
     click.echo(request.join.explain(cells=cells, **({"exchange": "auto"} | options)))

@@ -22,6 +22,7 @@ _UNEXPECTED_ERROR_STATUS = 3
 _COMMANDS = {
     "run": "Run a join until it is stopped or its input ends.",
     "demo": "See a join of two generated sensor streams, live, then its result by Spark SQL.",
+    "data": "Put a small recorded data set into a folder, to try joins on.",
     "explain": "Show how a join would be carried out, and why.",
     "inspect": "Show what a checkpoint holds: cells, windows, blocks, watermarks.",
     "repair": "Mend a checkpoint and its tables where a program can, and say what is lost.",

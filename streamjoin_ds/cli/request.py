@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import click
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
 from streamjoin_ds.source.generator import parse_generator
+from streamjoin_ds.source.options import READER_OPTIONS, checked_reader_options
 from streamjoin_ds.spec import Call, Expression, Stream
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
@@ -32,20 +33,29 @@ _KEYS = (
     "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
     "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable",
     "take_over",
+    "idle_timeout", "max_ahead", "master", "conf", *(name for name in READER_OPTIONS if name != "max_rows_per_batch"),
 )  # fmt: skip
+_READING = tuple(name for name in READER_OPTIONS if name != "max_rows_per_batch")
 # Those of them that `StreamJoin.explain` takes too.
 EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable")
-_STREAM_KEYS = ("source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where")
+
+_STREAM_KEYS = (
+    "source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where", "idle_timeout", "max_ahead",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Request:
-    """A join and how to run it; ``to`` and ``checkpoint`` are None where the command does not need them."""
+    """A join and how to run it; ``to`` and ``checkpoint`` are None where the command does not need them.
+
+    ``session`` has what `spark_session` is to be given: ``master`` and ``conf``.
+    """
 
     join: StreamJoin
     to: str | None
     checkpoint: str | None
     run: Mapping[str, Any]
+    session: Mapping[str, Any] = field(default_factory=dict)
 
 
 def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,12 +100,22 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--select", metavar="COLUMNS", help="e.icao24,w.*  [default: all]"),
         click.option("--delay", metavar="DURATION", help="How late a tuple may be: 30s, or e=30s,w=0s.  [default: 0s]"),
         click.option(
+            "--idle-timeout",
+            metavar="DURATION",
+            help="After so long without a record a stream holds nothing up: 10m, or e=10m.  [default: never]",
+        ),
+        click.option(
+            "--max-ahead",
+            metavar="DURATION",
+            help="A record further ahead of its stream is rejected: 1h, or e=1h.  [default: none is]",
+        ),
+        click.option(
             "--delimiter",
             multiple=True,
             metavar="CHARACTER",
             help="Between the fields of CSV files: ';', tab; e=';' for one stream alone.  [default: ,]",
         ),
-        click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost]"),
+        click.option("--layout", metavar="LxL", help="Groups a stream, 1x2.  [default: by cost, at equal rates]"),
         click.option(
             "--exchange",
             type=click.Choice(["auto", *EXCHANGES]),
@@ -133,6 +153,12 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Whether a batch is on the device before it counts: a power cut loses nothing.  [default: durable]",
         ),
     ]
+    for name in _READING:
+        words = f"{READER_OPTIONS[name][0].upper()}{READER_OPTIONS[name][1:]}"
+        told, _, default = words.rpartition(" (")
+        options.append(
+            click.option(f"--{name.replace('_', '-')}", name, help=f"{told}.  [default: {default.rstrip(')')}]")
+        )
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
@@ -156,12 +182,12 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     if "window" not in facts:
         msg = "no window was given"
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
-    times, delays = (_per_stream(facts.get(key), key, streams) for key in ("time", "delay"))
+    each = {key: _per_stream(facts.get(key), key, streams) for key in ("time", "delay", "idle_timeout", "max_ahead")}
     delimiters = _delimiters(facts.get("delimiter", ()), streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
         [
-            _stream(name, {"time": times.get(name), "delay": delays.get(name)} | delimiters[name] | table, wheres[name])
+            _stream(name, {key: told.get(name) for key, told in each.items()} | delimiters[name] | table, wheres[name])
             for name, table in streams.items()
         ],
         on=facts.get("on", ()),
@@ -169,7 +195,27 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         select=facts.get("select"),
     )
     keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", *EXPLAINED)
-    return Request(join, facts.get("to"), facts.get("checkpoint"), {key: facts[key] for key in keys if key in facts})
+    run = {key: facts[key] for key in keys if key in facts}
+    reading = checked_reader_options({name: facts[name] for name in _READING if name in facts})
+    session = {"master": facts.get("master"), "conf": _conf(facts.get("conf", ()))}
+    return Request(
+        join,
+        facts.get("to"),
+        facts.get("checkpoint"),
+        run | ({"source_options": reading} if reading else {}),
+        {name: value for name, value in session.items() if value},
+    )
+
+
+def _conf(given: object) -> dict[str, str]:
+    """Spark's settings: a table of texts, or texts ``KEY=VALUE``."""
+    hint = "KEY=VALUE, for example spark.ui.enabled=true; in the file a table [conf] of texts"
+    if isinstance(given, (list, tuple)):
+        return dict(_assigned(text, "conf", hint) for text in _texts(given, "conf", hint))
+    if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
+        msg = "conf is not a table of texts"
+        raise ArgumentError(msg, name="conf", hint=hint)
+    return dict(given)
 
 
 def _is_absent(key: str, value: object) -> bool:

@@ -33,6 +33,10 @@ __all__ = ["command"]
     is_flag=True,
     help="Go on where a driver holds the checkpoint that no longer works but is not gone (stopped, cut off).",
 )
+@click.option("--master", metavar="URL", help="Spark's master.  [default: local, on the cores there are]")
+@click.option(
+    "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of the Spark session; any number of them."
+)
 @click.option("--json", "as_json", is_flag=True, help="The totals as one JSON object on standard output.")
 def command(config: Path | None, as_json: bool, **given: Any) -> None:
     """Run a join until it is stopped (Ctrl-C) or, with --available-now, its input ends."""
@@ -45,7 +49,7 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
     from streamjoin_ds.stream.session import session_log_path, spark_session
 
     console = Console(stderr=True)
-    spark = spark_session("streamjoin run")
+    spark = spark_session("streamjoin run", **request.session)
     console.print(f"Spark's own log: {session_log_path(spark)}", style="dim", highlight=False, soft_wrap=True)
     display = Display(console, quiet=as_json)
     finished = run_join(spark, request.join, to, checkpoint, request.run, display)

@@ -1,10 +1,12 @@
-"""How many cores' worth of time this process has: its affinity, and what its control group allows."""
+"""How many cores' worth of time this process has: its affinity, and what its control groups allow."""
 
 from __future__ import annotations
 
 import math
 import os
 from pathlib import Path
+
+from streamjoin_ds.machine import control_group_folders
 
 __all__ = ["control_group_cores", "usable_core_count"]
 
@@ -17,24 +19,30 @@ def usable_core_count() -> int:
 
 
 def control_group_cores() -> float | None:
-    """Cores' worth of time that the control group allows (version 2, else 1); None where it sets no limit."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
-        group = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
-        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
-        limits = [limit for path in (folder, *folder.parents) if (limit := _cpu_max(path / "cpu.max")) is not None]
-        if limits:
-            return min(limits)
-        version_1 = Path("/sys/fs/cgroup/cpu")
-        quota_us = int((version_1 / "cpu.cfs_quota_us").read_text(encoding="ascii"))
-        return quota_us / int((version_1 / "cpu.cfs_period_us").read_text(encoding="ascii")) if quota_us > 0 else None
-    except (OSError, ValueError):
-        return None
+    """Cores' worth of time that the control groups allow (of version 1 or 2, the outer ones too); None: no limit."""
+    limits = [
+        limit
+        for folder in control_group_folders("cpu")
+        for limit in (_cpu_max(folder / "cpu.max"), _cpu_quota(folder))
+        if limit is not None
+    ]
+    return min(limits, default=None)
 
 
 def _cpu_max(path: Path) -> float | None:
     try:
         quota_us, period_us = path.read_text(encoding="ascii").split()
         return None if quota_us == "max" else int(quota_us) / int(period_us)
+    except (OSError, ValueError):
+        return None
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    """Of version 1; -1 is no limit."""
+    try:
+        quota_us, period_us = (
+            int((folder / name).read_text(encoding="ascii")) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        )
+        return quota_us / period_us if quota_us > 0 and period_us > 0 else None
     except (OSError, ValueError):
         return None

@@ -17,11 +17,12 @@ from streamjoin_ds.engine import snapshot
 from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.keys import INT64_MIN
-from streamjoin_ds.engine.lateness import StreamClock
+from streamjoin_ds.engine.lateness import StreamClock, clock_facts, clocks_of, low_watermark
 from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
+from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.order import preceding, running_maximum
@@ -50,7 +51,8 @@ class JoinEngine:
     ----------
     late, rejected : dict of stream name to pyarrow.Table
         Tuples of the last push that were late (inside form: ``_ts``, ``_seq``, travelling columns), and rows that had
-        no event time (as they came); only streams that had any. `counters` has the totals.
+        no event time (as they came), or one too far ahead (`Stream.max_ahead`; ``_rejected`` says why); only streams
+        that had any. `counters` has the totals.
 
     Raises
     ------
@@ -77,6 +79,12 @@ class JoinEngine:
             self._bind()
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
         self._clocks = [StreamClock(stream.delay_us) for stream in streams]
+        self._max_ahead_us = [stream.max_ahead_us for stream in streams]
+        for stream in streams:
+            if stream.idle_timeout is not None:
+                msg = f"stream {stream.name} has an idle_timeout, and a JoinEngine has no clock"
+                hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
+                raise ArgumentError(msg, name="idle_timeout", hint=hint)
         self._read, self._late_rows, self._rejected_rows, self._filtered_rows = ([0] * len(streams) for _ in range(4))
         self._busy = threading.Lock()
         self.late: dict[str, pa.Table] = {}
@@ -126,9 +134,34 @@ class JoinEngine:
 
     @property
     def watermark(self) -> int | None:
-        """No tuple that is not late is older (microseconds); None while a stream has had no tuple."""
-        lows = [low for clock in self._clocks if (low := clock.watermark) is not None]
-        return min(lows) if len(lows) == len(self._clocks) else None
+        """No tuple that is not late is older (microseconds); None while a stream that is not idle has had no tuple."""
+        return low_watermark(self._clocks, self._clocks[0].floor)
+
+    def set_idle(self, name: str) -> None:
+        """Let time go on without a stream that is silent, until rows of it are pushed again.
+
+        Those of them that are older than the watermark by then are late. Who calls it, and when, decides which ones: do
+        so from your own clock.
+
+        Raises
+        ------
+        ArgumentError
+            An unknown stream, or a push is running.
+        """
+        names = self._asked.names
+        if name not in names:
+            msg = f"the join has no stream '{name}'"
+            raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(names)}")
+        if not self._busy.acquire(blocking=False):
+            msg = "a push is running"
+            raise ArgumentError(msg, name="set_idle", hint="between two pushes")
+        try:
+            floor = self.watermark
+            self._clocks[names.index(name)].idle = True
+            for clock in self._clocks:
+                clock.floor = floor
+        finally:
+            self._busy.release()
 
     def push(self, rows: Mapping[str, Rows]) -> pa.Table:
         """Join new rows with each other and with those still in their windows.
@@ -222,14 +255,16 @@ class JoinEngine:
 
     def _taken(self, rows: Mapping[str, Rows]) -> _Taken:
         """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
-        taken = _Taken(list(self._read), [StreamClock(clock.delay_us, clock.largest) for clock in self._clocks])
-        arrivals = {n: self._intakes[n].read(rows[name]) for n, name in enumerate(self._names) if name in rows}
+        floor = self.watermark
+        taken = _Taken(list(self._read), [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in self._clocks])
+        arrivals = {n: self._arrived(n, rows[name]) for n, name in enumerate(self._names) if name in rows}
         stamps = self._stamps(arrivals)
         for stream, arrival in arrivals.items():
             name = self._names[stream]
             intake, without_time = self._intakes[stream], arrival.rejected
             tuples = intake.tuples(arrival, taken.read[stream], stamps.get(stream, {}))
             taken.read[stream] += arrival.count
+            taken.clocks[stream].idle &= not arrival.count
             mask = taken.clocks[stream].split(arrival.known_us)
             tuples, mask = intake.filtered(tuples, mask)
             left_out = arrival.count - tuples.num_rows
@@ -242,6 +277,14 @@ class JoinEngine:
             taken.filtered_rows[stream] = left_out
             taken.tuples[stream] = tuples
         return taken
+
+    def _arrived(self, stream: int, rows: Rows) -> Arrival:
+        """Rows as far as their event times, those that are too far ahead told apart."""
+        arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
+        if max_us is None:
+            return arrival
+        clock = self._clocks[stream]
+        return self._intakes[stream].without_future(arrival, clock.largest, AheadLimit(max_us, not clock.idle))
 
     def _keep(self, taken: _Taken) -> None:
         """Put a push that is in into the ledger."""
@@ -302,8 +345,7 @@ class JoinEngine:
             "late": self._late_rows,
             "rejected": self._rejected_rows,
             "filtered": self._filtered_rows,
-            "known": [int(clock.largest is not None) for clock in self._clocks],
-            "largest_us": [clock.largest or 0 for clock in self._clocks],
+            **clock_facts(self._clocks),
         }
         return snapshot.sealed(self.bound.fingerprint, facts, [self._join.save()])
 
@@ -322,13 +364,11 @@ class JoinEngine:
             raise StateCorruptError(msg, name="state", hint="restore it with WindowJoin.restored")
         names = ("read", "late", "rejected", "filtered")
         read, late, rejected, left_out = (snapshot.numbers(facts, name, count) for name in names)
-        known = snapshot.numbers(facts, "known", count)
-        largest = snapshot.numbers(facts, "largest_us", count)
+        clocks = clocks_of(facts, [clock.delay_us for clock in self._clocks])
         (size,) = snapshot.numbers(facts, "sizes", 1)
         self._join.restore(memoryview(body)[:size])
         self._read, self._late_rows, self._rejected_rows, self._filtered_rows = read, late, rejected, left_out
-        for clock, value, has in zip(self._clocks, largest, known, strict=True):
-            clock.largest = value if has else None
+        self._clocks = clocks
         self.late, self.rejected = {}, {}
 
 

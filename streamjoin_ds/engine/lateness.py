@@ -1,17 +1,23 @@
 """The lateness rule of the contract, for one stream.
 
 A tuple is late iff its event time is older than the largest event time before it *in its own stream's order*, minus the
-stream's delay. That depends on the stream alone, not on how it is cut into batches.
+stream's delay. That depends on the stream alone, not on how it is cut into batches. The query's watermark is never
+ahead of it, but for a stream that was idle while it went on: there what is older than the watermark is late too. While
+such a stream is behind, it holds the watermark where it is, so again the batches do not matter.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.keys import INT64_MIN
+from streamjoin_ds.engine.snapshot import numbers
 
-__all__ = ["StreamClock"]
+__all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -26,13 +32,21 @@ class StreamClock:
         The allowed delay, >= 0.
     largest : int or None
         The largest event time so far, in microseconds; None where there is none.
+    floor : int or None
+        The query's watermark: what is older is late, which a stream that was idle may be. None: there is none.
+    idle : bool
+        Whether the stream holds nothing.
     """
 
-    __slots__ = ("delay_us", "largest")
+    __slots__ = ("delay_us", "floor", "idle", "largest")
 
-    def __init__(self, delay_us: int, largest: int | None = None) -> None:
+    def __init__(
+        self, delay_us: int, largest: int | None = None, floor: int | None = None, *, idle: bool = False
+    ) -> None:
         self.delay_us = delay_us
         self.largest = largest
+        self.floor = floor
+        self.idle = idle
 
     @property
     def watermark(self) -> int | None:
@@ -56,9 +70,9 @@ class StreamClock:
         if not len(times_us):
             return np.zeros(0, dtype=np.bool_)
         if len(times_us) == 1:  # a push of one tuple: the same in plain integers
-            watermark, time_us = self.watermark, int(times_us[0])
+            limit, time_us = self._limit, int(times_us[0])
             self.largest = time_us if self.largest is None else max(self.largest, time_us)
-            return np.array([watermark is not None and time_us < watermark])
+            return np.array([time_us < limit])
         # With no time before it the first tuple is compared with the smallest int64, and nothing is older than that.
         largest = np.empty(len(times_us) + 1, dtype=np.int64)
         largest[0] = INT64_MIN if self.largest is None else self.largest
@@ -66,6 +80,8 @@ class StreamClock:
         np.maximum.accumulate(largest, out=largest)
         self.largest = int(largest[-1])
         late: Mask = times_us < np.maximum(largest[:-1], INT64_MIN + self.delay_us) - self.delay_us
+        if self.floor is not None:
+            late |= times_us < self.floor
         return late
 
     def late_in_part(self, times_us: Int64) -> Mask:
@@ -76,9 +92,29 @@ class StreamClock:
         times_us : ndarray, shape (n,), int64
             Event times of those tuples of the part that are not late within it; any of them, in any order.
         """
-        watermark = INT64_MIN if self.watermark is None else self.watermark
-        late: Mask = np.asarray(times_us, dtype=np.int64) < watermark
+        late: Mask = np.asarray(times_us, dtype=np.int64) < self._limit
         return late
+
+    @property
+    def _limit(self) -> int:
+        """What is older is late."""
+        return max(low for low in (INT64_MIN, self.watermark, self.floor) if low is not None)
+
+    def overtaken(self, late_us: Int64) -> int:
+        """How many of late tuples are so by the query's watermark alone."""
+        return int(np.count_nonzero(self._overtaken(late_us)))
+
+    def judges(self, late_us: Int64) -> Int64:
+        """What late tuples are late by: the largest event time of their stream, or the query's watermark alone."""
+        largest = INT64_MIN if self.largest is None else self.largest
+        floor = INT64_MIN if self.floor is None else self.floor
+        times: Int64 = np.where(self._overtaken(late_us), floor, largest)
+        return times
+
+    def _overtaken(self, late_us: Int64) -> Mask:
+        own = INT64_MIN if self.watermark is None else self.watermark
+        mask: Mask = np.asarray(late_us, dtype=np.int64) >= own
+        return mask
 
     def advance(self, largest: int | None) -> None:
         """Move on past a part whose largest event time, late tuples included, is this; None: no tuple."""
@@ -90,3 +126,48 @@ class StreamClock:
         late = self.late_in_part(times_us)
         self.advance(part_largest)
         return late
+
+
+def low_watermark(clocks: Sequence[StreamClock], before: int | None) -> int | None:
+    """The query's watermark: the smallest of the streams that are not idle, and never less than it was before.
+
+    Where all are idle it stays; None: it was not known yet, and a stream that is not idle has had no tuple.
+    """
+    lows = [clock.watermark for clock in clocks if not clock.idle]
+    known = [low for low in lows if low is not None]
+    if not known or len(known) < len(lows):
+        return before
+    return min(known) if before is None else max(before, min(known))
+
+
+def clock_facts(clocks: Sequence[StreamClock]) -> dict[str, list[int]]:
+    """The clocks as lists of whole numbers; `clocks_of` is the way back."""
+    facts = {
+        "known": [int(clock.largest is not None) for clock in clocks],
+        "largest_us": [clock.largest or 0 for clock in clocks],
+    }
+    # Left out where no stream was idle: such states were known before a stream could be.
+    if any(clock.idle for clock in clocks):
+        facts["idle"] = [int(clock.idle) for clock in clocks]
+    watermark = low_watermark(clocks, clocks[0].floor)
+    if watermark is not None and watermark != low_watermark([StreamClock(c.delay_us, c.largest) for c in clocks], None):
+        facts["floor_us"] = [watermark]
+    return facts
+
+
+def clocks_of(facts: Mapping[str, Any], delays_us: Sequence[int]) -> list[StreamClock]:
+    """The clocks that `clock_facts` described.
+
+    Raises
+    ------
+    StateCorruptError
+        It did not write these facts.
+    """
+    count = len(delays_us)
+    known, largest = (numbers(facts, name, count) for name in ("known", "largest_us"))
+    idle = numbers(facts, "idle", count) if "idle" in facts else [0] * count
+    (floor,) = numbers(facts, "floor_us", 1) if "floor_us" in facts else (None,)
+    return [
+        StreamClock(delay_us, value if has else None, floor, idle=bool(is_idle))
+        for delay_us, has, value, is_idle in zip(delays_us, known, largest, idle, strict=True)
+    ]

@@ -10,21 +10,34 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, Cache
+from streamjoin_ds.engine.cores import usable_core_count
 from streamjoin_ds.engine.grid import Grid
 from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.errors import BlockCorruptError
+from streamjoin_ds.errors import BlockCorruptError, MapLimitError
+from streamjoin_ds.machine import map_limit, memory_limit_bytes, worker_count
 
 __all__ = ["RunStore", "run_facts"]
 
 _VERSION = "1"
 _KEY_BYTES = 8
+# A quarter of the memory for all workers together; half of what one process may map.
+_MEMORY_SHARE, _MAPS_SHARE = 4, 2
+# Where tasks go to workers by chance, a worker meets each cell again within 8 tasks a cell, but once in 3 000 times.
+_IDLE_TASKS, _LEAST_IDLE_TASKS = 8, 16
+
+
+class _Key(NamedTuple):
+    root: str
+    owner: Hashable
+    stream: int
+    name: str
 
 
 def run_facts(run: Run) -> dict[str, Any]:
@@ -56,8 +69,39 @@ class RunStore:
     def __init__(self, blocks: BlockStore, stems: Sequence[str], owner: Hashable, least_bytes: int = 0) -> None:
         self.blocks = blocks
         self._stems = tuple(stems)
-        self._owner = (blocks.root, owner)
+        self._owner = owner
         self._least_bytes = least_bytes
+
+    def begin(self, cells: int) -> None:
+        """Begin a task of one cell: this process lets go of what no task here is going to ask for.
+
+        That is what fills more than this process's share of the machine, what has been removed, and what no task has
+        used for long: the windows of a cell that others work at now, or of a query that has ended.
+
+        Parameters
+        ----------
+        cells : int
+            How many cells the join has. Tasks go to any worker: a cell may come back.
+        """
+        _cache.resize(*_limits())
+        _cache.begin_round(max(_LEAST_IDLE_TASKS, _IDLE_TASKS * cells))
+        kept = [key for key in _cache.names() if isinstance(key, _Key) and key.root == self.blocks.root]
+        gone = set(self.blocks.gone({key.name for key in kept}))
+        for key in kept:
+            if key.name in gone:
+                _cache.discard(key)
+
+    def forget_but(self, names: Collection[str]) -> None:
+        """Let go of all blocks of this cell's windows but these: they have expired, or were merged."""
+        prefixes = tuple(f"{stem}-" for stem in self._stems)
+        for key in _cache.names():
+            if (
+                isinstance(key, _Key)
+                and key.root == self.blocks.root
+                and key.name not in names
+                and key.name.startswith(prefixes)
+            ):
+                _cache.discard(key)
 
     def keep(self, stream: int, run: Run) -> str | None:
         """Write a run as a block, once; its name, or None for one that is to stay inline."""
@@ -78,13 +122,17 @@ class RunStore:
 
         Raises
         ------
-        BlockMissingError, BlockCorruptError
+        BlockMissingError, BlockCorruptError, MapLimitError
             By name. A block that is whole but holds another run than the state says is corrupt too.
         """
-        key = (*self._owner, stream, name)
+        key = _Key(self.blocks.root, self._owner, stream, name)
         run = _cache.get(key)
         if run is None:
-            run = self._mapped(stream, form, name)
+            try:
+                run = self._mapped(stream, form, name)
+            except MapLimitError:
+                _cache.clear()  # what this task does not use
+                run = self._mapped(stream, form, name)
             # Keys that are not a view of their column are made at the first probe; they are counted as if they were.
             _cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
         if _text(run_facts(run)) != _text(expected):
@@ -142,12 +190,16 @@ def _foreign(name: str) -> BlockCorruptError:
     return BlockCorruptError(msg, name=name, hint="restore the checkpoint's files, all of one moment")
 
 
-def _limit_bytes() -> int:
-    """A quarter of the machine's memory: most of it is mapped files, which the system may take back at any time."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    except (ValueError, OSError):
-        return 2 << 30
+def _limits() -> tuple[int, int]:
+    """Bytes and blocks that this process keeps: most of it is mapped files, which the system may take back any time."""
+    # Each usable core may have a worker soon; a daemon that serves more cores than that has more already.
+    memory_bytes, maps, cores = _machine()
+    return memory_bytes // _MEMORY_SHARE // max(cores, worker_count()), maps // _MAPS_SHARE
 
 
-_cache: Cache[Run] = Cache(_limit_bytes())
+@lru_cache(maxsize=1)  # asked by every task; half a millisecond
+def _machine() -> tuple[int, int, int]:
+    return memory_limit_bytes(), map_limit(), usable_core_count()
+
+
+_cache: Cache[Run] = Cache(*_limits())

@@ -22,13 +22,17 @@ import pyarrow.compute as pc
 from streamjoin_ds.engine.columns import array_of, concatenated, item_values
 from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["Arrival", "Intake", "Rows"]
+__all__ = ["REJECTED", "Arrival", "Intake", "Rows"]
 
 # A table, a batch, a pandas frame, a list of dicts, or one dict.
 Rows = Any
+
+REJECTED = "_rejected"
+"""The column of rejected rows that says why, of streams with `max_ahead`."""
 
 _UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -46,13 +50,16 @@ class Arrival:
     times_us : ndarray, shape (count,), int64
         0 where `is_timed` is false.
     is_timed : ndarray, shape (count,), bool, or None
-        Which rows have an event time; None: all.
+        Which rows have an event time that counts; None: all.
+    far : ndarray, shape (count,), bool, or None
+        Which of the others are too far ahead of their stream; None: nobody asked.
     """
 
     rows: pa.Table | list[Mapping[str, Any]]
     count: int
     times_us: npt.NDArray[np.int64]
     is_timed: npt.NDArray[np.bool_] | None = None
+    far: npt.NDArray[np.bool_] | None = None
 
     @property
     def known_us(self) -> npt.NDArray[np.int64]:
@@ -61,11 +68,20 @@ class Arrival:
 
     @property
     def rejected(self) -> pa.Table | None:
-        """The rows that have no event time, as they were handed over; None: there are none."""
+        """The rows that have no event time that counts, as they were handed over; None: there are none.
+
+        Where it was asked who is too far ahead, `REJECTED` says why a row is here.
+        """
         if self.is_timed is None:
             return None
         assert not isinstance(self.rows, list), "dicts are kept as such only where all have an event time"
-        return self.rows.filter(pa.array(~self.is_timed))
+        gone = self.rows.filter(pa.array(~self.is_timed))
+        if self.far is None:
+            return gone
+        reasons = np.where(
+            self.far[~self.is_timed], "further ahead of its stream than max_ahead allows", "no event time"
+        )
+        return gone.append_column(REJECTED, pa.array(reasons, pa.string()))
 
 
 class Intake:
@@ -143,6 +159,15 @@ class Intake:
         return Arrival(
             table, table.num_rows, item_values(times if is_timed is None else pc.fill_null(times, 0)), is_timed
         )
+
+    def without_future(self, arrival: Arrival, before: int | None, limit: AheadLimit) -> Arrival:
+        """The rows less those that are too far ahead of the largest event time before them in their stream."""
+        far = too_far_ahead(arrival.times_us, arrival.is_timed, INT64_MIN if before is None else before, limit)
+        if arrival.is_timed is None and not far.any():
+            return arrival
+        is_timed = ~far if arrival.is_timed is None else arrival.is_timed & ~far
+        rows = self._table_of(arrival.rows) if isinstance(arrival.rows, list) else arrival.rows
+        return Arrival(rows, arrival.count, arrival.times_us, is_timed, far)
 
     def tuples(self, arrival: Arrival, first_seq: int, stamps: Mapping[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
         """Those rows that have an event time, in the inside form, not filtered yet.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -20,14 +20,16 @@ _WAYS = {
 _COMPARISONS = {"float": "float64 subtraction", "int": "exact integers", "hash": "hash, then the values"}
 
 
-def explain(plan: Plan, rates: Sequence[float] | None = None) -> str:
-    """The plan as text, one fact a line; never a source's path or an option's value.
+def explain(plan: Plan, rates: Sequence[float] | None = None, reading: Mapping[str, str] | None = None) -> str:
+    """The plan as text, one fact a line; never a source's path.
 
     Parameters
     ----------
     plan : Plan
     rates : sequence of float, optional
         Tuples a second, one a stream, to weigh the copies; taken as equal where not given.
+    reading : mapping of str to str, optional
+        The source's options, checked.
     """
     return "\n".join(
         (
@@ -36,7 +38,7 @@ def explain(plan: Plan, rates: Sequence[float] | None = None) -> str:
             "Grid",
             *_grid(plan, rates),
             "Exchange",
-            *_exchange(plan),
+            *_exchange(plan, reading or {}),
             "Engine",
             *_engine(plan),
             "Commit",
@@ -51,7 +53,9 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     for stream, schema in zip(join.streams, bound.schemas, strict=True):
         delay = f", delay {stream.delay}" if stream.delay_us else ""
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
-        yield f"  stream      {stream.name}: time {stream.time}{delay}, {columns}"
+        idle = f", holds nothing after {stream.idle_timeout} of silence" if stream.idle_timeout else ""
+        ahead = f", rejected when more than {stream.max_ahead} ahead" if stream.max_ahead else ""
+        yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}, {columns}"
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
     for name, filters in zip(join.names, bound.filters, strict=True):
@@ -76,10 +80,12 @@ def _grid(plan: Plan, rates: Sequence[float] | None) -> Iterator[str]:
         yield f"  cost        {layout.copied_rows(rates) / sum(rates):.2f} stored rows for each row read"
 
 
-def _exchange(plan: Plan) -> Iterator[str]:
+def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
     yield f"  way         {_WAYS[plan.exchange]}"
+    for name, value in sorted(reading.items()):
+        yield f"  source      {name} {value}"
     if plan.foreign:
-        yield "  lateness    judged against Spark's watermark at each batch's start (foreign DataFrames have no order)"
+        yield "  lateness    judged by the watermark at each batch's start (foreign DataFrames have no order)"
     else:
         yield "  lateness    by each stream's own order: the same rows are late whatever the batching"
 

@@ -42,7 +42,8 @@ class Plan:
     join_id : str
         Identity of the checkpoint: the table refuses another one.
     foreign : bool
-        Whether the tuples come from DataFrames that know no order: lateness is then judged by Spark's watermark.
+        Whether the tuples come from DataFrames that know no order: lateness is then judged by the watermark at
+        each batch's start.
     execution : Execution
         How each cell's engine works.
     state_root : str

@@ -12,7 +12,7 @@ Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (
                           (path, rows,           ledger, metrics  what the batch read and did
                            bytes, stats)         matches          files + transaction id + punctuation
                                                  punctuations     one row: p, watermark, commit time
-                                             Maintenance       compaction, log checkpoints, VACUUM
+                                             Maintenance       what the tables say is due: compaction, log, VACUUM
     reader                                        |
     ------                                        v
     complete / between / Follower  <------  <root>, <root>_punctuations, _late, _rejects, _ledger, _metrics
@@ -21,16 +21,24 @@ Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (
 * ``report``       what a worker says about one file it wrote
 * ``statistics``   Delta's per-file statistics
 * ``writer``       Parquet files, as fast as the disk takes them
+* ``retention``    how long logs and replaced files are kept
+* ``log``          writing and reading single entries of a table's log
+* ``snapshot``     what a table's log says up to a version
 * ``guard``        is this table ours, may we write it, is this batch in it already
 * ``rows``         the small tables the driver writes: ledger, metrics, punctuations
+* ``target``       one table: check a snapshot, put the entry after it
 * ``commit``       the commit protocol
-* ``log``          reading single commits of a table
 * ``reader``       results in order, up to a punctuation, without Spark
-* ``maintenance``  small files, log files, orphans
+* ``cleaning``     entries of the log and files that may go
+* ``maintenance``  looks after a join's tables, by what they say
 * ``sql``          the files of ``sql/``, with the table's path filled in
 
-``commit``, ``guard``, ``log``, ``reader`` and ``maintenance`` import ``deltalake``, whose runtime does not survive a
-fork: import them on the driver only. What this file exports is safe in a worker.
+An entry of a log is put by us, at the version after the snapshot that was checked, and only if there is none. Nothing
+is listed, and no file of the table is looked at, so a commit costs the same on an empty log and after a year.
+
+``log`` and what imports it (``snapshot``, ``guard``, ``target``, ``commit``, ``reader``, ``cleaning``, ``maintenance``)
+import ``deltalake``, whose runtime does not survive a fork: on the driver only. What this file exports is safe in a
+worker.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyarrow import parquet
 
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, PunctuationError, TableError
@@ -27,6 +26,7 @@ from streamjoin_ds.sink.guard import Identity
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row
+from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import (
     BATCH_ID,
     EVENT_TIME,
@@ -134,10 +134,10 @@ class Committer:
                 self._identity,
                 # The others may be deleted to save space; these two are the results and their proof.
                 every_batch=name in ("matches", "ledger"),
-                stagger=17 * position,
+                clock=clock,
                 durability=self._durability,
             )
-            for position, name in enumerate(TableSet.names())
+            for name in TableSet.names()
         }
 
     def open(self) -> None:
@@ -148,7 +148,7 @@ class Committer:
         FingerprintMismatchError, ForeignCheckpointError, TableError
             See :func:`streamjoin_ds.sink.guard.check_table`. Nothing is made if an existing table is refused.
         """
-        existing = [target for target in self._targets.values() if DeltaTable.is_deltatable(target.path)]
+        existing = [target for target in self._targets.values() if target.exists()]
         for target in existing:
             target.open(self._description)
         for name, target in self._targets.items():
@@ -211,7 +211,7 @@ class Committer:
         files = [report for report in reports if report.table == "matches"]
         target = self._targets["matches"]
 
-        def checked(table: DeltaTable) -> list[FileReport]:
+        def checked(table: Snapshot) -> list[FileReport]:
             self._check_punctuation(table, punctuation_us, files)
             return files
 
@@ -257,7 +257,11 @@ class Committer:
             files = [report for report in reports if report.table == name]
             if files:
                 self._durability.flush()
-                self._targets[name].commit(batch, lambda _table, files=files: files)  # type: ignore[misc]
+                self._targets[name].commit(
+                    batch,
+                    lambda _table, files=files: files,  # type: ignore[misc]
+                    user_metadata=self._user_metadata(batch, None),
+                )
         if not self._append("ledger", batch, ledger):
             self._check_same(batch, ledger)
             self._durability.flush()
@@ -317,7 +321,7 @@ class Committer:
         target = self._targets[name]
         written: list[FileReport] = []
 
-        def files(_table: DeltaTable) -> list[FileReport]:
+        def files(_table: Snapshot) -> list[FileReport]:
             if not written:
                 # The label of a report is one of the workers' tables; the file goes where the target says.
                 with TableWriter(
@@ -339,9 +343,11 @@ class Committer:
         of the log, and only of a batch that is done again; an entry that was cleaned away says nothing.
         """
         target = self._targets["ledger"]
-        for version in range(target.table.version(), 0, -1):
+        for version in range(target.table.version, 0, -1):
             try:
                 commit = read_commit(target.path, version)
+                if commit.batch_id is not None and commit.batch_id < batch.batch_id:
+                    return
                 if commit.batch_id != batch.batch_id:
                     continue
                 tables = [self._small_table(target, path) for path in commit.paths]
@@ -370,8 +376,8 @@ class Committer:
         }
         return json.dumps({"streamjoin": facts}, separators=(",", ":"))
 
-    def _check_punctuation(self, table: DeltaTable, punctuation_us: int | None, files: Sequence[FileReport]) -> None:
-        last_us = table.transaction_version(self._identity.punctuation_app)
+    def _check_punctuation(self, table: Snapshot, punctuation_us: int | None, files: Sequence[FileReport]) -> None:
+        last_us = table.transactions.get(self._identity.punctuation_app)
         if last_us is None:
             return
         if punctuation_us is None or punctuation_us < last_us:

@@ -1,9 +1,8 @@
 """Whether a table is this join's, whether this path may write it, whether a batch is in it already.
 
-Every question is put to one snapshot (a ``DeltaTable`` object as it was refreshed last), and the commit that follows
-is made through the same object: delta-rs then refuses it if anyone else committed under the same application id in
-between. Asking one snapshot and writing through another is how a paused driver writes a batch twice (notes,
-reliability M3, M18).
+Every question is put to one snapshot, and the commit that follows is put at the version after it, and nowhere else: if
+anyone committed in between, that version is taken, and all is asked again. Asking one snapshot and writing after
+another is how a paused driver writes a batch twice (notes, reliability M3, M18).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 
 from streamjoin_ds.errors import (
     ArgumentError,
@@ -23,8 +22,9 @@ from streamjoin_ds.errors import (
     ForeignCheckpointError,
     TableError,
 )
+from streamjoin_ds.sink.snapshot import Snapshot
 
-__all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "Identity", "batch_is_there", "check_table"]
+__all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "Identity", "batch_is_there", "check_table", "schema_text"]
 
 JOIN_ID_KEY = "streamjoin.joinId"
 FINGERPRINT_KEY = "streamjoin.fingerprint"
@@ -90,7 +90,7 @@ def check_token(name: str, value: str) -> None:
         raise ArgumentError(message, name=name, hint="1 to 128 letters, digits, '.', '_' or '-'")
 
 
-def check_table(table: DeltaTable, path: str, schema: pa.Schema, identity: Identity) -> None:
+def check_table(table: Snapshot, path: str, schema: pa.Schema, identity: Identity) -> None:
     """Refuse a table that is not this join's, or that cannot be written by adding Parquet files.
 
     Raises
@@ -102,7 +102,7 @@ def check_table(table: DeltaTable, path: str, schema: pa.Schema, identity: Ident
     TableError
         The table was not made by a join, has features that need another writer, or other columns.
     """
-    properties = table.metadata().configuration
+    properties = table.configuration
     if JOIN_ID_KEY not in properties:
         message = f"the table {path} exists, but was not made by a join of this package"
         raise TableError(message, name=path, hint=_PLAIN_HINT)
@@ -120,26 +120,19 @@ def check_table(table: DeltaTable, path: str, schema: pa.Schema, identity: Ident
     _check_columns(table, path, schema)
 
 
-def _check_features(table: DeltaTable, path: str, properties: dict[str, str]) -> None:
-    protocol = table.protocol()
-    features = set(protocol.reader_features or ()) | set(protocol.writer_features or ())
-    found = [(name, f"the table feature {name}") for name in sorted(features - _HARMLESS_FEATURES)]
+def _check_features(table: Snapshot, path: str, properties: dict[str, str]) -> None:
+    found = [(name, f"the table feature {name}") for name in sorted(table.features - _HARMLESS_FEATURES)]
     for key, value in sorted(properties.items()):
         if (key in _REFUSED_PROPERTIES and value != "none") or key.startswith("delta.constraints."):
             found.append((key, f"the table property {key} ({_REFUSED_PROPERTIES.get(key, 'it is not checked here')})"))
-    for column in _fields(table.schema()):
+    for column in _fields_of(table.schema_text):
         keys = [key for key in _REFUSED_FIELD_KEYS if key in column["metadata"]]
         found += [(column["name"], f"the property {key} of column {column['name']}") for key in keys]
-    partitions = table.metadata().partition_columns
-    found += [(name, f"the partition column {name}") for name in partitions]
+    found += [(name, f"the partition column {name}") for name in table.partition_columns]
     if found:
         name, what = found[0]
         message = f"the table {path} has {what}, which this writer cannot honour"
         raise TableError(message, name=name, hint=f"drop it, or {_PLAIN_HINT}")
-
-
-def _fields(schema: Schema) -> list[dict[str, Any]]:
-    return _fields_of(schema.to_json())
 
 
 @lru_cache(maxsize=64)  # asked before every commit
@@ -149,12 +142,19 @@ def _fields_of(text: str) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=64)
+def schema_text(schema: pa.Schema) -> str:
+    """Columns as Delta's JSON."""
+    text: str = Schema.from_arrow(schema).to_json()
+    return text
+
+
+@lru_cache(maxsize=64)
 def _fields_wanted(schema: pa.Schema) -> list[dict[str, Any]]:
-    return _fields(Schema.from_arrow(schema))
+    return _fields_of(schema_text(schema))
 
 
-def _check_columns(table: DeltaTable, path: str, schema: pa.Schema) -> None:
-    here = {field["name"]: field for field in _fields(table.schema())}
+def _check_columns(table: Snapshot, path: str, schema: pa.Schema) -> None:
+    here = {field["name"]: field for field in _fields_of(table.schema_text)}
     wanted = {field["name"]: field for field in _fields_wanted(schema)}
     found = [(name, "is missing") for name in wanted if name not in here]
     found += [(name, "is surplus") for name in here if name not in wanted]
@@ -173,7 +173,7 @@ def _check_columns(table: DeltaTable, path: str, schema: pa.Schema) -> None:
 
 
 def batch_is_there(
-    table: DeltaTable, path: str, identity: Identity, *, batch_id: int, query_id: str, every_batch: bool
+    table: Snapshot, path: str, identity: Identity, *, batch_id: int, query_id: str, every_batch: bool
 ) -> bool:
     """Whether this snapshot holds the batch, by its transaction ids.
 
@@ -187,8 +187,8 @@ def batch_is_there(
     ForeignCheckpointError
         The table holds batches of another checkpoint, or lacks batches that this checkpoint has behind it.
     """
-    join_version = table.transaction_version(identity.join_app)
-    query_version = table.transaction_version(identity.query_app(query_id))
+    join_version = table.transactions.get(identity.join_app)
+    query_version = table.transactions.get(identity.query_app(query_id))
     if join_version is not None and query_version is None:
         message = f"the table {path} holds batches of this join from another checkpoint"
         raise ForeignCheckpointError(

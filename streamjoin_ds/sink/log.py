@@ -1,36 +1,205 @@
-"""Single commits of a matches table: the files each added and the punctuation it carried.
+"""A table's log, entry by entry: `put_entry` writes one, only if there is none; `read_commit` says what one added.
 
-Read from the Delta log's JSON entries, because no library call gives one commit's added files. The tables have the
-plain protocol (``guard`` sees to that), in which an entry is lines of ``commitInfo``, ``add``, ``remove``, ``txn``.
+An entry is lines of ``commitInfo``, ``add``, ``remove``, ``txn``, ``metaData`` and ``protocol`` (the tables have the
+plain protocol; ``guard`` sees to that). Entries are written here and not by delta-rs, which reads the names of all live
+files again for every commit: 10 ms more for every hundred of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from dataclasses import dataclass
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from streamjoin_ds.errors import TableError
-from streamjoin_ds.sink.tables import filesystem_of
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+from pyarrow import fs
 
-__all__ = ["LogCommit", "read_commit"]
+from streamjoin_ds.errors import LogCleanedError, TableError
+from streamjoin_ds.sink.tables import filesystem_of, is_local
+
+__all__ = ["LogCommit", "LogEntry", "entry_name", "put_entry", "read_actions", "read_commit"]
+
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_APP_PREFIX = "streamjoin/"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """What one commit says.
+
+    Parameters
+    ----------
+    operation : str
+        Delta's name of what was done, as ``DESCRIBE HISTORY`` shows it.
+    timestamp_ms : int
+        When, in milliseconds since 1970.
+    adds : sequence of deltalake.transaction.AddAction
+        Files added.
+    transactions : dict of str to int
+        Versions by application id.
+    user_metadata : str
+        JSON, kept with the commit.
+    first : tuple of dict
+        The ``protocol`` and ``metaData`` actions of a table's first entry.
+    """
+
+    operation: str
+    timestamp_ms: int
+    adds: Sequence[AddAction] = ()
+    transactions: dict[str, int] = field(default_factory=dict)
+    user_metadata: str = "{}"
+    first: tuple[dict[str, Any], ...] = ()
+
+    def text(self) -> str:
+        """The lines of the entry."""
+        info = {
+            "timestamp": self.timestamp_ms,
+            "operation": self.operation,
+            "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+            # Nothing of the table's rows is read: a concurrent DELETE or MERGE by Spark does not conflict.
+            "isBlindAppend": not self.first,
+            "engineInfo": "streamjoin_ds",
+            "userMetadata": self.user_metadata,
+        }
+        actions: list[dict[str, Any]] = [{"commitInfo": info}, *self.first]
+        actions += [{"add": _add(add)} for add in self.adds]
+        actions += [{"txn": {"appId": app, "version": version}} for app, version in self.transactions.items()]
+        return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
+
+
+def _add(action: AddAction) -> dict[str, Any]:
+    return {
+        "path": action.path,
+        "partitionValues": {},
+        "size": action.size,
+        "modificationTime": action.modification_time,
+        "dataChange": True,
+        "stats": action.stats,
+    }
+
+
+def entry_name(version: int) -> str:
+    """File name of an entry in the folder ``_delta_log``."""
+    return f"{version:020d}.json"
+
+
+def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
+    """Write the entry of a version, whole, unless there is one.
+
+    Returns
+    -------
+    bool
+        True if the entry is in the log, False if another writer's stands there.
+
+    Raises
+    ------
+    OSError, deltalake.exceptions.DeltaError
+        There is no room, or no right to write.
+
+    Notes
+    -----
+    On a local file system a link gives the whole file its name, which fails if the name is taken. Elsewhere delta-rs
+    puts it, with the conditional put or the lock that the store has; where entries came in between that change neither
+    columns nor properties nor these application ids, it may take a later version.
+    """
+    if not is_local(table_path):
+        return _put_remotely(table_path, version, entry)
+    log = f"{table_path}/_delta_log"
+    # Readers and cleaners overlook such a name, which is Spark's own for a file not yet whole.
+    aside = f"{log}/.{entry_name(version)}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(aside, "wb") as file:
+            file.write(entry.text().encode())
+        os.link(aside, f"{log}/{entry_name(version)}")
+    except FileExistsError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+    return True
+
+
+@lru_cache(maxsize=16)
+def _remote_table(table_path: str) -> DeltaTable:
+    return DeltaTable(table_path)
+
+
+def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:
+    table = _remote_table(table_path)
+    if table.version() < version - 1:
+        table.update_incremental()
+    if table.version() != version - 1:
+        if table.version() >= version:
+            return False
+        # Taken back behind our back, or another table since: what is held says nothing any more.
+        _remote_table.cache_clear()
+        message = f"the table {table_path} was deleted or replaced while the join was running"
+        raise TableError(message, name=table_path, hint="restart the join with a new checkpoint and table")
+    transactions = [Transaction(app, number) for app, number in entry.transactions.items()]
+    properties = CommitProperties(custom_metadata={"userMetadata": entry.user_metadata}, app_transactions=transactions)
+    try:
+        table.create_write_transaction(
+            list(entry.adds),
+            "append",
+            table.schema(),
+            commit_properties=properties,
+            post_commithook_properties=_NO_HOOKS,
+        )
+    except CommitFailedError:
+        return False
+    except DeltaError:
+        _remote_table.cache_clear()
+        raise
+    return True
+
+
+def read_actions(filesystem: fs.FileSystem, table_folder: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of an entry; None if there is none.
+
+    Raises
+    ------
+    TableError
+        The entry is no entry.
+    """
+    path = f"{table_folder}/_delta_log/{entry_name(version)}"
+    try:
+        if isinstance(filesystem, fs.LocalFileSystem):
+            with open(path, "rb") as file:
+                data = file.read()
+        else:
+            with filesystem.open_input_stream(path) as stream:
+                data = stream.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return [json.loads(line) for line in data.splitlines() if line.strip()]
+    except ValueError as error:
+        message = f"the log entry of version {version} of {table_folder} cannot be read"
+        raise TableError(message, name=table_folder, hint="was it changed by hand?") from error
 
 
 @dataclass(frozen=True, slots=True)
 class LogCommit:
-    """One version of a matches table.
+    """One version of a table.
 
     Parameters
     ----------
     version : int
         The version.
     batch_id : int or None
-        The join's batch, None for a commit of anyone else (compaction, a changed property).
+        The join's batch, None for a commit of anyone else (compaction, a changed property, a consumer's DELETE).
     punctuation_us : int or None
         The punctuation of the batch, microseconds UTC.
     paths : tuple of str
-        Files with rows that this version added; rewritten files (compaction) are not among them.
+        Files with rows that a batch of the join added; none of anyone else's commit.
     """
 
     version: int
@@ -44,28 +213,39 @@ def read_commit(table_path: str, version: int) -> LogCommit:
 
     Raises
     ------
+    LogCleanedError
+        The entry is not there: cleaned away after the table's log retention, or not written yet.
     TableError
-        The entry is not there (cleaned away after the table's log retention, or not written yet) or cannot be read.
+        The entry cannot be read.
     """
     filesystem, folder = filesystem_of(table_path)
-    try:
-        with filesystem.open_input_stream(f"{folder}/_delta_log/{version:020d}.json") as stream:
-            actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
-    except FileNotFoundError as error:
-        message = f"the table {table_path} has no log entry of version {version}"
-        raise TableError(
-            message, name=table_path, hint="entries are kept for delta.logRetentionDuration: begin at a later version"
-        ) from error
-    except ValueError as error:
-        message = f"the log entry of version {version} of {table_path} cannot be read"
-        raise TableError(message, name=table_path, hint="was it changed by hand?") from error
-    adds = [action["add"] for action in actions if action.get("add")]
+    actions = read_actions(filesystem, folder, version)
+    if actions is None:
+        raise cleaned(table_path, version)
     facts = _facts(actions)
-    return LogCommit(
-        version,
-        facts.get("batch_id"),
-        facts.get("punctuation"),
-        tuple(unquote(add["path"]) for add in adds if add.get("dataChange", True)),
+    batch_id = facts.get("batch_id")
+    if not _is_ours(actions, batch_id):
+        return LogCommit(version, None, None, ())
+    adds = [action["add"] for action in actions if action.get("add")]
+    paths = tuple(unquote(add["path"]) for add in adds if add.get("dataChange", True))
+    return LogCommit(version, batch_id, facts.get("punctuation"), paths)
+
+
+def cleaned(table_path: str, version: int) -> LogCleanedError:
+    """The error of an entry that is not there any more."""
+    message = f"the table {table_path} has no log entry of version {version} any more"
+    hint = "entries are kept for delta.logRetentionDuration; go on with Follower(root, since=the last punctuation read)"
+    return LogCleanedError(message, name=table_path, hint=hint)
+
+
+def _is_ours(actions: list[dict[str, Any]], batch_id: int | None) -> bool:
+    """Whether a batch of the join made this commit: its transaction ids say so, which rewrites do not carry."""
+    if batch_id is None:
+        return False
+    transactions = [action["txn"] for action in actions if action.get("txn")]
+    return any(
+        one["appId"].startswith(_APP_PREFIX) and "#" not in one["appId"] and one["version"] == batch_id
+        for one in transactions
     )
 
 

@@ -1,173 +1,122 @@
-"""Small files, long logs, orphans: what a commit every trigger leaves behind.
+"""Small files, long logs, orphans: what a commit every trigger leaves behind, put right by what the tables say.
 
-All of it is safe beside a running join: compaction rewrites rows without changing them and never conflicts with an
-append; VACUUM keeps a week, so that readers and the attempts of a running batch lose nothing.
+Nothing counts on how long a process lives: which files are small, how many entries came since the log's last checkpoint
+and when a table was last cleaned stand in the table itself, so a join that restarts every hour is looked after as one
+that runs for a year. All of it is safe beside a running join: compaction rewrites rows without changing them and never
+conflicts with an append.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from deltalake import DeltaTable, PostCommitHookProperties, WriterProperties
-from pyarrow import fs
+from deltalake import DeltaTable
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.sink.tables import TableSet, filesystem_of
-from streamjoin_ds.sink.writer import WRITING_FOLDER
+from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, vacuum
+from streamjoin_ds.sink.compaction import compact
+from streamjoin_ds.sink.durability import Durability
+from streamjoin_ds.sink.guard import JOIN_ID_KEY
+from streamjoin_ds.sink.log import LogEntry, put_entry
+from streamjoin_ds.sink.retention import deleted_file_retention_s
+from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.tables import TableSet
 
-__all__ = [
-    "RETENTION_HOURS",
-    "Compaction",
-    "Maintenance",
-    "checkpoint_log",
-    "compact",
-    "remove_leftovers",
-    "vacuum",
-]
+__all__ = ["Maintenance", "checkpoint_log", "size_to_compact_to"]
 
-RETENTION_HOURS = 168
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_ENTRY_BYTES = 1024
+_MERGED = 8
+_ATTEMPTS = 20
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What one compaction did: files taken away and files put in their place."""
+def size_to_compact_to(sizes_bytes: Sequence[int], *, small_files: int, target_size_bytes: int) -> int | None:
+    """Return the size that files are to be brought to, None if there is nothing to gain.
 
-    files_removed: int
-    files_added: int
-
-
-def compact(table_path: str, *, target_size_bytes: int = 64 << 20, cores: int = 1) -> Compaction:
-    """Rewrite files smaller than a size into files of about that size; rows and their order inside stay.
+    Sizes are in classes, each eight times the one below, up to the target. A class is brought to the next when eight of
+    its files are there (the smallest: `small_files`), so a row is rewritten once a class, and few files stay in each.
 
     Parameters
     ----------
-    table_path : str
-        One Delta table.
+    sizes_bytes : sequence of int
+        Of the live files.
+    small_files : int, keyword-only
+        Most files below 1/1024 of the target.
     target_size_bytes : int, keyword-only
-        Size below which a file is small. Larger ones stay as they are, so that a fast join is not written twice.
-    cores : int, keyword-only
-        Most files rewritten at a time.
+        Of the largest class; files of half of it are left alone for good.
     """
-    table = DeltaTable(table_path)
-    metrics = table.optimize.compact(
-        target_size=target_size_bytes,
-        max_concurrent_tasks=cores,
-        writer_properties=WriterProperties(compression="LZ4_RAW"),
-        post_commithook_properties=_NO_HOOKS,
-    )
-    return Compaction(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
+    for shift in (0, 3, 6):
+        size = target_size_bytes >> shift
+        if sum(size // 16 <= one < size // 2 for one in sizes_bytes) >= _MERGED:
+            return size
+    smallest = target_size_bytes >> 9
+    return smallest if sum(one < smallest // 2 for one in sizes_bytes) >= small_files else None
 
 
 def checkpoint_log(table_path: str) -> None:
     """Write a checkpoint of the table's log, and remove entries older than its log retention."""
-    table = DeltaTable(table_path)
+    _checkpoint(table_path)
+    clean_log(Snapshot(table_path))
+
+
+def _checkpoint(path: str) -> None:
+    """Checkpoint a log, and force it to the device: the entries that it stands for may go next."""
+    table = DeltaTable(path)
     table.create_checkpoint()
-    table.cleanup_metadata()
-
-
-def vacuum(
-    table_path: str, *, retention_hours: int = RETENTION_HOURS, dry_run: bool = False, now_s: float | None = None
-) -> list[str]:
-    """Remove files that no version of the last week names: compacted ones, and orphans of failed attempts.
-
-    Parameters
-    ----------
-    table_path : str
-        One Delta table.
-    retention_hours : int, keyword-only
-        Age from which a file may go, at least 168.
-    dry_run : bool, keyword-only
-        Only say which.
-    now_s : float or None, keyword-only
-        Seconds since 1970, for files half written; None: the clock.
-
-    Returns
-    -------
-    list of str
-        The files removed.
-
-    Raises
-    ------
-    ArgumentError
-        ``retention_hours`` is below 168: readers and running batches could lose files they need.
-    """
-    if retention_hours < RETENTION_HOURS:
-        message = f"files younger than {RETENTION_HOURS} hours are kept"
-        raise ArgumentError(message, name="retention_hours", hint=f"at least {RETENTION_HOURS}")
-    # "full": orphans were never in the log, so only a look into the folder finds them.
-    removed = DeltaTable(table_path).vacuum(
-        retention_hours=retention_hours, dry_run=dry_run, full=True, post_commithook_properties=_NO_HOOKS
-    )
-    return [*removed, *remove_leftovers(table_path, older_than_hours=retention_hours, dry_run=dry_run, now_s=now_s)]
-
-
-def remove_leftovers(
-    table_path: str, *, older_than_hours: int = RETENTION_HOURS, dry_run: bool = False, now_s: float | None = None
-) -> list[str]:
-    """Remove half-written files of killed workers, which lie where VACUUM does not look.
-
-    Returns
-    -------
-    list of str
-        Their paths inside the table's folder.
-    """
-    oldest_s = (time.time() if now_s is None else now_s) - older_than_hours * 3600
-    filesystem, folder = filesystem_of(table_path)
-    selector = fs.FileSelector(f"{folder}/{WRITING_FOLDER}", allow_not_found=True)
-    leftovers = []
-    for info in filesystem.get_file_info(selector):
-        if info.type == fs.FileType.File and info.mtime_ns is not None and info.mtime_ns < oldest_s * 1e9:
-            leftovers.append(f"{WRITING_FOLDER}/{info.base_name}")
-            if not dry_run:
-                filesystem.delete_file(info.path)
-    return sorted(leftovers)
+    Durability().log_checkpoint(path, int(table.version()))
 
 
 class Maintenance:
     """Looks after a join's tables: call :meth:`after_commit` on the driver after each batch.
 
-    Work is done in one background thread, one round at a time; a round that is due while another runs is left out.
-    A failure never fails the batch: it is counted and logged, and the next round tries again.
+    Work is done in one background thread, one round at a time; a round that is due while another runs is left out. A
+    process that ends waits for the round that is running. A failure never fails the batch: it is counted and logged,
+    and the next round tries again.
 
     Parameters
     ----------
     tables : TableSet
         The tables.
     every_batches : int, keyword-only
-        Batches between two rounds of compaction. A commit's cost grows with the number of live files (about 0.1 ms per
-        ten files and table), so rounds are frequent.
-    large_every_rounds : int, keyword-only
-        Most rounds make files of 1/8 of the target size out of smaller ones; one in so many goes to the target size.
-        So a row is rewritten a few times, not in every round until its file is full.
-    vacuum_every_rounds : int, keyword-only
-        Rounds between two VACUUMs.
-    target_size_bytes : int, keyword-only
-        See :func:`compact`.
+        Batches between two rounds; the first is after a process's first batch. A round looks what is due.
+    small_files, target_size_bytes : int, keyword-only
+        See :func:`size_to_compact_to`.
+    checkpoint_entries : int, keyword-only
+        Least entries between two checkpoints of a log. There are as many more as the last checkpoint is larger, so that
+        checkpoints never outweigh the entries.
+    kept_entries : int, keyword-only
+        See :func:`~streamjoin_ds.sink.cleaning.clean_log`.
+    vacuum_every_s : int, keyword-only
+        Seconds from one VACUUM of a table to the next, by the table's own record.
     background : bool, keyword-only
         False: the round is done inside :meth:`after_commit`.
+    clock : callable, keyword-only
+        Seconds since 1970.
     """
 
     def __init__(
         self,
         tables: TableSet,
         *,
-        every_batches: int = 25,
-        large_every_rounds: int = 8,
-        vacuum_every_rounds: int = 400,
+        every_batches: int = 250,
+        small_files: int = 100,
         target_size_bytes: int = 64 << 20,
+        checkpoint_entries: int = 500,
+        kept_entries: int = KEPT_ENTRIES,
+        vacuum_every_s: int = 86_400,
         background: bool = True,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         for name, value in (
             ("every_batches", every_batches),
-            ("large_every_rounds", large_every_rounds),
-            ("vacuum_every_rounds", vacuum_every_rounds),
+            ("small_files", small_files),
+            ("checkpoint_entries", checkpoint_entries),
+            ("vacuum_every_s", vacuum_every_s),
         ):
             if value < 1:
                 message = f"{name} must be at least 1"
@@ -176,38 +125,97 @@ class Maintenance:
         self.failures = 0
         self._tables = tables
         self._every_batches = every_batches
-        self._large_every_rounds = large_every_rounds
-        self._vacuum_every_rounds = vacuum_every_rounds
+        self._small_files = small_files
         self._target_size_bytes = target_size_bytes
+        self._checkpoint_entries = checkpoint_entries
+        self._kept_entries = kept_entries
+        self._vacuum_every_s = vacuum_every_s
         self._background = background
+        self._clock = clock
+        self._batches = 0
+        self._snapshots: dict[str, Snapshot] = {}
         self._thread: threading.Thread | None = None
 
-    def after_commit(self, batch_id: int) -> bool:
+    def after_commit(self) -> bool:
         """Begin a round if one is due after this batch; whether one was begun."""
-        if (batch_id + 1) % self._every_batches or (self._thread is not None and self._thread.is_alive()):
+        is_due = self._batches % self._every_batches == 0
+        self._batches += 1
+        if not is_due or (self._thread is not None and self._thread.is_alive()):
             return False
         if self._background:
-            self._thread = threading.Thread(target=self.run_round, name="streamjoin-maintenance", daemon=True)
+            # No daemon: what a join of one batch an hour leaves would never be put right if its end cut this short.
+            self._thread = threading.Thread(target=self.run_round, name="streamjoin-maintenance")
             self._thread.start()
         else:
             self.run_round()
         return True
 
     def run_round(self) -> None:
-        """Compact every table, and VACUUM in every so many rounds."""
+        """Do what is due: compaction, a checkpoint of the log and its cleaning, VACUUM."""
         self.rounds += 1
-        large = self.rounds % self._large_every_rounds == 0
-        target_size_bytes = self._target_size_bytes if large else self._target_size_bytes // 8
         for name in TableSet.names():
             path = self._tables.path_of(name)
-            self._try("compaction", path, partial(compact, path, target_size_bytes=target_size_bytes))
-            if self.rounds % self._vacuum_every_rounds == 0:
-                self._try("VACUUM", path, partial(vacuum, path))
+            self._try("a look", path, partial(self._look, path))
 
     def close(self) -> None:
         """Wait for the round that is running."""
         if self._thread is not None:
             self._thread.join()
+
+    def _look(self, path: str) -> None:
+        table = self._snapshot(path)
+        size_bytes = size_to_compact_to(
+            list(table.live.values()), small_files=self._small_files, target_size_bytes=self._target_size_bytes
+        )
+        if size_bytes is not None:
+            self._try("compaction", path, partial(compact, path, target_size_bytes=size_bytes))
+            table.forward()
+        if self._checkpoint_is_due(table):
+            self._try("a checkpoint of the log", path, partial(self._checkpoint, path))
+        # Not after what a log of its own says, which is cleaned away: a transaction id stays.
+        if self._clock() - self._vacuumed_s(table) >= self._vacuum_every_s:
+            self._try("VACUUM", path, partial(self._vacuum, table))
+
+    def _snapshot(self, path: str) -> Snapshot:
+        table = self._snapshots.get(path)
+        if table is None:
+            table = self._snapshots[path] = Snapshot(path, with_files=True)
+        else:
+            table.forward()
+        kept_s = deleted_file_retention_s(table.configuration)
+        if kept_s is not None:
+            table.forget_removed(int((self._clock() - kept_s) * 1000))
+        return table
+
+    def _checkpoint_is_due(self, table: Snapshot) -> bool:
+        version, size_bytes = -1, 0
+        try:
+            with table.filesystem.open_input_stream(f"{table.folder}/_delta_log/_last_checkpoint") as stream:
+                facts = json.loads(stream.read())
+            version, size_bytes = int(facts["version"]), int(facts.get("sizeInBytes") or 0)
+        except (FileNotFoundError, ValueError, KeyError):
+            pass  # none yet, or a torn one: another is written
+        entries = table.version - version
+        return entries >= self._checkpoint_entries and entries * _ENTRY_BYTES >= size_bytes
+
+    def _checkpoint(self, path: str) -> None:
+        _checkpoint(path)
+        clean_log(self._snapshots[path], kept_entries=self._kept_entries, now_s=self._clock())
+
+    def _vacuum_app(self, table: Snapshot) -> str:
+        return f"streamjoin/{table.configuration.get(JOIN_ID_KEY, '')}#vacuum"
+
+    def _vacuumed_s(self, table: Snapshot) -> int:
+        return table.transactions.get(self._vacuum_app(table), table.created_ms // 1000)
+
+    def _vacuum(self, table: Snapshot) -> None:
+        vacuum(table.path, now_s=self._clock())
+        now_s = int(self._clock())
+        entry = LogEntry("VACUUM END", now_s * 1000, transactions={self._vacuum_app(table): now_s})
+        for _ in range(_ATTEMPTS):
+            if put_entry(table.path, table.version + 1, entry):
+                return
+            table.forward()
 
     def _try(self, what: str, path: str, work: Callable[[], object]) -> None:
         try:

@@ -15,8 +15,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import compute, dataset, fs, parquet
 
-from streamjoin_ds.errors import ArgumentError, PunctuationError, TableError
-from streamjoin_ds.sink.log import LogCommit, read_commit
+from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
+from streamjoin_ds.sink.guard import JOIN_ID_KEY, Identity
+from streamjoin_ds.sink.log import LogCommit, cleaned, entry_name, read_commit
+from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet, filesystem_of
 from streamjoin_ds.spec.periodic_window import WINDOW_ID
 
@@ -133,11 +135,11 @@ def _read(root: str, begin_us: int | None, end_us: int | None, *, empty: bool = 
 
 def _vacuumed(root: str) -> TableError:
     message = f"a file of the table {root} was removed while it was being read"
-    return TableError(message, name=root, hint="VACUUM removes files a week after compaction: open the table anew")
+    return TableError(message, name=root, hint="VACUUM removes files a day old that were replaced: open the table anew")
 
 
 class Follower:
-    """Follows a matches table commit by commit.
+    """Follows a matches table commit by commit: what the join's own batches added, and nothing else.
 
     Parameters
     ----------
@@ -148,21 +150,44 @@ class Follower:
     in_order : bool, keyword-only
         True: rows are held back until a punctuation passes them, and come sorted, so that all rows ever given are in
         order and the same in every run. False: the rows of each commit at once, in no particular order.
+    since : int or None, keyword-only
+        The last punctuation that a reader in order was given, microseconds UTC: go on from there by what the table
+        holds now, however long ago that was. The first rows given are those from `since` to the newest punctuation.
+
+    Raises
+    ------
+    ArgumentError
+        `since` goes with `in_order` and without `from_version`.
+    LogCleanedError
+        The log before `from_version` was cleaned away.
 
     Notes
     -----
     Held-back rows stay in memory: those between the newest punctuation and the newest row.
+
+    A row is given as its batch wrote it, once. Rows that others append, and rows that an OPTIMIZE, DELETE, UPDATE,
+    MERGE or RESTORE writes again, are none of the join's results. What a consumer deleted or changed before it was read
+    is still given as the batch wrote it, for as long as VACUUM has left the file; only what is taken from a version as
+    a whole (`since`, and what `from_version` finds held back) is as the consumer left it.
     """
 
-    def __init__(self, root: str, *, from_version: int = 0, in_order: bool = True) -> None:
+    def __init__(self, root: str, *, from_version: int = 0, in_order: bool = True, since: int | None = None) -> None:
+        if since is not None and (from_version or not in_order):
+            message = "a follower goes on since a punctuation only in order, and from no version"
+            raise ArgumentError(message, name="since", hint="Follower(root, since=the last punctuation read)")
         self._path = TableSet(root).matches
+        self._filesystem, self._folder = filesystem_of(self._path)
         self._next_version = from_version
         self._in_order = in_order
         self._punctuation_us: int | None = None
         self._schema: pa.Schema = scanned(_opened(self._path)).schema
         self._held = self._schema.empty_table()
-        if from_version > 0 and in_order:
-            self._catch_up(from_version - 1)
+        self._behind: pa.Table | None = None
+        if since is not None:
+            self._next_version = self._catch_up(None, since) + 1
+            self._behind = self._released(self._punctuation_us, self._schema.empty_table())
+        elif from_version > 0 and in_order:
+            self._catch_up(from_version - 1, None)
 
     @property
     def next_version(self) -> int:
@@ -181,22 +206,39 @@ class Follower:
 
         Raises
         ------
+        LogCleanedError
+            A log entry was cleaned away before it was read: go on with a follower `since` the last punctuation.
         TableError
-            A log entry or a file was cleaned away before it was read.
+            A file was removed before it was read.
         """
-        newest = _opened(self._path).version()
-        while self._next_version <= newest:
-            commit = read_commit(self._path, self._next_version)
+        if self._behind is not None:
+            rows, self._behind = self._behind, None
+            yield self._punctuation_us, rows
+        while True:
+            try:
+                commit = read_commit(self._path, self._next_version)
+            except LogCleanedError:
+                if self._is_newest(self._next_version - 1):
+                    return
+                raise
             rows = self._rows(commit)
             self._next_version += 1
-            if commit.batch_id is None and not rows.num_rows:
-                continue
-            yield commit.punctuation_us, self._released(commit, rows) if self._in_order else rows
+            if commit.batch_id is not None:
+                yield commit.punctuation_us, self._released(commit.punctuation_us, rows) if self._in_order else rows
 
-    def _released(self, commit: LogCommit, rows: pa.Table) -> pa.Table:
+    def _is_newest(self, version: int) -> bool:
+        """Whether nobody has written the entry after `version` yet, rather than that it was cleaned away."""
+        # The newest entry is never cleaned away: where `version` still stands, what is not after it was never there.
+        return self._has_entry(version) if version >= 0 else int(_opened(self._path).version()) < 0
+
+    def _has_entry(self, version: int) -> bool:
+        info = self._filesystem.get_file_info(f"{self._folder}/_delta_log/{entry_name(version)}")
+        return bool(info.type == fs.FileType.File)
+
+    def _released(self, punctuation_us: int | None, rows: pa.Table) -> pa.Table:
         held = pa.concat_tables([self._held, rows])
-        if commit.punctuation_us is not None:
-            self._punctuation_us = commit.punctuation_us
+        if punctuation_us is not None:
+            self._punctuation_us = punctuation_us
         if self._punctuation_us is None:
             self._held = held
             return self._schema.empty_table()
@@ -205,29 +247,37 @@ class Follower:
         return ordered(held.filter(passed))
 
     def _rows(self, commit: LogCommit) -> pa.Table:
-        filesystem, folder = filesystem_of(self._path)
         try:
-            tables = [parquet.read_table(f"{folder}/{path}", filesystem=filesystem) for path in commit.paths]
+            tables = [
+                parquet.read_table(f"{self._folder}/{path}", filesystem=self._filesystem) for path in commit.paths
+            ]
         except FileNotFoundError as error:
             raise _vacuumed(self._path) from error
         parts = [table.select(self._schema.names).cast(self._schema) for table in tables]
         return pa.concat_tables([self._schema.empty_table(), *parts])
 
-    def _catch_up(self, version: int) -> None:
-        """Take as held what the table had at `version` beyond the punctuation of that time."""
-        for earlier in range(version, -1, -1):
-            commit = read_commit(self._path, earlier)
-            if commit.punctuation_us is not None:
-                self._punctuation_us = commit.punctuation_us
-                break
-        source = scanned(_opened(self._path, version))
-        if self._punctuation_us is None:
-            self._held = source.to_table()
-        else:
-            self._held = source.to_table(filter=dataset.field(EVENT_TIME) >= _timestamp(self._punctuation_us))
-        self._held = self._held.cast(self._schema)
+    def _catch_up(self, version: int | None, since_us: int | None) -> int:
+        """Take as held what the table had at a version beyond what was given by then; the version."""
+        try:
+            table = _opened(self._path, version)
+        except TableError as error:
+            if version is None or not Snapshot.exists(self._path):
+                raise
+            raise cleaned(self._path, version) from error
+        join_id = table.metadata().configuration.get(JOIN_ID_KEY)
+        if join_id is not None:
+            self._punctuation_us = table.transaction_version(Identity(join_id, "any").punctuation_app)
+        begin_us = self._punctuation_us if since_us is None else since_us
+        condition = None if begin_us is None else dataset.field(EVENT_TIME) >= _timestamp(begin_us)
+        try:
+            self._held = scanned(table).to_table(filter=condition).cast(self._schema)
+        except FileNotFoundError as error:
+            raise _vacuumed(self._path) from error
+        return int(table.version())
 
 
-def follow(root: str, *, from_version: int = 0, in_order: bool = True) -> Iterator[tuple[int | None, pa.Table]]:
+def follow(
+    root: str, *, from_version: int = 0, in_order: bool = True, since: int | None = None
+) -> Iterator[tuple[int | None, pa.Table]]:
     """Give ``(punctuation_us, rows)`` for each commit from a version to the newest; see :class:`Follower`."""
-    return Follower(root, from_version=from_version, in_order=in_order).poll()
+    return Follower(root, from_version=from_version, in_order=in_order, since=since).poll()

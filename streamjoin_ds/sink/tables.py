@@ -50,7 +50,10 @@ LATE_SCHEMA = pa.schema(
         _required("row", pa.string()),
     ]
 )
-"""A tuple that came too late; ``largest_ts`` is its stream's largest before it, ``row`` the tuple as JSON."""
+"""A tuple that came too late; ``row`` is the tuple as JSON.
+
+``largest_ts`` is its stream's largest before it; where only the watermark went past it while its stream was idle, that.
+"""
 
 REJECTS_SCHEMA = pa.schema(
     [
@@ -91,9 +94,15 @@ METRICS_SCHEMA = pa.schema(
         _required("state_rows", pa.int64()),
         _required("expired_rows", pa.int64()),
         _required("duration_ms", pa.int64()),
+        pa.field("held_by", pa.string()),
+        pa.field("held_us", pa.int64()),
     ]
 )
-"""One row per batch and cell."""
+"""One row per batch and cell.
+
+``held_by`` is the stream that sent nothing in the batch and holds the watermark of all, null where none does;
+``held_us`` is how far it is behind the one that is furthest, null also where it has had no tuple yet.
+"""
 
 PUNCTUATIONS_SCHEMA = pa.schema(
     [

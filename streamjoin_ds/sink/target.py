@@ -1,34 +1,31 @@
-"""One table as a target of commits: a held snapshot, refreshed before every check, never between check and commit."""
+"""One table as a target of commits: a held snapshot, brought forward before every check; a commit is its next entry."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Sequence
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable, Field
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
-from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table
-from streamjoin_ds.sink.log import read_commit
+from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table, schema_text
+from streamjoin_ds.sink.log import LogEntry, entry_name, put_entry, read_commit
 from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
+from streamjoin_ds.sink.retention import missing_properties, new_properties
+from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of, is_local
 
-__all__ = ["CHECKPOINT_COMMITS", "Target"]
+__all__ = ["Batch", "Target"]
 
-CHECKPOINT_COMMITS = 100
-LOG_RETENTION_HOURS = 24
-_ATTEMPTS = 5
-_log = logging.getLogger(__name__)
-# delta-rs looks for expired log files after every commit, which costs 8 ms per thousand files; we look once in a
-# hundred commits, when the log is checkpointed anyway.
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,10 @@ class Batch:
 
     batch_id: int
     query_id: str
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 class Target:
@@ -52,8 +53,8 @@ class Target:
         The join that owns it.
     every_batch : bool, keyword-only
         Whether each batch must commit here, so that a gap is an error.
-    stagger : int, keyword-only
-        Shifts the versions at which the log is checkpointed, so that tables take turns.
+    clock : callable, keyword-only
+        Microseconds since 1970, for the history of the table.
     durability : Durability, keyword-only
         Collects what is written.
     """
@@ -65,79 +66,100 @@ class Target:
         identity: Identity,
         *,
         every_batch: bool,
-        stagger: int = 0,
+        clock: Callable[[], int] = _now_us,
         durability: Durability | None = None,
     ) -> None:
         self.path = path
         self.schema = schema
         self._identity = identity
         self._every_batch = every_batch
-        self._stagger = stagger
         self._durability = durability or Durability()
-        self._held: DeltaTable | None = None
-        self._filesystem, self._folder = filesystem_of(path)
+        self._clock = clock
+        self._held: Snapshot | None = None
 
     @property
-    def table(self) -> DeltaTable:
+    def table(self) -> Snapshot:
         """The held snapshot."""
         if self._held is None:
             message = f"the table {self.path} is not open"
             raise TableError(message, name=self.path, hint="call Committer.open first")
         return self._held
 
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        return Snapshot.exists(self.path)
+
     def open(self, description: str) -> None:
         """Make the table, or check that it is ours."""
-        if not DeltaTable.is_deltatable(self.path):
+        if not self.exists():
             self._create(description)
-        self._held = DeltaTable(self.path)
+        self._held = Snapshot(self.path)
+        self._grow(self._held)
         self._durability.opened(self.path)
         check_table(self._held, self.path, self.schema, self._identity)
+        missing = missing_properties(self._held.configuration)
+        if missing:
+            with contextlib.suppress(DeltaError):  # another driver did it, or the next start does
+                DeltaTable(self.path).alter.set_table_properties(missing)
+            self.refresh()
+
+    def _grow(self, table: Snapshot) -> None:
+        """Give a companion table of ours from before there were them the last columns, which may be null."""
+        here = table.column_names
+        new = self.schema.names[len(here) :]
+        is_ours = all(table.configuration.get(key) == value for key, value in self._identity.properties().items())
+        is_fixed = EVENT_TIME not in self.schema.names  # the matches' columns are the join's, not this version's
+        if not new or not is_ours or not is_fixed or here != self.schema.names[: len(here)]:
+            return  # as it should be, or refused by the check that follows
+        if all(self.schema.field(name).nullable for name in new):
+            DeltaTable(self.path).alter.add_columns([Field.from_arrow(self.schema.field(name)) for name in new])
+            table.forward()
 
     def _create(self, description: str) -> None:
-        selector = fs.FileSelector(self._folder, allow_not_found=True)
-        foreign = [info.base_name for info in self._filesystem.get_file_info(selector)]
+        held = filesystem_of(self.path)
+        selector = fs.FileSelector(held[1], allow_not_found=True)
+        foreign = [info.base_name for info in held[0].get_file_info(selector)]
         if any(not name.startswith(("_", ".")) for name in foreign):
-            # VACUUM would one day take these files for orphans of ours.
+            # Cleaning up would one day take these files for orphans of ours.
             message = f"the folder {self.path} holds files, but no Delta table"
             raise TableError(message, name=self.path, hint="name an empty folder or one that does not exist")
-        properties = {
-            **self._identity.properties(),
-            "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
-            "delta.logRetentionDuration": f"interval {LOG_RETENTION_HOURS} hours",
-        }
+        properties = {**self._identity.properties(), **new_properties()}
         if EVENT_TIME in self.schema.names:
             properties["delta.dataSkippingStatsColumns"] = f"{EVENT_TIME},{BATCH_ID}"
+        # Someone may make it at the same moment; the check that follows decides whether it is ours.
+        if is_local(self.path):
+            held[0].create_dir(f"{held[1]}/_delta_log", recursive=True)
+            with self._writing():
+                put_entry(self.path, 0, self._first(description, properties))
+            return
         try:
             DeltaTable.create(
-                self.path,
-                self.schema,
-                description=description,
-                configuration=properties,
-                raise_if_key_not_exists=False,
+                self.path, self.schema, description=description, configuration=properties, raise_if_key_not_exists=False
             )
         except DeltaError:
-            if not DeltaTable.is_deltatable(self.path):
+            if not self.exists():
                 raise
-            # Someone made it at the same moment; the check that follows decides whether it is ours.
 
-    def refresh(self) -> DeltaTable:
+    def _first(self, description: str, properties: dict[str, str]) -> LogEntry:
+        now_ms = self._clock() // 1000
+        metadata = {
+            "id": str(uuid.uuid4()),
+            "description": description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema_text(self.schema),
+            "partitionColumns": [],
+            "configuration": properties,
+            "createdTime": now_ms,
+        }
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+        return LogEntry("CREATE TABLE", now_ms, first=({"protocol": protocol}, {"metaData": metadata}))
+
+    def refresh(self) -> Snapshot:
         """Bring the held snapshot to the newest version, and check again that the table is ours."""
         table = self.table
-        try:
-            table.update_incremental()
-        except TableNotFoundError as error:
-            raise self._gone() from error
-        # A deleted table is not noticed by the update: it finds no newer version, and the next commit would begin a
-        # table without a past. The newest log entry is never cleaned away, so it must be there.
-        entry = f"{self._folder}/_delta_log/{table.version():020d}.json"
-        if self._filesystem.get_file_info(entry).type != fs.FileType.File:
-            raise self._gone()
+        table.forward()
         check_table(table, self.path, self.schema, self._identity)
         return table
-
-    def _gone(self) -> TableError:
-        message = f"the table {self.path} was deleted or replaced while the join was running"
-        return TableError(message, name=self.path, hint="restart the join with a new checkpoint and table")
 
     def holds(self, batch: Batch) -> bool:
         """Whether the held snapshot has the batch (errors as in :func:`~streamjoin_ds.sink.guard.batch_is_there`)."""
@@ -153,7 +175,7 @@ class Target:
     def commit(
         self,
         batch: Batch,
-        files: Callable[[DeltaTable], Sequence[FileReport]],
+        files: Callable[[Snapshot], Sequence[FileReport]],
         *,
         user_metadata: str = "{}",
         punctuation_us: int | None = None,
@@ -184,70 +206,68 @@ class Target:
         TableWriteError
             There is no room, or no right to write.
         """
-        failure: CommitFailedError | None = None
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             table = self.refresh()
             if self.holds(batch):
                 self._durability.entries(self.path)  # whoever wrote it may not have come to force it
-                if failure is not None:
-                    raise self._lost(batch) from failure
+                if attempt:
+                    raise self._lost(batch)
                 return False
-            actions = self._actions(files(table))
-            try:
-                table.create_write_transaction(
-                    actions,
-                    "append",
-                    table.schema(),
-                    commit_properties=CommitProperties(
-                        custom_metadata={"userMetadata": user_metadata},
-                        app_transactions=self._transactions(batch, punctuation_us),
-                    ),
-                    post_commithook_properties=_NO_HOOKS,
-                )
-            except CommitFailedError as error:
-                # Lost to the same application id, or to a change of the table's properties: a fresh snapshot tells.
-                failure = error
-                continue
-            except (DeltaError, OSError) as error:
-                # Whether the entry was written after all is asked when the batch is done again.
-                message = f"the log of {self.path} cannot be written"
-                raise TableWriteError(
-                    message, name=self.path, hint="make room, or rights, where the table lies"
-                ) from error
-            self._durability.entries(self.path)
-            self._tend_log(table.version() + 1)
-            return True
-        raise self._lost(batch) from failure
+            entry = LogEntry(
+                "WRITE",
+                self._clock() // 1000,
+                self._actions(files(table)),
+                self._transactions(batch, punctuation_us),
+                user_metadata,
+            )
+            with self._writing():
+                if not put_entry(self.path, table.version + 1, entry):
+                    continue  # another writer was first: a fresh snapshot tells whether it was this batch
+                if not is_local(self.path) or table.has_entry(table.version):
+                    self._durability.entries(self.path)
+                    return True
+                # Who slept until the log was cleaned finds the next version free, in a past that nobody reads.
+                table.filesystem.delete_file(f"{table.folder}/_delta_log/{entry_name(table.version + 1)}")
+        raise self._lost(batch)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            if isinstance(error, TableError):
+                raise
+            # Whether the entry was written after all is asked when the batch is done again.
+            message = f"the log of {self.path} cannot be written"
+            raise TableWriteError(message, name=self.path, hint="make room, or rights, where the table lies") from error
 
     def version_of(self, batch: Batch) -> int:
         """Return a version that holds a batch which this table has: the one that added it, if it was added just now."""
-        expected = self.table.version() + 1
+        expected = self.table.version + 1
         with contextlib.suppress(TableError):
             if read_commit(self.path, expected).batch_id == batch.batch_id:
                 return expected
         # It was there before, or other writers' commits came in between.
-        self.table.update_incremental()
-        return int(self.table.version())
+        self.table.forward()
+        return self.table.version
 
     def _lost(self, batch: Batch) -> CommitConflictError:
         message = f"batch {batch.batch_id} could not be committed to {self.path}: another writer was first"
         return CommitConflictError(message, name=self.path, hint="stop the other driver that uses this checkpoint")
 
-    def _transactions(self, batch: Batch, punctuation_us: int | None) -> list[Transaction]:
+    def _transactions(self, batch: Batch, punctuation_us: int | None) -> dict[str, int]:
         identity = self._identity
-        transactions = [
-            Transaction(identity.join_app, batch.batch_id),
-            Transaction(identity.query_app(batch.query_id), batch.batch_id),
-        ]
+        transactions = {identity.join_app: batch.batch_id, identity.query_app(batch.query_id): batch.batch_id}
         if punctuation_us is not None:
-            transactions.append(Transaction(identity.punctuation_app, punctuation_us))
+            transactions[identity.punctuation_app] = punctuation_us
         return transactions
 
-    def _actions(self, reports: Sequence[FileReport]) -> list[AddAction | RemoveAction]:
+    def _actions(self, reports: Sequence[FileReport]) -> list[AddAction]:
         if not reports:
             return []
-        infos = self._filesystem.get_file_info([f"{self._folder}/{report.path}" for report in reports])
-        actions: list[AddAction | RemoveAction] = []
+        filesystem, folder = self.table.filesystem, self.table.folder
+        infos = filesystem.get_file_info([f"{folder}/{report.path}" for report in reports])
+        actions: list[AddAction] = []
         for report, info in zip(reports, infos, strict=True):
             if info.type != fs.FileType.File or info.size != report.size_bytes:
                 message = f"the file {report.path} of {self.path} is not there, or not as it was reported"
@@ -255,16 +275,3 @@ class Target:
             modified_ms = info.mtime_ns // 1_000_000 if info.mtime_ns is not None else 0
             actions.append(AddAction(report.path, report.size_bytes, {}, modified_ms, True, report.stats))
         return actions
-
-    def _tend_log(self, version: int) -> None:
-        if (version + self._stagger) % CHECKPOINT_COMMITS:
-            return
-        try:
-            table = self.table
-            table.update_incremental()
-            table.create_checkpoint()
-            self._durability.log_checkpoint(self.path, int(table.version()))
-            table.cleanup_metadata()
-        except (DeltaError, TableWriteError, OSError):
-            # The batch is in the table; a log without a checkpoint is only slower to open.
-            _log.warning("the log of %s could not be checkpointed", self.path, exc_info=True)

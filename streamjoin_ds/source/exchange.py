@@ -14,6 +14,7 @@ kind "tuples", with no rows in it if need be: that is the heartbeat, by which ev
 from streamjoin_ds.source.outbox import (
     EXCHANGE_DDL,
     EXCHANGE_SCHEMA,
+    GRID_KEY,
     LARGEST_TS,
     Outbox,
     exchange_folder,
@@ -23,14 +24,16 @@ from streamjoin_ds.source.outbox import (
     open_block,
     remove_committed,
 )
-from streamjoin_ds.source.row_packing import pack_foreign, pack_rows, rows_schema, silence, tuple_rows
+from streamjoin_ds.source.row_packing import foreign_columns, pack_foreign, pack_rows, rows_schema, silence, tuple_rows
 
 __all__ = [
     "EXCHANGE_DDL",
     "EXCHANGE_SCHEMA",
+    "GRID_KEY",
     "LARGEST_TS",
     "Outbox",
     "exchange_folder",
+    "foreign_columns",
     "heartbeats",
     "is_committed_block",
     "late_schema",

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.spec.ahead import AheadLimit
 
 __all__ = ["ArrayFrontier", "Feed", "Frontier"]
 
@@ -66,7 +67,10 @@ class ArrayFrontier:
 
 
 class Feed(Protocol[PositionT]):
-    """One stream's input. `read` is a pure function of its positions; the rest is asked by the planner only."""
+    """One stream's input. `read` is a pure function of what it is given; the rest is asked by the planner only.
+
+    Where an `AheadLimit` is given, records that are too far ahead are rejects, and count for nothing else.
+    """
 
     @property
     def endless(self) -> bool:
@@ -82,7 +86,7 @@ class Feed(Protocol[PositionT]):
     def position(self, facts: object) -> PositionT:
         """The position that an offset holds; `OffsetError` where it is malformed."""
 
-    def frontier(self, start: PositionT, limit: int) -> Frontier:
+    def frontier(self, start: PositionT, limit: int, ahead: AheadLimit | None = None) -> Frontier:
         """What can be read from `start` on, at most `limit` records."""
 
     def advance(self, start: PositionT, rows: int) -> PositionT:
@@ -91,11 +95,11 @@ class Feed(Protocol[PositionT]):
     def freeze(self) -> None:
         """From now on see nothing that is not there now."""
 
-    def running_max(self, start: PositionT, end: PositionT) -> np.ndarray:
+    def running_max(self, start: PositionT, end: PositionT, ahead: AheadLimit | None = None) -> np.ndarray:
         """Running maxima of the records of ``[start, end)``, int64, as `frontier` saw them; as pure as `read`."""
 
     def split(self, start: PositionT, end: PositionT, parts: int) -> list[tuple[PositionT, PositionT]]:
         """At most `parts` ranges that together are ``[start, end)``, in order, none empty."""
 
-    def read(self, start: PositionT, end: PositionT | None) -> Iterator[Chunk]:
+    def read(self, start: PositionT, end: PositionT | None, ahead: AheadLimit | None = None) -> Iterator[Chunk]:
         """The records of ``[start, end)``, in order; of None: to the end of what is there now."""

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.digest import RollingDigest, name_sum
+from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.file_scan import FileScan
 from streamjoin_ds.source.file_watch import changed, missing, order_error, verify_segment
@@ -16,8 +17,9 @@ from streamjoin_ds.source.lines import Lines
 from streamjoin_ds.source.listing import FileEntry, Location
 from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.records import Chunk, inside_form
+from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.source.text import open_text
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.order import running_maximum
 from streamjoin_ds.spec.stream import Stream
@@ -51,6 +53,7 @@ class FileFeed:
         assert isinstance(stream.source, str)
         self._stream = stream
         self._schema = schema
+        self._time_schema = pa.schema([_TIME.with_name(stream.time)])
         self._location = Location(stream.source, stream.format, stream.name)
         self._ignore_missing = ignore_missing
         self._scan = FileScan(stream, self._location, ignore_missing)
@@ -68,9 +71,9 @@ class FileFeed:
         """See `Feed.position`."""
         return FilePosition.from_facts(facts, self._stream.name)
 
-    def frontier(self, start: FilePosition, limit: int) -> Frontier:
+    def frontier(self, start: FilePosition, limit: int, ahead: AheadLimit | None = None) -> Frontier:
         """See `Feed.frontier`."""
-        return ArrayFrontier(self._scan.running_max(start, limit))
+        return ArrayFrontier(self._scan.running_max(start, limit, ahead))
 
     def advance(self, start: FilePosition, rows: int) -> FilePosition:
         """See `Feed.advance`."""
@@ -80,17 +83,19 @@ class FileFeed:
         """See `Feed.freeze`."""
         self._scan.freeze()
 
-    def running_max(self, start: FilePosition, end: FilePosition) -> np.ndarray:
+    def running_max(self, start: FilePosition, end: FilePosition, ahead: AheadLimit | None = None) -> np.ndarray:
         """See `Feed.running_max`: the times alone are read, as the planner did, so that it is the same order.
 
         A record that is broken in another column has its time here, and is not among the tuples.
         """
-        times = FileFeed(
-            self._stream, pa.schema([_TIME.with_name(self._stream.time)]), ignore_missing=self._ignore_missing
-        )
+        times = FileFeed(self._stream, self._time_schema, ignore_missing=self._ignore_missing)
         running = np.full(end.seq - start.seq, start.time, np.int64)
+        known = np.zeros(len(running), np.bool_)
         for chunk in times.read(start, end):
-            running[chunk.tuples.column(SEQ).to_numpy() - start.seq] = chunk.tuples.column(TS).to_numpy()
+            places = chunk.tuples.column(SEQ).to_numpy() - start.seq
+            running[places], known[places] = chunk.tuples.column(TS).to_numpy(), True
+        if ahead is not None:
+            running[too_far_ahead(running, known, start.time, ahead)] = start.time
         return running_maximum(running, None, start.time)
 
     def split(self, start: FilePosition, end: FilePosition, parts: int) -> list[tuple[FilePosition, FilePosition]]:
@@ -98,7 +103,7 @@ class FileFeed:
         del parts
         return [(start, end)] if end.seq > start.seq else []
 
-    def read(self, start: FilePosition, end: FilePosition | None) -> Iterator[Chunk]:
+    def read(self, start: FilePosition, end: FilePosition | None, ahead: AheadLimit | None = None) -> Iterator[Chunk]:
         """See `Feed.read`; the bytes must be those of which the positions were made.
 
         Raises
@@ -110,6 +115,7 @@ class FileFeed:
         """
         entries = self._files_between(start, end)
         seq = start.seq
+        clock = None if ahead is None else _AheadClock(self._stream, start.time, ahead)
         digest: RollingDigest | None = None
         for entry in entries:
             offset, line = 0, 0
@@ -122,7 +128,7 @@ class FileFeed:
                 digest = RollingDigest.after(start.digest) if start.file else RollingDigest()
             limit = end.offset if end is not None and entry.name == end.file else None
             reading = self._rows if self._location.format_of(entry) == "parquet" else self._lines
-            for chunk in reading(entry, offset, line, limit, seq, digest):
+            for chunk in reading(entry, offset, line, limit, seq, digest, clock):
                 seq += chunk.count
                 yield chunk
         if end is not None and end != start and (digest is None or digest.text != end.digest or seq != end.seq):
@@ -160,13 +166,24 @@ class FileFeed:
         return entries
 
     def _lines(
-        self, entry: FileEntry, offset: int, line: int, limit: int | None, seq: int, digest: RollingDigest
+        self,
+        entry: FileEntry,
+        offset: int,
+        line: int,
+        limit: int | None,
+        seq: int,
+        digest: RollingDigest,
+        clock: _AheadClock | None,
     ) -> Iterator[Chunk]:
         stream = self._stream
         form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path)
+        # The times alone, as the planner reads them: a record that is broken in another column has its time.
+        times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path)
         with open_text(entry.path) as text:
             if not form.open(text, None, complete=True):
                 return  # empty: no header, no records
+            if clock is not None:
+                times.open(text, None, complete=True)
             at_start = offset == 0
             if at_start and form.header_bytes:
                 digest.update(text.read(0, form.header_bytes))
@@ -177,14 +194,22 @@ class FileFeed:
                 lines = Lines.of(data)
                 if lines.count:
                     raw = form.parse(lines, at_start)
+                    far = None if clock is None else clock.far(times.parse(lines, at_start))
                     at_start = False
                     numbers = lines.numbers + (line + 1)
-                    yield inside_form(raw, stream, self._schema, seq, entry.path, numbers, lines.record_text)
+                    yield inside_form(raw, stream, self._schema, seq, entry.path, numbers, lines.record_text, far)
                     seq += lines.count
                 line += lines.lines
 
     def _rows(
-        self, entry: FileEntry, offset: int, line: int, limit: int | None, seq: int, digest: RollingDigest
+        self,
+        entry: FileEntry,
+        offset: int,
+        line: int,
+        limit: int | None,
+        seq: int,
+        digest: RollingDigest,
+        clock: _AheadClock | None,
     ) -> Iterator[Chunk]:
         if entry.size == 0:
             return
@@ -194,6 +219,27 @@ class FileFeed:
         last = rows.count if limit is None else limit
         for first, raw in rows.chunks(offset, last, self._schema.names):
             numbers = np.arange(first + 1, first + raw.count + 1, dtype=np.int64)
-            yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers)
+            far = None if clock is None else clock.far(raw)
+            yield inside_form(raw, self._stream, self._schema, seq, entry.path, numbers, far=far)
             seq += raw.count
         del line
+
+
+class _AheadClock:
+    """Tells of one chunk of records after the other which are too far ahead of their stream."""
+
+    def __init__(self, stream: Stream, before: int, limit: AheadLimit) -> None:
+        self._stream, self._largest, self._limit = stream, before, limit
+
+    def far(self, raw: RawRecords) -> np.ndarray:
+        """Which of the chunk's records are; moves on past it."""
+        ts, valid = event_times(raw.table.column(self._stream.time).combine_chunks(), self._stream.time_unit)
+        if raw.index is not None:
+            all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, bool)
+            all_ts[raw.index], all_valid[raw.index] = ts, valid
+            ts, valid = all_ts, all_valid
+        far = too_far_ahead(ts, valid, self._largest, self._limit)
+        if valid.any():
+            self._largest = int(running_maximum(ts, valid & ~far, self._largest)[-1])
+            self._limit = AheadLimit(self._limit.max_us)
+        return far

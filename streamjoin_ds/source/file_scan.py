@@ -18,6 +18,7 @@ from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
 from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.text import Text, open_text
+from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["FileScan"]
@@ -81,6 +82,8 @@ class FileScan:
         self._next: FilePosition | None = None  # what `advance` gave last
         self._pieces: deque[_Piece] = deque()
         self._skipped = 0  # records of the first piece that lie before the head
+        self._ahead: AheadLimit | None = None
+        self._is_measured = self._measures_next = True  # whether the record after the head is, and the next one read
         self._taken = 0  # records between `_head` and `_next`
         self._tail = FilePosition()
         self._digest = RollingDigest()
@@ -95,12 +98,16 @@ class FileScan:
         """See `Feed.freeze`."""
         self._frozen = {entry.name: entry for entry in self._location.entries()}
 
-    def running_max(self, start: FilePosition, limit: int) -> np.ndarray:
+    def running_max(self, start: FilePosition, limit: int, ahead: AheadLimit | None = None) -> np.ndarray:
         """Running maxima of the next records after `start`, at most `limit`."""
+        is_measured = ahead is None or ahead.is_measured
         if start == self._next and start != self._head:
             self._drop()
-        elif start != self._head:
+        elif start != self._head or (self._is_measured and not is_measured and self._pieces):
             self._resume(start)
+        if not is_measured and self._is_measured:
+            self._is_measured = self._measures_next = False
+        self._ahead = ahead
         entries = self._entries(start)
         ready = sum(piece.count for piece in self._pieces) - self._skipped
         while ready < limit:
@@ -132,6 +139,7 @@ class FileScan:
         while self._pieces and self._skipped >= self._pieces[0].count:
             self._skipped -= self._pieces.popleft().count
         self._next, self._taken = None, 0
+        self._is_measured = True
 
     def _resume(self, start: FilePosition) -> None:
         """Forget what is ahead and begin again at `start`, once what was read before it is seen to be the same."""
@@ -139,6 +147,7 @@ class FileScan:
         self._pieces.clear()
         self._skipped, self._head, self._next, self._taken = 0, start, None, 0
         self._tail, self._digest = start, RollingDigest()
+        self._is_measured = self._measures_next = True
         self.held_back_bytes, self._gone = 0, None
         self._watch.begin(start)
         if start.file:
@@ -249,6 +258,10 @@ class FileScan:
                 return lines.count
 
     def _running(self, ts: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        if self._ahead is not None and valid.any():
+            limit = AheadLimit(self._ahead.max_us, self._measures_next)
+            valid = valid & ~too_far_ahead(ts, valid, self._tail.time, limit)
+            self._measures_next = True
         running = np.where(valid, ts, self._tail.time)
         running[0] = max(int(running[0]), self._tail.time)
         np.maximum.accumulate(running, out=running)

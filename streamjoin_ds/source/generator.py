@@ -17,6 +17,7 @@ from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.source.records import Chunk, tuple_schema
 from streamjoin_ds.source.sensor_rows import SensorRows
 from streamjoin_ds.source.synthetic import BLOCK_ROWS, Parameters, SyntheticRows
+from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.stream import Generator, Stream
 
@@ -164,8 +165,9 @@ class GeneratorFeed:
         """See `Feed.position`."""
         return RowPosition.from_facts(facts, self._rows.name)
 
-    def frontier(self, start: RowPosition, limit: int) -> Frontier:
-        """See `Feed.frontier`."""
+    def frontier(self, start: RowPosition, limit: int, ahead: AheadLimit | None = None) -> Frontier:
+        """See `Feed.frontier`; a generated stream has no limit."""
+        assert ahead is None
         rows = limit if self.endless else max(0, min(limit, self._rows.rows - start.seq))
         return self._rows.frontier(start.seq, start.seq + rows)
 
@@ -176,8 +178,9 @@ class GeneratorFeed:
     def freeze(self) -> None:
         """See `Feed.freeze`: what it will be is known already."""
 
-    def running_max(self, start: RowPosition, end: RowPosition) -> np.ndarray:
+    def running_max(self, start: RowPosition, end: RowPosition, ahead: AheadLimit | None = None) -> np.ndarray:
         """See `Feed.running_max`."""
+        assert ahead is None
         return self._rows.frontier(start.seq, end.seq).running_max
 
     def split(self, start: RowPosition, end: RowPosition, parts: int) -> list[tuple[RowPosition, RowPosition]]:
@@ -187,8 +190,9 @@ class GeneratorFeed:
         cuts = [RowPosition(start.seq + rows * part // max(parts, 1)) for part in range(parts + 1)]
         return list(pairwise(cuts))
 
-    def read(self, start: RowPosition, end: RowPosition | None) -> Iterator[Chunk]:
+    def read(self, start: RowPosition, end: RowPosition | None, ahead: AheadLimit | None = None) -> Iterator[Chunk]:
         """See `Feed.read`."""
+        assert ahead is None
         last = self._rows.rows if end is None else end.seq
         first = start.seq
         while first < last:

@@ -3,20 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.position import Position
 
-__all__ = ["OFFSET_VERSION", "decode_offset", "encode_offset"]
+__all__ = ["OFFSET_VERSION", "ClockFacts", "decode_clocks", "decode_offset", "encode_offset"]
 
-OFFSET_VERSION = 1
+OFFSET_VERSION = 2  # 1: as long as no stream has a decision about its clock
 
 
-def encode_offset(names: Sequence[str], positions: Sequence[Position]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ClockFacts:
+    """What was decided about a stream's clock when a batch was planned, so that a replay does the same.
+
+    Attributes
+    ----------
+    idle : bool
+        Whether it does not hold the watermark.
+    seen_s : int or None
+        When it had records last, seconds since 1970 of the planner's clock; None: nobody asks.
+    max_ahead_us : int or None
+        How far a record of the batch may be ahead of its stream.
+    """
+
+    idle: bool = False
+    seen_s: int | None = None
+    max_ahead_us: int | None = None
+
+    def to_facts(self) -> dict[str, Any]:
+        """Plain JSON values; empty where nothing was decided."""
+        facts = {"idle": self.idle or None, "max_ahead_us": self.max_ahead_us, "seen_s": self.seen_s}
+        return {name: value for name, value in facts.items() if value is not None}
+
+    @classmethod
+    def from_facts(cls, facts: object) -> ClockFacts:
+        """What `to_facts` wrote; `OffsetError` for anything else."""
+        kinds = {"idle": bool, "max_ahead_us": int, "seen_s": int}
+        if not isinstance(facts, Mapping) or any(type(value) is not kinds.get(name) for name, value in facts.items()):
+            raise _malformed(name="clocks")
+        return cls(**facts)
+
+
+def encode_offset(
+    names: Sequence[str], positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()
+) -> dict[str, Any]:
     """Positions, one a stream, as plain JSON values in one fixed order of keys: Spark compares the text."""
     streams = {name: position.to_facts() for name, position in zip(names, positions, strict=True)}
-    return {"version": OFFSET_VERSION, "streams": streams}
+    decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
+    if not decided:
+        return {"version": 1, "streams": streams}
+    return {"version": OFFSET_VERSION, "streams": streams, "clocks": decided}
+
+
+def decode_clocks(offset: Mapping[str, Any], names: Sequence[str]) -> list[ClockFacts]:
+    """What an offset that `decode_offset` has read says of each stream's clock."""
+    clocks = offset.get("clocks", {})
+    if not isinstance(clocks, Mapping) or not set(clocks) <= set(names):
+        raise _malformed(name="clocks")
+    return [ClockFacts.from_facts(clocks.get(name, {})) for name in names]
 
 
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
@@ -27,7 +73,7 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     OffsetError
         Not an offset, of other streams, or written by a newer version.
     """
-    if not isinstance(offset, Mapping) or set(offset) != {"version", "streams"}:
+    if not isinstance(offset, Mapping) or set(offset) - {"clocks"} != {"version", "streams"}:
         raise _malformed(name="offset")
     version, streams = offset["version"], offset["streams"]
     if type(version) is not int or version < 1:

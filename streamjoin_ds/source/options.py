@@ -17,7 +17,7 @@ from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.spec.bound import SEQ, TS, result_type
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions"]
+__all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions", "checked_reader_options"]
 
 READER_OPTIONS = {
     "max_rows_per_batch": "records of all streams in one batch (1000000)",
@@ -40,6 +40,7 @@ STREAM_OPTIONS = {
 
 DEFAULT_MAX_ROWS = 1_000_000
 _MAX_ROWS = 100_000_000
+_MAX_PARTS = 4096
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class SourceOptions:
         pace = parse_pace(given.get("pace", "max"))
         max_rows = _whole(given, "max_rows_per_batch", DEFAULT_MAX_ROWS, _MAX_ROWS)
         max_block_rows = _whole(given, "max_block_rows", 1 << 18, _MAX_ROWS)
-        parts = _whole(given, "parts", 0, 4096)
+        parts = _whole(given, "parts", 0, _MAX_PARTS)
         plan = _plan(given["plan"]) if joined else None
         streams = plan.bound.join.streams if plan is not None else (_stream(given),)
         schemas = plan.bound.read_schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
@@ -101,6 +102,26 @@ class SourceOptions:
         ignore = missing == "ignore"
         cuts = tuple(json.loads(given.get("cuts", "[]")))
         return cls(streams, schemas, plan, max_rows, pace, parts, ignore, max_block_rows, keep_broken, cuts)
+
+
+def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
+    """Options of a join's reader as texts, each known and of its form, before anything is started.
+
+    Raises
+    ------
+    ArgumentError
+        One that there is not, or that cannot be read, by name.
+    """
+    texts = {name: str(value) for name, value in given.items()}
+    for name in texts:
+        if name not in READER_OPTIONS:
+            msg = f"there is no source option {name} in a join"
+            raise ArgumentError(msg, name=name, hint=f"its source options are {', '.join(READER_OPTIONS)}")
+    _choice(texts, "missing_files", ("error", "ignore"))
+    parse_pace(texts.get("pace", "max"))
+    for name, high in (("max_rows_per_batch", _MAX_ROWS), ("max_block_rows", _MAX_ROWS), ("parts", _MAX_PARTS)):
+        _whole(texts, name, 1, high)
+    return texts
 
 
 def _plan(text: str) -> Plan:

@@ -20,9 +20,11 @@ from streamjoin_ds.spec.bound import SEQ, TS
 __all__ = [
     "EXCHANGE_DDL",
     "EXCHANGE_SCHEMA",
+    "GRID_KEY",
     "LARGEST_TS",
     "Outbox",
     "exchange_folder",
+    "grid_row",
     "heartbeats",
     "is_committed_block",
     "late_schema",
@@ -56,6 +58,8 @@ EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in E
 # Of each row: `end_seq` is the number after the part's last record, broken ones counted; 0 of a silent stream.
 # Of a late row: the largest event time before it in its part (of its batch, once a cell has looked at it).
 LARGEST_TS = "_largest_ts"
+# In place of a cell's label: the key under which a query over DataFrames keeps its grid.
+GRID_KEY = -1
 
 _BLOCK_NAME = re.compile(r"x(\d{2})-\d{19}-(\d{19})-\d{4}-(tuples|late|rejects)-[0-9a-f]{32}\.arrow")
 
@@ -245,15 +249,22 @@ def _store_of(checkpoint: str) -> BlockStore:
     return BlockStore(exchange_folder(checkpoint))
 
 
-def heartbeats(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
-    """For every cell one row without tuples of each of these streams, which have no part in the batch."""
+def heartbeats(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterator[pa.RecordBatch]:
+    """For every cell one row without tuples of each of these streams, which have no part in the batch.
+
+    Of those that are idle a row of a kind of its own: they do not hold the watermark.
+    """
+    kind = "idle" if idle else "tuples"
     rows = [
-        (label, "tuples", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")
-        for stream in streams
-        for label in plan.labels
+        (label, kind, stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"") for stream in streams for label in plan.labels
     ]
     if rows:
         yield _exchange_batch(rows)
+
+
+def grid_row(stream: int) -> pa.RecordBatch:
+    """A row for the key that keeps the grid."""
+    return _exchange_batch([(GRID_KEY, "grid", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
 
 
 def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:

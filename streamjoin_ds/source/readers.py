@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,13 +25,15 @@ from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, 
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.file_feed import FileFeed
 from streamjoin_ds.source.generator import GeneratorFeed
+from streamjoin_ds.source.idleness import Idleness, lets_time_go_on
 from streamjoin_ds.source.merge import rows_of_prefix
-from streamjoin_ds.source.offset import decode_offset, encode_offset
+from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
 from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.plain_rows import plain_rows
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.stamps import precedents, stamped
+from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.stream import Generator, Stream
 
 __all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
@@ -62,8 +65,11 @@ class SensorsPartition(InputPartition):
         Whose records, which part of the batch's.
     start, end : dict or None
         Positions of ``[start, end)`` as plain JSON values; an end of None: to the end of what is there.
-    silent : tuple of int
-        Streams without a part in this batch, for which this task sends the heartbeats.
+    silent, idle : tuple of int
+        Streams without a part in this batch, for which this task sends the heartbeats: those that hold the watermark,
+        and those that do not. A task with the stream -1 does nothing else.
+    ahead : tuple of int, bool or None
+        How far a record may be ahead of its stream, one a stream: `AheadLimit`; None: as far as it likes.
     batch : tuple of (dict, dict)
         Positions of the batch's ``[start, end)`` of every stream, where the window needs to know their order.
     """
@@ -74,6 +80,8 @@ class SensorsPartition(InputPartition):
     end: dict[str, Any] | None
     silent: tuple[int, ...] = ()
     batch: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
+    idle: tuple[int, ...] = ()
+    ahead: tuple[tuple[int, bool] | None, ...] = ()
 
 
 class _Sensors:
@@ -102,10 +110,16 @@ class _Sensors:
         reuse_freed_memory()
         freeze_imports()
         options, plan = self._options, self._options.plan
+        if partition.stream < 0:
+            yield from self._heartbeats(partition)
+            return
         feed = self._feeds[partition.stream]
         start = feed.position(partition.start)
         end = None if partition.end is None else feed.position(partition.end)
-        chunks = feed.read(start, end)
+        aheads = [None if limit is None else AheadLimit(*limit) for limit in partition.ahead] or [None] * len(
+            self._names
+        )
+        chunks = feed.read(start, end, aheads[partition.stream])
         if plan is None:
             yield from plain_rows(chunks, options, self._schema)
             return
@@ -113,17 +127,24 @@ class _Sensors:
         if partition.batch:
             pairs = zip(self._feeds, partition.batch, strict=True)
             batch = [(other.position(first), other.position(last)) for other, (first, last) in pairs]
-            stamps = precedents(plan.bound, partition.stream, (start, end), batch, self._feeds)
+            stamps = precedents(plan.bound, partition.stream, (start, end), batch, self._feeds, aheads)
             chunks = stamped(chunks, start.seq, stamps)
         if plan.exchange == "rows":
             yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
-            yield from silence(plan, partition.silent)
+            yield from self._heartbeats(partition)
             return
         outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=options.max_block_rows)
         for chunk in chunks:
             outbox.add(chunk)
         yield from outbox.rows(start.seq, end.seq)
-        yield from heartbeats(plan, partition.silent)
+        yield from self._heartbeats(partition)
+
+    def _heartbeats(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
+        plan = self._options.plan
+        assert plan is not None
+        send = silence if plan.exchange == "rows" else heartbeats
+        yield from send(plan, partition.silent)
+        yield from send(plan, partition.idle, idle=True)
 
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -136,13 +157,22 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     schema : pyarrow.Schema
         Of the rows given to Spark.
     clock : callable, optional
-        Seconds, for pacing.
+        Seconds, for pacing, and for how long streams are silent.
+    wall : callable, optional
+        Seconds since 1970, for how long they were while nobody looked.
     """
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: pa.Schema,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._sensors = _Sensors(options, schema)
         self._options = options
-        self._pacing = Pacing(options.pace) if clock is None else Pacing(options.pace, clock)
+        self._pacing = Pacing(options.pace, clock)
+        self._idleness = Idleness(options.streams, clock, wall)
         self._latest: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -160,15 +190,23 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._latest = again
             return again
         feeds, positions = self._sensors._feeds, self._positions(start)
+        before = decode_clocks(start, self._sensors._names)
         most = self._limit(limit)
-        frontiers = [feed.frontier(at, most) for feed, at in zip(feeds, positions, strict=True)]
+        limits = [_ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before, strict=True)]
+        asked = zip(feeds, positions, limits, strict=True)
+        frontiers = [feed.frontier(at, most, limit) for feed, at, limit in asked]
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
         horizon = self._pacing.horizon_us(min(times, default=None))
         rows = rows_of_prefix(frontiers, most, horizon)
         if isinstance(limit, ReadMinRows) and sum(rows) < limit.min_rows:
             rows = [0] * len(rows)
-        ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
-        self._latest = self._offset(ends)
+        arrived = [bool(frontier.rows if horizon is None else frontier.rows_until(horizon)) for frontier in frontiers]
+        clocks = self._idleness.decided(before, arrived)
+        if sum(rows) or lets_time_go_on(before, clocks):
+            ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
+            self._latest = self._offset(ends, clocks)
+        else:
+            self._latest = start
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -181,6 +219,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is; a generator without end is refused by name."""
         self._sensors._refuse_endless("the trigger availableNow reads to the end")
+        self._idleness.takes_what_is_there = True
         for feed in self._sensors._feeds:
             feed.freeze()
 
@@ -192,14 +231,23 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._options.plan
         ordered = plan is not None and any(map(plan.bound.stamps, range(len(stretches))))
         batch = tuple((first.to_facts(), last.to_facts()) for first, last in stretches) if ordered else ()
+        before, after = (decode_clocks(offset, self._sensors._names) for offset in (start, end))
+        limits = [_ahead_limit(now.max_ahead_us, then) for then, now in zip(before, after, strict=True)]
+        ahead = tuple(None if limit is None else (limit.max_us, limit.is_measured) for limit in limits)
         for stream, (feed, (first, last)) in enumerate(zip(self._sensors._feeds, stretches, strict=True)):
             parts = feed.split(first, last, self._options.parts)
             for part, (low, high) in enumerate(parts):
-                planned.append(SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch))
+                task = SensorsPartition(stream, part, low.to_facts(), high.to_facts(), batch=batch)
+                task.ahead = ahead if any(ahead) else ()
+                planned.append(task)
             if not parts:
                 silent.append(stream)
+        if plan is not None and not planned and start != end:
+            planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
         if planned:
-            planned[0].silent = tuple(silent)
+            idle = [stream for stream in silent if after[stream].idle]
+            planned[0].silent = tuple(stream for stream in silent if stream not in idle)
+            planned[0].idle = tuple(idle)
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -236,9 +284,14 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         facts = decode_offset(offset, self._sensors._names)
         return [feed.position(fact) for feed, fact in zip(self._sensors._feeds, facts, strict=True)]
 
-    def _offset(self, positions: Sequence[Position]) -> dict[str, Any]:
-        offset = encode_offset(self._sensors._names, positions)
+    def _offset(self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()) -> dict[str, Any]:
+        offset = encode_offset(self._sensors._names, positions, clocks)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
+    """Of a batch before which a stream's clock was so; one that was idle may have gone on meanwhile."""
+    return None if max_us is None else AheadLimit(max_us, not before.idle)
 
 
 class SensorsBatchReader(DataSourceReader):

@@ -88,6 +88,7 @@ def inside_form(
     file: str,
     lines: np.ndarray,
     text_of: Callable[[int], str] | None = None,
+    far: np.ndarray | None = None,
 ) -> Chunk:
     """Stamp records with event time and number; those that have none, or lack what may not be null, are rejected.
 
@@ -99,6 +100,8 @@ def inside_form(
         Line (from 1) of each record in `file`.
     text_of : callable, optional
         The text of the record with this index; where there is none, it is put together from the columns.
+    far : numpy.ndarray of bool, shape (raw.count,), optional
+        Which records are too far ahead of their stream: they are rejected.
     """
     inner = tuple_schema(schema, stream.time)
     index = np.arange(raw.count, dtype=np.int64) if raw.index is None else raw.index
@@ -114,6 +117,11 @@ def inside_form(
             empty = not times[place].is_valid or (pa.types.is_string(times.type) and not times[place].as_py().strip())
             reason = "no event time" if empty else "not an event time in the years 1 to 9999"
             broken.append((int(index[place]), stream.time, reason, said(int(place))))
+    if far is not None:
+        beyond = far[index] & valid
+        reason = "further ahead of its stream than max_ahead allows"
+        broken += [(int(index[p]), stream.time, reason, said(int(p))) for p in np.flatnonzero(beyond)]
+        valid &= ~beyond
     for column in inner:
         values = raw.table.column(column.name) if column.name not in (TS, SEQ) else None
         if values is not None and not column.nullable and values.null_count:

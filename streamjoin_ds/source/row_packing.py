@@ -11,19 +11,20 @@ import pyarrow as pa
 from streamjoin_ds.blocks import pack, unpack
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.content_hash import content_hash
-from streamjoin_ds.source.event_time import NO_TIME, event_times
-from streamjoin_ds.source.outbox import EXCHANGE_SCHEMA, Outbox, heartbeats
+from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.outbox import Outbox, grid_row, heartbeats
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
 
-__all__ = ["pack_foreign", "pack_rows", "rows_schema", "silence", "tuple_rows"]
+__all__ = ["foreign_columns", "pack_foreign", "pack_rows", "rows_schema", "silence", "tuple_rows"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _log = logging.getLogger(__name__)
 
-# What a row is: a tuple; the end of a part (`seq` and `ts` are its range, the payload its rejects); a silent stream.
-_TUPLE, _END, _SILENT = "tuple", "end", "silent"
+# What a row is: a tuple; the end of a part (`seq` and `ts` are its range, the payload its rejects); a silent stream,
+# which holds the watermark or does not.
+_TUPLE, _END, _SILENT, _IDLE = "tuple", "end", "silent", "idle"
 
 _FIXED = [
     pa.field("kind", pa.string(), nullable=False),
@@ -69,10 +70,11 @@ def tuple_rows(
     )
 
 
-def silence(plan: Plan, streams: Iterable[int]) -> Iterator[pa.RecordBatch]:
+def silence(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterator[pa.RecordBatch]:
     """A row for each stream that has no part in the batch."""
+    kind = _IDLE if idle else _SILENT
     for stream in streams:
-        yield _row_batch(plan, 1, {"kind": _SILENT, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": b""})
+        yield _row_batch(plan, 1, {"kind": kind, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": b""})
 
 
 def pack_rows(plan: Plan) -> Packer:
@@ -97,8 +99,8 @@ def pack_rows(plan: Plan) -> Packer:
                 if mark < batch.num_rows:
                     names = ("kind", "stream", "part", "seq", "ts", "payload")
                     row = {name: batch.column(name)[mark].as_py() for name in names}
-                    if row["kind"] == _SILENT:
-                        yield from heartbeats(plan, [row["stream"]])
+                    if row["kind"] in (_SILENT, _IDLE):
+                        yield from heartbeats(plan, [row["stream"]], idle=row["kind"] == _IDLE)
                     else:
                         outbox = outbox or Outbox(plan, row["stream"], row["part"])
                         outbox.add_rejects(unpack(row["payload"]) if row["payload"] else None)
@@ -109,23 +111,30 @@ def pack_rows(plan: Plan) -> Packer:
     return packed
 
 
-def pack_foreign(plan: Plan, stream: int) -> Packer:
-    """A function for ``mapInArrow`` over a DataFrame's travelling columns: rows of the exchange and ``moment``.
+def foreign_columns(plan: Plan, stream: int) -> list[str]:
+    """The columns of a DataFrame that `pack_foreign` is to be given: what is read, and what tells its tuples apart."""
+    names = plan.bound.read_schemas[stream].names
+    return [*names, *(field.name for field in _identity(plan, stream) if field.name not in names)]
 
-    The columns are taken by place, in the order of ``plan.bound.read_schemas[stream]``.
+
+def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = False) -> Packer:
+    """A function for ``mapInArrow`` over columns of a DataFrame (`foreign_columns`, by place): rows of the exchange.
 
     Such rows have no order: nothing is late here; ``_seq`` is a hash of a row's values (rows that are equal share it),
-    which also deals them to groups. Rows without an event time are counted in `rejected`, logged, and go no further.
+    which also deals them to groups. Where several streams are over one DataFrame it is over all that any of them reads,
+    so that a tuple has the same in each. Rows without an event time are counted in `rejected`, logged, and go no
+    further.
 
-    Returns
-    -------
-    callable
-        Its rows are `EXCHANGE_SCHEMA` and ``moment``, the largest event time of the rows that a block came from.
+    Parameters
+    ----------
+    placed : callable
+        The plan, as the task sees it.
+    keeps_grid : bool
+        Whether a row goes to `GRID_KEY` too.
     """
-    text = plan.to_json()
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan = Plan.from_json(text)
+        plan = placed()
         outbox = Outbox(plan, stream, 0, judge_lateness=False)
         read = 0
         for batch in batches:
@@ -137,27 +146,37 @@ def pack_foreign(plan: Plan, stream: int) -> Packer:
             return
         if outbox.rejected:
             _log.warning("%d rows of stream %s have no event time", outbox.rejected, plan.bound.names[stream])
-        moment = None if outbox.largest_ts == NO_TIME else outbox.largest_ts
-        for rows in outbox.rows(0, read):
-            moments = pa.array([moment] * rows.num_rows, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
-            schema = EXCHANGE_SCHEMA.append(pa.field("moment", moments.type))
-            yield pa.RecordBatch.from_arrays([*rows.columns, moments], schema=schema)
+        yield from outbox.rows(0, read)
+        if keeps_grid:
+            yield grid_row(stream)
 
     return packed
 
 
 def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chunk, int]:
     schema = plan.bound.read_schema(stream)
-    batch = batch.rename_columns(plan.bound.read_schemas[stream].names)
+    batch = batch.rename_columns(foreign_columns(plan, stream))
     time = plan.bound.join.streams[stream]
     ts, valid = event_times(batch.column(time.time), time.time_unit)
     if not valid.all():
         kept = np.flatnonzero(valid)
         batch, ts = batch.take(pa.array(kept)), ts[kept]
     own = [batch.column(field.name).cast(field.type, safe=False) for field in _own(plan, stream)]
-    arrays = [pa.array(ts), pa.array(content_hash([pa.array(ts), *own])), *own]
+    telling = [batch.column(field.name).cast(field.type, safe=False) for field in _identity(plan, stream)]
+    arrays = [pa.array(ts), pa.array(content_hash(telling or [pa.array(ts), *own])), *own]
     tuples = pa.RecordBatch.from_arrays(arrays, schema=schema)
     return Chunk(0, len(valid), tuples), int(np.count_nonzero(~valid))
+
+
+def _identity(plan: Plan, stream: int) -> list[pa.Field]:
+    """Columns that tell a tuple in each stream over one DataFrame; none where no other stream is over it."""
+    bound = plan.bound
+    inputs = bound.same_inputs
+    sharing = [other for other, first in enumerate(inputs) if first == inputs[stream]]
+    if len(sharing) == 1:
+        return []
+    fields = {field.name: field for other in reversed(sharing) for field in bound.read_schemas[other]}
+    return [fields[name] for name in sorted(fields)]
 
 
 def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.records import Chunk
+from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import SEQ, BoundJoin
 from streamjoin_ds.spec.order import preceding
 
@@ -29,7 +30,12 @@ Stretch = tuple[Position, Position]
 
 
 def precedents(
-    bound: BoundJoin, stream: int, part: Stretch, batch: Sequence[Stretch], feeds: Sequence[Feed[Any]]
+    bound: BoundJoin,
+    stream: int,
+    part: Stretch,
+    batch: Sequence[Stretch],
+    feeds: Sequence[Feed[Any]],
+    aheads: Sequence[AheadLimit | None],
 ) -> dict[str, np.ndarray]:
     """The stamps of the records of a part, by the name of their column.
 
@@ -39,6 +45,8 @@ def precedents(
         ``[start, end)`` of `stream`, within its stretch of the batch.
     batch : sequence of tuple of Position
         ``[start, end)`` of every stream.
+    aheads : sequence of AheadLimit or None
+        How far the records of every stream may be ahead.
 
     Returns
     -------
@@ -48,8 +56,8 @@ def precedents(
     if not bound.stamps(stream):
         return {}
     running = [
-        feed.running_max(*(part if number == stream else stretch))
-        for number, (feed, stretch) in enumerate(zip(feeds, batch, strict=True))
+        feed.running_max(*(part if number == stream else stretch), ahead)
+        for number, (feed, stretch, ahead) in enumerate(zip(feeds, batch, aheads, strict=True))
     ]
     others = [number for number in range(len(feeds)) if number != stream]
     names = zip(bound.stamps(stream), others, strict=True)

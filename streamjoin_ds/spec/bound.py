@@ -191,7 +191,7 @@ class BoundJoin:
             "conditions": [self._condition_facts(condition) for condition in self.conditions],
             "residuals": [term.facts for term in self.terms],
             "result": [astuple(column) for column in self.result],
-            "self_pairs": "included" if self.join.include_self_pairs else self._same_inputs(),
+            "self_pairs": "included" if self.join.include_self_pairs else self.same_inputs,
         }
         if self.has_window_ids:
             facts["window"] = self.join.window.to_facts()  # the conditions are wider than these windows
@@ -205,7 +205,8 @@ class BoundJoin:
         sides = [condition.left_stream, left, condition.right_stream, right]
         return [*sides, condition.kind, condition.lo, condition.hi]
 
-    def _same_inputs(self) -> list[int]:
+    @property
+    def same_inputs(self) -> list[int]:
         """For each stream the first one over the same input: those pairs of tuples leave self-pairs out."""
         sources = [stream.source for stream in self.join.streams]
         return [number if source is None else sources.index(source) for number, source in enumerate(sources)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta, timezone
@@ -23,11 +24,12 @@ __all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates"]
 
 
 UNDERSTOOD = (
-    "abs(l.a - r.b) <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b (these find), and "
-    "conditions of = <> < <= > >=, + - * / %, abs, AND, OR, NOT, IS NULL, BETWEEN, IN (these decide); "
-    "quote a column that holds a dot: u.`PM2.5`"
+    "abs(l.a - r.b) <= c or |l.a - r.b| <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b "
+    "(these find), and conditions of = <> < <= > >=, + - * / %, abs, AND, OR, NOT, IS NULL, BETWEEN, IN (these "
+    "decide); quote a column that holds a dot: u.`PM2.5`"
 )
 
+_QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
 _MAX_TEXT = 10_000
 _SHOWN = 200
 
@@ -159,7 +161,7 @@ def _tree(text: str) -> _Node:
         _refuse("it holds characters that cannot be seen", text)
     try:
         # One condition and nothing after it: `parse_one` would drop what follows a semicolon.
-        trees = _StreamJoinPredicates().parse_into(sql.Condition, text)
+        trees = _StreamJoinPredicates().parse_into(sql.Condition, _without_bars(text))
     except (SqlglotError, RecursionError):
         _refuse("it is not an SQL condition", text)
     if len(trees) != 1 or trees[0] is None:
@@ -167,6 +169,19 @@ def _tree(text: str) -> _Node:
     if any(node.comments for node in trees[0].walk()):
         _refuse("it holds a comment", text)
     return trees[0]
+
+
+def _without_bars(text: str) -> str:
+    """The text with ``|x|`` as ``abs(x)``; bars in pairs, none inside another, those of quoted text and names left."""
+    parts = _QUOTED.split(text)  # every second is quoted
+    bars = 0
+    for place in range(0, len(parts), 2):
+        pieces = parts[place].split("|")
+        for number in range(1, len(pieces)):
+            bars += 1
+            pieces[number] = ("abs(" if bars % 2 else ")") + pieces[number]
+        parts[place] = "".join(pieces)
+    return text if bars % 2 or "||" in text else "".join(parts)
 
 
 def _conjuncts(node: _Node) -> list[_Node]:

@@ -66,6 +66,14 @@ class Stream:
         still tell the time, so the results are those of the same condition in the join's predicates.
     delimiter : str
         Of CSV files: one ASCII character that is no letter, digit, quote or line end; "tab" is a tab.
+    idle_timeout : str or timedelta, optional
+        After so long without a record the stream no longer holds the watermark, until it has records again; those of
+        them that are older than the watermark are late. The time is that of the source's clock, the decision is in the
+        offset, so a replay repeats it. Not given: a silent stream holds punctuation and windows for ever.
+    max_ahead : str or timedelta, optional
+        A record that is further ahead than that of the largest time before it in its own stream is rejected, and moves
+        no clock. The first record of a stream, and the first after it was idle, is measured against nothing. Not given:
+        all are taken. Both may be others at each restart.
     """
 
     name: str
@@ -77,6 +85,8 @@ class Stream:
     time_unit: str = "us"
     where: str | Expression | None = None
     delimiter: str = ","
+    idle_timeout: Duration | None = None
+    max_ahead: Duration | None = None
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -90,6 +100,11 @@ class Stream:
                 msg = f"{what} of stream {self.name} is not known"
                 raise ArgumentError(msg, name=what, hint=f"one of {', '.join(valid)}")
         object.__setattr__(self, "delimiter", _delimiter(self.delimiter, self.name))
+        for name in ("idle_timeout", "max_ahead"):
+            object.__setattr__(self, name, _positive(getattr(self, name), f"{name} of {self.name}"))
+        if self.max_ahead is not None and isinstance(self.source, Generator):
+            msg = f"stream {self.name} is generated: none of its tuples is ahead of the others"
+            raise ArgumentError(msg, name="max_ahead", hint="leave it out; it is for records that devices wrote")
         if self.schema is not None:
             object.__setattr__(self, "schema", _schema(self.schema, self.name))
             check_time_column(self.schema, self)
@@ -101,10 +116,22 @@ class Stream:
         """The allowed delay in microseconds."""
         return _delay_us(self.delay, self.name)
 
+    @property
+    def idle_timeout_us(self) -> int | None:
+        """How long the stream may be silent, in microseconds; None: for ever."""
+        return None if self.idle_timeout is None else _delay_us(self.idle_timeout, self.name)
+
+    @property
+    def max_ahead_us(self) -> int | None:
+        """How far a record may be ahead of those before it, in microseconds; None: as far as it likes."""
+        return None if self.max_ahead is None else _delay_us(self.max_ahead, self.name)
+
     def to_facts(self) -> dict[str, object]:
         """The stream as plain JSON values; `Stream.from_facts` is the way back."""
         source = self.source.to_facts() if isinstance(self.source, Generator) else self.source
+        clocks = {"idle_timeout_us": self.idle_timeout_us, "max_ahead_us": self.max_ahead_us}
         return {
+            **{name: us for name, us in clocks.items() if us is not None},
             "name": self.name,
             "source": source,
             "time": self.time,
@@ -132,6 +159,7 @@ class Stream:
             time_unit=facts["time_unit"],
             delimiter=facts.get("delimiter", ","),  # not written before there were others
             where=None if facts.get("where") is None else expression_from(facts["where"]),
+            **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 
 
@@ -163,6 +191,16 @@ def schema_from_text(text: str) -> pa.Schema:
 @lru_cache(maxsize=256)  # asked of every stream in every batch
 def _delay_us(delay: Duration, name: str) -> int:
     return duration_us(delay, f"delay of {name}")
+
+
+def _positive(given: Duration | None, what: str) -> str | None:
+    if given is None:
+        return None
+    microseconds = duration_us(given, what)
+    if not microseconds:
+        msg = f"{what} is no time at all"
+        raise ArgumentError(msg, name=what.split()[0], hint="for example '10m'; leave it out for none")
+    return duration_text(microseconds)
 
 
 def _delimiter(given: object, name: str) -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
-from streamjoin_ds.engine.lateness import StreamClock
+from streamjoin_ds.engine.lateness import StreamClock, low_watermark
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
@@ -95,7 +95,8 @@ class Cell:
         self.state, self.engine = self.windows.state, self.windows.engine
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
-            clock.largest = largest
+            clock.largest, clock.floor = largest, self.state.watermark_us
+        self.overtaken = [0] * self.streams  # late by the watermark, not by their own stream
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
@@ -113,7 +114,9 @@ class Cell:
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
         before = dict(self.engine.counters)
-        watermark = self._watermark()
+        # The batch's punctuation too, under every kind of window: a result of a later batch has a tuple of that batch,
+        # which is not late and so not older than this.
+        watermark = low_watermark(self.clocks, self.state.watermark_us)
         matches = 0
         schema = self.bound.result_schema
         with TableWriter(
@@ -142,6 +145,9 @@ class Cell:
         parts: list[dict[int, _Part]] = [defaultdict(_Part) for _ in range(self.streams)]
         asides: dict[str, list[_Aside]] = {"late": [], "rejects": []}
         for row in rows:
+            if row.kind == "idle":
+                self.clocks[row.stream].idle = True
+                continue
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
             for name in ("read", "late", "rejected", "filtered"):
@@ -171,9 +177,10 @@ class Cell:
                     if mask.any():
                         if home:
                             gone = table.filter(pa.array(mask))
-                            unknown = pa.array(np.full(gone.num_rows, NO_TIME, np.int64))
-                            late.append((stream, number, gone.append_column(LARGEST_TS, unknown)))
+                            judge = pa.array(clock.judges(gone[TS].to_numpy()))
+                            late.append((stream, number, gone.append_column(LARGEST_TS, judge)))
                             self.ledger[stream]["late"] += gone.num_rows
+                            self.overtaken[stream] += clock.overtaken(gone[TS].to_numpy())
                         table = table.filter(pa.array(~mask))
                     if home:
                         self.ledger[stream]["stored"] += table.num_rows
@@ -181,19 +188,14 @@ class Cell:
                 clock.advance(part.largest_us)
         return accepted, late
 
-    def _watermark(self) -> int | None:
-        """The smallest over the streams of largest ts minus delay; none while a stream has had no tuple.
-
-        It is the batch's punctuation, under every kind of window: a result of a later batch has a tuple of that batch,
-        which is not late and so not older than this.
-        """
-        lows = [clock.watermark for clock in self.clocks]
-        if any(low is None for low in lows):
-            return self.state.watermark_us
-        return min(low for low in lows if low is not None)
-
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
-        late_tables = [self._late_rows(*aside) for aside in [*asides["late"], *late]]
+        # The largest time before a tuple is that of its part, which the source knew, or of the parts before it.
+        found = [
+            (stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], self.largest_before[stream, part])))
+            for stream, part, table in asides["late"]
+            for i in [table.schema.get_field_index(LARGEST_TS)]
+        ]
+        late_tables = [self._late_rows(*aside) for aside in [*found, *((s, table) for s, _, table in late)]]
         reject_tables = [self._reject_rows(stream, table) for stream, _, table in asides["rejects"]]
         for kind, path, schema, tables in (
             ("late", self.tables.late, LATE_SCHEMA, late_tables),
@@ -212,13 +214,9 @@ class Cell:
                         writer.write(table)
                     self.reports += writer.close()
 
-    def _late_rows(self, stream: int, part: int, table: pa.Table) -> pa.Table:
-        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns.
-
-        The largest time before a tuple is that of its part (which the source knew) or of the parts before it.
-        """
+    def _late_rows(self, stream: int, table: pa.Table) -> pa.Table:
+        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns."""
         moments = pa.timestamp("us", tz="UTC")
-        largest = pc.max_element_wise(table[LARGEST_TS], self.largest_before[stream, part])
         inside = (TS, SEQ, LARGEST_TS, *self.bound.stamps(stream))
         columns = [name for name in table.column_names if name not in inside]
         texts = [_json_text(row) for row in table.select(columns).to_pylist()]
@@ -229,7 +227,7 @@ class Cell:
             {
                 "seq": table[SEQ],
                 "ts": table[TS].cast(moments),
-                "largest_ts": largest.cast(moments),
+                "largest_ts": table[LARGEST_TS].cast(moments),
                 "row": pa.array(texts, pa.string()),
             },
         )
@@ -265,6 +263,8 @@ class Cell:
             "state_rows": counters["state_rows"],
             "state_bytes": state_bytes,
             "blocks": self.windows.new_blocks,
+            "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
+            "overtaken": self.overtaken,
         }
 
 

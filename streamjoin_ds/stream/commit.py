@@ -10,10 +10,11 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
@@ -25,6 +26,7 @@ from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet, is_local
 from streamjoin_ds.stream.identity import local_path
+from streamjoin_ds.stream.silence import Holder, Silence, holder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 # By join and table: a committer holds the tables' snapshots between batches, its maintenance a thread.
 _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
+_silences: dict[tuple[str, str], Silence] = {}  # likewise: what was said of silent streams
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
@@ -56,6 +59,8 @@ class BatchSummary:
     state_rows: int
     state_bytes: int
     replayed: bool
+    held_by: str | None = None
+    idle: tuple[str, ...] = ()
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -114,6 +119,10 @@ class BatchCommit:
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
         ledger = _ledger(plan, batch_id, facts)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
+        of_cell = next(iter(facts.values()))  # every cell hears of every stream
+        idle = tuple(plan.bound.names[stream] for stream in of_cell["idle"])
+        largest_us = {row["stream"]: row["largest_ts"] for row in ledger}
+        held = holder(plan.bound.join.streams, largest_us, {row["stream"]: row["read"] for row in ledger}, idle)
         committer, maintenance = committer_for(plan)
         outcome = committer.commit(
             batch_id,
@@ -122,11 +131,15 @@ class BatchCommit:
             punctuation_us=watermark_us,
             watermark_us=watermark_us,
             ledger=pa.Table.from_pylist(ledger, schema=LEDGER_SCHEMA),
-            metrics=pa.Table.from_pylist(_metrics(batch_id, facts), schema=METRICS_SCHEMA),
-            largest_ts_us=_greatest([row["largest_ts"] for row in ledger]),
+            metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held), schema=METRICS_SCHEMA),
+            largest_ts_us=_greatest(list(largest_us.values())),
         )
-        maintenance.after_commit(batch_id)
+        maintenance.after_commit()
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
+        summary = replace(summary, held_by=None if held is None else held.stream, idle=idle)
+        overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
+        counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
+        _silences.setdefault((plan.join_id, plan.table_root), Silence()).tell(held, idle, counts, _told(watermark_us))
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
@@ -174,12 +187,17 @@ def _ledger(plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]]) -> list
     return rows
 
 
-def _metrics(batch_id: int, facts: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+def _told(watermark_us: int | None) -> str:
+    return "none" if watermark_us is None else str(np.datetime64(watermark_us, "us"))
+
+
+def _metrics(batch_id: int, facts: dict[int, dict[str, Any]], held: Holder | None) -> list[dict[str, Any]]:
+    silent = {"held_by": None, "held_us": None} if held is None else {"held_by": held.stream, "held_us": held.behind_us}
     rows = []
     for cell, fact in sorted(facts.items()):
         row = {name: fact[name] for name in METRICS_SCHEMA.names if name in fact}
         row["stored_rows"] = sum(count["stored"] for count in fact["ledger"])
-        rows.append({"batch_id": batch_id, "cell": cell, **row})
+        rows.append({"batch_id": batch_id, "cell": cell, **row, **silent})
     return rows
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
-from streamjoin_ds.plan import Execution, Layout, Plan, choose_layout
-from streamjoin_ds.source.exchange import EXCHANGE_DDL, open_block, pack_foreign
-from streamjoin_ds.spec import BoundJoin, Join, bind
-from streamjoin_ds.spec.bound import TS
+from streamjoin_ds.plan import Execution, Layout, Plan
+from streamjoin_ds.source.content_hash import content_hash
+from streamjoin_ds.source.event_time import NO_TIME
+from streamjoin_ds.source.exchange import EXCHANGE_DDL, GRID_KEY, foreign_columns, open_block, pack_foreign
+from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
+from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.stream.cell import STATE_DDL, TaskFacts
+from streamjoin_ds.stream.frame_grid import FrameGrid, check_kept_grid, default_layout
 from streamjoin_ds.stream.windows import (
     RETAIN_KEY,
     CellWindows,
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
-    from pyspark.sql.types import StructType
 
 __all__ = ["joined"]
 
@@ -45,9 +50,16 @@ def joined(
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    from streamjoin_ds.stream.worker_check import check_workers
+
     if join.window.kind == "count":
         msg = "a count window is over the order of tuples, and DataFrames have none"
         raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
+    for stream in join.streams:
+        for option in ("idle_timeout", "max_ahead"):
+            if getattr(stream, option) is not None:
+                msg = f"stream {stream.name} has {option}, which goes by a source's order, and DataFrames have none"
+                raise ArgumentError(msg, name=option, hint="start() on sources has it; here leave it out")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
         msg = f"the frames are not those of the join's streams: {odd}"
@@ -57,14 +69,13 @@ def joined(
         static = ", ".join(name for name, moving in streaming.items() if not moving)
         msg = f"some frames are streaming and some are static ({static})"
         raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
-    bound = bind(join, {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()})
+    schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()}
+    bound = bind(_over_frames(join, frames), schemas)
     check_execution(bound, execution)
     session = next(iter(frames.values())).sparkSession
+    check_workers(session)
     partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 2)
-    if layout is not None:
-        grid = Layout.parse(layout, len(bound.names))
-    else:
-        grid = choose_layout(min(partitions, 64), [1.0] * len(bound.names))
+    grid = default_layout(partitions, len(bound.names)) if layout is None else Layout.parse(layout, len(bound.names))
     plan = Plan(
         bound,
         grid,
@@ -75,23 +86,77 @@ def joined(
         state_root="" if blocks is None else _checked_root(blocks),
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
+    moving = any(streaming.values())
+    placed = FrameGrid(plan.to_json(), layout is not None) if moving else _Fixed(plan.to_json())
     packed = reduce(
         lambda left, right: left.union(right),
-        (_packed(plan, number, frames[name]) for number, name in enumerate(bound.names)),
+        (_packed(plan, placed, number, frames[name], moving) for number, name in enumerate(bound.names)),
     )
     result = from_arrow_schema(_schema(bound))
-    if not any(streaming.values()):
+    if not moving:
         return packed.groupBy("cell").applyInArrow(_static_cell(plan), result)
-    for stream in join.streams:
-        field = frames[stream.name].schema[stream.time]
-        if _WATERMARK_KEY not in (field.metadata or {}):
-            msg = (
-                f"the streaming frame of {stream.name} has no watermark on '{stream.time}': no window would ever empty"
-            )
-            raise WatermarkMissingError(
-                msg, name=stream.name, hint=f"frame.withWatermark('{stream.time}', '10 seconds')"
-            )
-    return packed.groupBy("cell").applyInPandasWithState(_ForeignCell(plan), result, STATE_DDL, "append", "NoTimeout")
+    delays_us = tuple(_delay_us(stream, frames[stream.name]) for stream in bound.join.streams)
+    cell = _ForeignCell(placed, delays_us)
+    return packed.groupBy("cell").applyInPandasWithState(cell, result, STATE_DDL, "append", "NoTimeout")
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """The plan of static frames: no state is kept, so it is the driver's."""
+
+    plan_text: str
+
+    def __call__(self) -> Plan:
+        return Plan.from_json(self.plan_text)
+
+
+def _over_frames(join: Join, frames: Mapping[str, DataFrame]) -> Join:
+    """The join with its streams over one input where they are over one DataFrame, and only there.
+
+    Streaming frames that mean the same share their watermark's node, and so one source, which gives both the same rows
+    in each batch; what is read twice has two of these, and is two inputs.
+    """
+    given = [frames[name] for name in join.names]
+    firsts = [next(n for n, other in enumerate(given) if _is_same(other, frame)) for frame in given]
+    sources = [stream.source for stream in join.streams]
+    if firsts == [n if source is None else sources.index(source) for n, source in enumerate(sources)]:
+        return join
+    streams = [
+        replace(stream, source=f"frame {first}" if firsts.count(first) > 1 else None)
+        for stream, first in zip(join.streams, firsts, strict=True)
+    ]
+    return Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+
+
+def _is_same(frame: DataFrame, other: DataFrame) -> bool:
+    return frame is other or frame.sameSemantics(other)
+
+
+def _delay_us(stream: Stream, frame: DataFrame) -> int:
+    """How late a stream's tuples may be: its own `delay`, or its frame's where it has none.
+
+    Raises
+    ------
+    WatermarkMissingError
+        The frame has no watermark.
+    ArgumentError
+        Both have a delay, and not the same.
+    """
+    metadata = frame.schema[stream.time].metadata or {}
+    if _WATERMARK_KEY not in metadata:
+        msg = f"the streaming frame of {stream.name} has no watermark on '{stream.time}': no window would ever empty"
+        raise WatermarkMissingError(
+            msg,
+            name=stream.name,
+            hint=f"frame.withWatermark('{stream.time}', '{stream.delay_us // 1000} milliseconds')",
+        )
+    delay_us = int(metadata[_WATERMARK_KEY]) * 1000
+    if stream.delay_us and stream.delay_us != delay_us:
+        of_frame = duration_text(delay_us)
+        msg = f"the frame of {stream.name} has a watermark of {of_frame}, and the stream a delay of {stream.delay}"
+        hint = "the same for both; a stream without a delay of its own has its frame's"
+        raise ArgumentError(msg, name=stream.name, hint=hint)
+    return delay_us
 
 
 def _checked_root(blocks: str) -> str:
@@ -100,24 +165,11 @@ def _checked_root(blocks: str) -> str:
     return root
 
 
-def _packed(plan: Plan, stream: int, frame: DataFrame) -> DataFrame:
-    names = plan.bound.read_schemas[stream].names
+def _packed(plan: Plan, placed: Callable[[], Plan], stream: int, frame: DataFrame, keeps_grid: bool) -> DataFrame:
+    names = foreign_columns(plan, stream)
     # By place: mapInArrow cannot take columns whose names hold a dot.
     chosen = frame.select(*(frame[_quoted(name)].alias(f"c{place}") for place, name in enumerate(names)))
-    return chosen.mapInArrow(pack_foreign(plan, stream), _packed_schema())
-
-
-def _packed_schema() -> StructType:
-    """Rows of the exchange and ``moment``, marked as an event time.
-
-    Spark shows a state function the watermark only where a column below it is marked so, refuses a second
-    ``withWatermark`` in one query, and forgets the first one's mark in ``mapInArrow``. The mark is all there is of it
-    here: the watermark itself is the smallest of those the frames define.
-    """
-    from pyspark.sql.types import StructField, StructType, TimestampType
-
-    exchange: Any = StructType.fromDDL(EXCHANGE_DDL)
-    return StructType([*exchange.fields, StructField("moment", TimestampType(), metadata={_WATERMARK_KEY: 0})])
+    return chosen.mapInArrow(pack_foreign(placed, stream, keeps_grid=keeps_grid), EXCHANGE_DDL)
 
 
 def _quoted(name: str) -> str:
@@ -128,17 +180,31 @@ def _schema(bound: BoundJoin) -> pa.Schema:
     return pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
 
 
-def _tuples(plan: Plan, rows: Any) -> dict[int, list[pa.Table]]:
+def _tuples(plan: Plan, rows: Any, batch_id: int) -> dict[int, pa.Table]:
     """The tuples of exchange rows by stream, in an order of their own content: Spark defines none inside a key."""
     tables: dict[int, list[pa.Table]] = {}
     for stream, payload in rows:
         table = open_block(plan, "", bytes(payload))
         if table is not None:
             tables.setdefault(stream, []).append(table)
-    return {
-        s: [pa.concat_tables(found).sort_by([(TS, "ascending"), ("_seq", "ascending")])]
-        for s, found in sorted(tables.items())
-    }
+    inputs = plan.bound.same_inputs
+    found = {}
+    for stream, of_stream in sorted(tables.items()):
+        table = pa.concat_tables(of_stream).sort_by([(TS, "ascending"), (SEQ, "ascending")])
+        found[stream] = _told_apart(table, batch_id) if inputs.count(inputs[stream]) > 1 else table
+    return found
+
+
+def _told_apart(table: pa.Table, batch_id: int) -> pa.Table:
+    """The tuples of a stream over a DataFrame that others are over too, each with a number that it has in all of them.
+
+    Equal rows of a batch are counted through: which of them is which does not matter, as long as each has its own.
+    """
+    hashes = table[SEQ].to_numpy()
+    starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.int64)
+    places = np.arange(len(hashes)) - np.repeat(starts, np.diff(np.append(starts, len(hashes))))
+    numbers = content_hash([pa.array(hashes), pa.array(places), pa.array(np.full(len(hashes), batch_id, np.int64))])
+    return table.set_column(table.schema.get_field_index(SEQ), table.schema.field(SEQ), pa.array(numbers))
 
 
 def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
@@ -150,7 +216,7 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
         rows = zip(table["stream"].to_pylist(), table["payload"].to_pylist(), strict=True)
         with task_cores(plan.execution) as cores:
             engine = WindowJoin(plan.bound, **plan.execution.engine_options(), cores=cores)
-            chunks = list(engine.push(_tuples(plan, rows), None))
+            chunks = list(engine.push(_tuples(plan, rows, 0), None))
         return pa.concat_tables(chunks) if chunks else _schema(plan.bound).empty_table()
 
     return joined_cell
@@ -173,31 +239,52 @@ def _masked() -> dict[pa.DataType, Any]:
 
 
 class _ForeignCell:
-    """One cell over streaming frames, with Spark's watermark at the batch's start as the judge of lateness."""
+    """One cell over streaming frames; lateness is judged by the watermark at the batch's start.
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan_text = plan.to_json()
+    That is the contract's: the smallest over the streams of the largest time in the batches before, less the delay. It
+    is kept in the state, as every cell hears of every part of a batch; Spark's own depends on settings of the session.
+    """
+
+    def __init__(self, grid: Callable[[], Plan], delays_us: Sequence[int]) -> None:
+        self.grid, self.delays_us = grid, tuple(delays_us)
 
     def __call__(
         self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        plan = Plan.from_json(self.plan_text)
-        bound = plan.bound
-        blob = bytes(state.get[1]) if state.exists else None
-        watermark_us = max(state.getCurrentWatermarkMs(), 0) * 1000 or None
-        rows = ((row.stream, row.payload) for frame in frames for row in frame.itertuples(index=False))
-        tuples = _tuples(plan, rows)
-        if watermark_us is not None:
-            for stream, tables in tuples.items():
-                late = pa.compute.less(tables[0][TS], watermark_us)
-                count = pa.compute.sum(late).as_py() or 0
-                if count:
-                    _log.warning("%d late tuples of stream %s were dropped", count, bound.names[stream])
-                    tables[0] = tables[0].filter(pa.compute.invert(late))
+        plan = self.grid()
+        if int(key[0]) == GRID_KEY:
+            yield from check_kept_grid(plan, state)
+            return
         task = TaskFacts.current()
+        blob = bytes(state.get[1]) if state.exists else None
+        largest_us: dict[int, int] = {}
+
+        def rows() -> Iterator[tuple[int, bytes]]:
+            for frame in frames:
+                for row in frame.itertuples(index=False):
+                    largest_us[row.stream] = max(int(row.largest_ts), largest_us.get(row.stream, NO_TIME))
+                    yield row.stream, row.payload
+
+        tuples = _tuples(plan, rows(), task.batch_id)
         with task_cores(plan.execution) as cores:
             prefix = blocks_prefix(task.query_id)
             windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, cores, prefix=prefix)
-            for chunk in windows.engine.push(tuples, watermark_us):
+            clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]
+            watermark_us = low_watermark(clocks, windows.state.watermark_us)
+            in_time = {stream: _in_time(plan, stream, table, watermark_us) for stream, table in tuples.items()}
+            for chunk in windows.engine.push(in_time, watermark_us):
                 yield chunk.to_pandas(types_mapper=_masked().get)
-        state.update((1, windows.saved(task.batch_id, [None] * len(bound.names), watermark_us)))
+        for stream, largest in largest_us.items():
+            clocks[stream].advance(largest)
+        state.update((1, windows.saved(task.batch_id, [clock.largest for clock in clocks], watermark_us)))
+
+
+def _in_time(plan: Plan, stream: int, table: pa.Table, watermark_us: int | None) -> pa.Table:
+    """The tuples that are not late; the others are counted in the worker's log."""
+    if watermark_us is None:
+        return table
+    late = pa.compute.less(table[TS], watermark_us)
+    count = pa.compute.sum(late).as_py() or 0
+    if count:
+        _log.warning("%d late tuples of stream %s were dropped", count, plan.bound.names[stream])
+    return table.filter(pa.compute.invert(late)) if count else table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.blocks import BlockStore, FoundFile
 from streamjoin_ds.engine.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
-from streamjoin_ds.source.exchange import exchange_folder, is_committed_block
+from streamjoin_ds.source.exchange import GRID_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.state import CellState
@@ -63,8 +63,8 @@ class CellFacts:
 class Checkpoint:
     """A checkpoint of a join as of its last committed batch.
 
-    Of a query over `StreamJoin.dataframe` Spark keeps neither names nor layout: `join_id` is the query's id then,
-    streams and cells are numbered, `layout` is empty, and `prefix` is how the names of its blocks begin.
+    Of a query over `StreamJoin.dataframe` nothing keeps the names: `join_id` is the query's id then, streams and cells
+    are numbered, `layout` is empty where an older version wrote it, and `prefix` is how its blocks' names begin.
     """
 
     path: str
@@ -128,7 +128,8 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     """
     folder, identity = _opened(checkpoint)
     batch_id = _last_commit(folder)
-    rows = state_rows(spark, folder) if batch_id is not None else []
+    states = state_rows(spark, folder) if batch_id is not None else []
+    rows = [row for row in states if row[0] != GRID_KEY]
     sizes = _Sizes(_block_store(folder, identity is not None, blocks))
     if identity is not None:
         names, prefix = identity.bound.names, ""
@@ -136,7 +137,8 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
         numbers = {label: number for number, label in enumerate(_labels(identity))}
     else:
         streams = max((len(CellState.decode(blob).largest_us) for _, _, blob in rows), default=0)
-        names, layout = tuple(map(str, range(streams))), ""
+        grids = (CellState.decode(blob).grid or {} for label, _, blob in states if label == GRID_KEY)
+        names, layout = tuple(map(str, range(streams))), "".join("x".join(map(str, grid["layout"])) for grid in grids)
         join_id = json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"]
         prefix = blocks_prefix(join_id)
         numbers = {label: number for number, label in enumerate(sorted(label for label, _, _ in rows))}

@@ -71,7 +71,8 @@ class StreamJoin(Join):
         max_rows_per_batch : int, optional
             Upper limit of a batch, all streams together.
         layout : str, optional
-            Group counts ("1x2"); chosen by cost for the cores there are where not given. Fixed by the first start.
+            Group counts ("1x2"); chosen by cost, as if all streams came at one rate, for the cores
+            there are where not given. Fixed by the first start.
         exchange : {"auto", "reference", "packed", "rows"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str
@@ -92,7 +93,9 @@ class StreamJoin(Join):
             Merge ratio: so many runs of like size become one, level by level. Where it is not given, windows in blocks
             are merged once, many runs at a time: each row is written twice at most.
         source_options : mapping of str to str, optional
-            Further options of ``format("sensors")``.
+            Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
+            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.source.options.READER_OPTIONS`. They may be others
+            at each restart.
         durable : bool
             Whether a batch is on the device before it counts, so that a power cut loses nothing and a restart goes on
             exactly. Without, some milliseconds a batch are saved; kill -9 loses nothing either way.
@@ -151,7 +154,9 @@ class StreamJoin(Join):
             One a stream, all streaming or all static. A streaming one needs ``withWatermark`` on the stream's time
             column: it says which tuples are late and when windows are emptied.
         layout : str, optional
-            Group counts; by default one cell for each of the session's shuffle partitions.
+            Group counts; by default one cell for each of the query's state partitions, which Spark fixes with its first
+            batch (by the session's shuffle partitions of that time) and keeps. A restart under another session setting
+            gives the same rows; another layout than the checkpoint's is refused by name.
         blocks : path, optional
             Folder for the windows of a streaming join that every worker sees (or a URI of a file system that Arrow
             knows, ``s3://...``): Spark's state then holds names of blocks, which begin with the query's id. Without it
@@ -162,9 +167,12 @@ class StreamJoin(Join):
 
         Notes
         -----
-        Foreign DataFrames have no order inside a batch, so lateness is judged against Spark's watermark at the batch's
-        start, the smallest over the streams; late tuples are dropped, and counted in the workers' log. Rows that a
-        stream's `where` leaves out tell the time here too, as Spark's watermark sees them. There is no
+        Foreign DataFrames have no order inside a batch, so lateness is judged against the watermark at the batch's
+        start: the smallest over the streams of the largest time so far, less the stream's `delay`. The frame's own
+        watermark must have that delay; a stream without one has its frame's. Late tuples are dropped, and counted in
+        the workers' log. Rows that a stream's `where` leaves out tell the time here too. One DataFrame under two names
+        is one input: no tuple meets itself, unless `include_self_pairs`; equal rows are tuples of their own. (A
+        source that is read twice, as two DataFrames, is two inputs to Spark, and so here.) There is no
         ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3 M/s on two
         cores); `start` is the fast way. Without an order there are no count windows: they are refused.
         """
@@ -185,12 +193,15 @@ class StreamJoin(Join):
         index: Index = "auto",
         order: str | Sequence[str] = "auto",
         merge_runs: int | None = None,
+        source_options: Mapping[str, str] | None = None,
         durable: bool = True,
     ) -> str:
         """The plan in words; infers the schemas of the sources, starts no Spark. Arguments as in `start`."""
         from streamjoin_ds.plan.explain import explain
+        from streamjoin_ds.source.options import checked_reader_options
         from streamjoin_ds.stream.query import planned
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
+        reading = checked_reader_options(source_options or {})
         plan = planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
-        return explain(plan)
+        return explain(plan, reading=reading)

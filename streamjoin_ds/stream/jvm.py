@@ -14,6 +14,7 @@ from typing import Any
 
 from streamjoin_ds.errors import SparkStartError
 from streamjoin_ds.stream.java import find_java
+from streamjoin_ds.stream.spark_log import hold
 
 __all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down", "spark_home"]
 
@@ -70,6 +71,7 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     # Without SPARK_HOME Spark's script starts a Python to look for it.
     homes = {"JAVA_HOME": str(java_home), "SPARK_HOME": str(spark_home())}
     with log_path.open("ab") as log, environment(**homes):
+        hold(log)
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 settings, popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}

@@ -18,6 +18,7 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, 
 from streamjoin_ds.sink.tables import TableSet, is_local
 from streamjoin_ds.source.exchange import exchange_folder
 from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.options import checked_reader_options
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
@@ -72,6 +73,7 @@ class QueryOptions:
             )
         if self.trigger is not None:
             duration_us(self.trigger, "trigger")
+        object.__setattr__(self, "source_options", tuple(checked_reader_options(dict(self.source_options)).items()))
 
 
 def bound_join(join: Join) -> BoundJoin:
@@ -104,11 +106,14 @@ def planned(
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
     """See `StreamJoin.start`."""
+    from streamjoin_ds.stream.worker_check import check_workers
+
     folder = local_path(checkpoint)
     if folder is None:
         msg = "the checkpoint is not on a local or shared file system"
         raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
     folder = folder.resolve()
+    check_workers(spark)
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:

@@ -7,23 +7,32 @@ import contextlib
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.engine.cores import usable_core_count
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError, SessionError
+from streamjoin_ds.machine import memory_limit_bytes
 from streamjoin_ds.stream.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.stream.jars import delta_jars
 from streamjoin_ds.stream.java import find_java
 from streamjoin_ds.stream.jvm import environment, launch, spark_home
+from streamjoin_ds.stream.spark_log import keep_small, new_log
 from streamjoin_ds.stream.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["LOG_PATH_KEY", "note_join", "own_gateway", "session_log_path", "spark_session", "usable_core_count"]
+__all__ = [
+    "LOG_PATH_KEY",
+    "is_own",
+    "note_join",
+    "own_gateway",
+    "session_log_path",
+    "spark_session",
+    "usable_core_count",
+]
 
 LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
 _TASK_FAILURES = 4  # Spark's default on a cluster; `local[n]` alone means one, so a dead worker would end the query.
@@ -71,7 +80,8 @@ def spark_session(
         With Delta's jars, SQL extension and catalog. They come from a cache that is filled at the first use.
     log_path : path, optional
         File that Spark's Java process and its Python workers write to (appended). Default: a new file in the folder
-        for temporary files; `session_log_path` tells its name.
+        for temporary files; `session_log_path` tells its name. Over 16 MiB it is emptied, and its end is in
+        ``<name>.1``; of the files in the folder for temporary files whose processes are gone, five stay.
     conf : mapping of str to str, optional
         More Spark configuration. It wins over the defaults here; Java options, jars and SQL extensions are added to
         them instead.
@@ -131,6 +141,7 @@ def spark_session(
     with environment(PYSPARK_PYTHON=settings["spark.pyspark.python"]):
         if gateway is None:
             gateway = launch(settings, log, home)
+            keep_small(log)
         SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
     started = Session.builder.config(map=dict(settings)).getOrCreate()
     _started.update(session=started, request=request, gateway=gateway, log=log)
@@ -142,6 +153,12 @@ def session_log_path(session: SparkSession) -> Path | None:
     """Tell the file that a session's Java process writes to; None where `spark_session` did not start it."""
     path = session.conf.get(LOG_PATH_KEY, None)
     return Path(path) if path else None
+
+
+def is_own(session: SparkSession) -> bool:
+    """Whether `spark_session` started this session in this process."""
+    ours = _started.get("session")
+    return ours is not None and getattr(session, "_sc", None) is ours._sc
 
 
 def note_join() -> None:
@@ -236,17 +253,14 @@ def _add(settings: dict[str, str], more: Mapping[str, object]) -> None:
 
 def _log_file(log_path: str | os.PathLike[str] | None) -> Path:
     if log_path is None:
-        descriptor, name = tempfile.mkstemp(prefix="streamjoin-spark-", suffix=".log")
-        os.close(descriptor)
-        return Path(name)
+        return new_log()
     path = Path(log_path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def _default_driver_memory() -> str:
-    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{max(512, min(2048, total_bytes // 4 // 2**20))}m"
+    return f"{max(512, min(2048, memory_limit_bytes() // 4 // 2**20))}m"
 
 
 def _stop(session: SparkSession) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, field
+from typing import Any
 
 import xxhash
 
@@ -42,6 +43,8 @@ class CellState:
         What `WindowJoin.save` gave.
     retired : list of (int, str)
         Blocks that the windows no longer name, and the batch since when: removed some batches later.
+    grid : dict or None
+        Of the key that keeps a DataFrame query's grid, which has no windows: its layout and state partitions.
     """
 
     fingerprint: str
@@ -50,16 +53,19 @@ class CellState:
     batches: int = 0
     windows: bytes = field(default=b"", repr=False)
     retired: list[tuple[int, str]] = field(default_factory=list)
+    grid: dict[str, Any] | None = None
 
     def encode(self) -> bytes:
         """The state as bytes; the same state, the same bytes."""
-        facts = {
+        facts: dict[str, Any] = {
             "fingerprint": self.fingerprint,
             "largest_us": [_plain(us) for us in self.largest_us],
             "watermark_us": _plain(self.watermark_us),
             "batches": self.batches,
             "retired": self.retired,
         }
+        if self.grid is not None:
+            facts["grid"] = self.grid
         text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(text))
         digest = xxhash.xxh3_128(length)

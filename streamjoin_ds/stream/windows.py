@@ -109,8 +109,9 @@ class CellWindows:
 
     Raises
     ------
-    FingerprintMismatchError, StateCorruptError, StateVersionError, BlockMissingError, BlockCorruptError
-        The state is another join's, or damaged; nothing was written.
+    FingerprintMismatchError, StateCorruptError, StateVersionError, BlockMissingError, BlockCorruptError,
+    MapLimitError
+        The state is another join's, or damaged, or too many files are mapped; nothing was written.
     """
 
     def __init__(
@@ -121,6 +122,8 @@ class CellWindows:
         self._store = _store(plan, cell, prefix)
         block_bytes = plan.block_bytes if self._store is not None else None
         options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
+        if self._store is not None:
+            self._store.begin(plan.layout.cells)
         if blob is None:
             self.state = CellState(bound.fingerprint, [None] * len(bound.names))
             self.engine = WindowJoin(bound, **options)
@@ -131,6 +134,8 @@ class CellWindows:
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
             self.engine = WindowJoin.restored(bound, self.state.windows, self._store, **options)
         self._blocks_before = self.engine.blocks
+        if self._store is not None:
+            self._store.forget_but(self._blocks_before)
         self.new_blocks: list[str] = []
 
     def saved(self, batch_id: int, largest_us: list[int | None], watermark_us: int | None) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -24,9 +25,13 @@ def test_all_sides_agree_and_are_reported_as_json(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     peers = SIDES[1:]
+    [best] = [row["peer"] for row in rows if row["measure"] == "speedup_over_best"]
     assert {(row["measure"], row["peer"]) for row in rows} == {
         (measure, peer) for measure in (*(m.name for m in MEASURES), "speedup") for peer in peers
-    }
+    } | {("speedup_over_best", best)}
+    batches = dict(re.findall(r"run 1 of 1: (\S+) .* matches, (\d+) batches", done.stderr))
+    assert batches["streamjoin"] == "8"
+    assert 1 <= int(batches["spark"]) <= 8  # as many, but for those that its time limit cut off
     assert all(row["value"] > 0 and row["peak_mib"] > 50 for row in rows if row["measure"] != "results_per_second")
     assert all(row["workload"] == "band2d-small" and "at_least" not in row for row in rows)
     for side in SIDES:

@@ -1,4 +1,4 @@
-"""The cache: bounded in bytes, the least recently used goes first."""
+"""The cache: bounded in bytes and in number, the least recently used goes first."""
 
 from __future__ import annotations
 
@@ -9,14 +9,32 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.blocks import Cache
 
-moves = st.lists(st.tuples(st.sampled_from(["get", "put", "discard"]), st.integers(0, 5), st.integers(0, 12)))
+kinds = st.sampled_from(["get", "put", "discard", "round", "resize"])
+moves = st.lists(st.tuples(kinds, st.integers(0, 5), st.integers(0, 12)))
 
 
-@given(moves, st.integers(0, 20))
-def test_as_a_plain_list_would(moves: list[tuple[str, int, int]], limit: int) -> None:
-    cache: Cache[int] = Cache(limit)
+@given(moves, st.integers(0, 20), st.integers(0, 4))
+def test_as_a_plain_list_would(moves: list[tuple[str, int, int]], limit: int, count: int) -> None:
+    cache: Cache[int] = Cache(limit, count)
     twin: OrderedDict[int, int] = OrderedDict()  # name to size, the least recently used first
+    used: dict[int, int] = {}  # name to the round of its last use
+    number = 0
     for move, name, size in moves:
+        if move == "round":
+            number += 1
+            cache.begin_round(name)
+            for old in [old for old in twin if number - used[old] > name]:
+                del twin[old]
+        elif move == "resize":
+            limit, count = size, name
+            cache.resize(limit, count)
+            while sum(twin.values()) > limit or len(twin) > count:
+                twin.popitem(last=False)
+        elif name in twin or move == "put":
+            used[name] = number if move != "discard" else used.get(name, 0)
+        if move in ("round", "resize"):
+            assert cache.names() == list(twin)
+            continue
         if move == "get":
             assert cache.get(name) == twin.get(name)
             if name in twin:
@@ -24,9 +42,17 @@ def test_as_a_plain_list_would(moves: list[tuple[str, int, int]], limit: int) ->
         else:
             cache.put(name, size, size) if move == "put" else cache.discard(name)
             twin.pop(name, None)
-            if move == "put" and size <= limit:
+            if move == "put" and size <= limit and count:
                 twin[name] = size
-                while sum(twin.values()) > limit:
+                while sum(twin.values()) > limit or len(twin) > count:
                     twin.popitem(last=False)
-        assert len(cache) == len(twin)
+        assert cache.names() == list(twin)
+        assert len(cache) == len(twin) <= count
         assert cache.size_bytes == sum(twin.values()) <= limit
+
+
+def test_all_goes_at_once() -> None:
+    cache: Cache[str] = Cache(10)
+    cache.put("a", "x", 4)
+    cache.clear()
+    assert (len(cache), cache.size_bytes, cache.get("a")) == (0, 0, None)

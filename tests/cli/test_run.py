@@ -64,7 +64,8 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
         *STREAMS, *BANDS, *TARGET, "--time", "r=at,s=ts", "--window", "r=6h,s=0s", "--select", "r.x,s.*",
         "--delay", "r=30s,s=1m", "--layout", "1x2", "--max-rows-per-batch", "1000", "--trigger", "1s",
         "--exchange", "packed", "--kernel", "scalar", "--threads", "2", "--no-pin", "--index", "r.x,s.a",
-        "--order", "s,r", "--merge-runs", "8", "--delimiter", "tab", "--delimiter", "s=;",
+        "--order", "s,r", "--merge-runs", "8", "--delimiter", "tab", "--delimiter", "s=;", "--idle-timeout", "s=10m",
+        "--pace", "60", "--parts", "2", "--missing-files", "ignore", "--max-block-rows", "500",
     )  # fmt: skip
     assert (to, checkpoint) == ("matches", "checkpoint")
     assert [(s.name, s.time, s.delay_us) for s in join.streams] == [("r", "at", 30_000_000), ("s", "ts", 60_000_000)]
@@ -76,7 +77,26 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     assert options == {
         "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "kernel": "scalar",
         "threads": 2, "pin": False, "index": "r.x,s.a", "order": "s,r", "merge_runs": 8,
+        "source_options": {"pace": "60", "parts": "2", "missing_files": "ignore", "max_block_rows": "500"},
     }  # fmt: skip
+    assert [stream.idle_timeout for stream in join.streams] == [None, "10m"]
+
+
+def test_the_session_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[Mapping[str, Any]] = []
+    monkeypatch.setattr(run_module, "run_join", lambda *_: True)
+    monkeypatch.setattr(session, "spark_session", lambda *_, **given: seen.append(given))
+    monkeypatch.setattr(session, "session_log_path", lambda _: Path("spark.log"))
+    path = tmp_path / "join.toml"
+    path.write_text("master = 'local[3]'\nwindow = '1s'\npace = 2\n[conf]\n'spark.ui.enabled' = 'true'\n")
+    asked = ("run", "--config", str(path), *STREAMS, *TARGET)
+    assert invoke(*asked).exit_code == 0
+    more = ("--master", "local[1]", "--conf", "spark.a=b=c", "--conf", "spark.x=y")
+    assert invoke(*asked, *more).exit_code == 0
+    assert seen == [
+        {"master": "local[3]", "conf": {"spark.ui.enabled": "true"}},
+        {"master": "local[1]", "conf": {"spark.a": "b=c", "spark.x": "y"}},
+    ]
 
 
 def test_what_is_not_given_keeps_its_default(asked: Callable[..., Asked]) -> None:
@@ -112,6 +132,8 @@ time = "at"
 [streams.s]
 source = "somewhere.csv"
 delay = "9s"
+idle_timeout = "1m"
+max_ahead = "1h"
 delimiter = "|"
 format = "csv"
 time_unit = "ms"
@@ -128,6 +150,7 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     assert (s.source, s.format, s.time_unit, s.delimiter, r.delimiter) == ("somewhere.csv", "csv", "ms", "|", ";")
     assert join.window == TimeWindow((6 * 3_600_000_000, 0))
     assert (join.select, to, checkpoint) == (("r.x", "s.a"), "from-file", "checkpoint")
+    assert (s.idle_timeout_us, s.max_ahead, r.max_ahead) == (60_000_000, "1h", None)
     assert options == {
         "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "rows", "kernel": "scalar",
         "threads": 3, "pin": False, "index": {"r": "scan", "s": ["a"]}, "order": ["s", "r"], "merge_runs": 5,
@@ -184,6 +207,12 @@ WINDOW = ("--window", "1s")
         ((*STREAMS, *TARGET, *WINDOW, "--on", "r.x LIKE s.a"), "PREDICATE_SYNTAX"),
         ((*STREAMS, *TARGET, *WINDOW, "--on", "abs(r.x - s.nope) <= 1"), "nope"),
         ((*STREAMS, *TARGET, *WINDOW, "--trigger", "1s", "--available-now"), "exclude each other"),
+        ((*STREAMS, *TARGET, *WINDOW, "--pace", CANARY), "the option pace is neither max nor a speed"),
+        ((*STREAMS, *TARGET, *WINDOW, "--parts", "0"), "the option parts must be a whole number"),
+        ((*STREAMS, *TARGET, *WINDOW, "--missing-files", CANARY), "one of error, ignore"),
+        ((*STREAMS, *TARGET, *WINDOW, "--conf", CANARY), "conf is not of the form NAME=VALUE"),
+        ((*STREAMS, *TARGET, *WINDOW, "--idle-timeout", "0s"), "idle_timeout of r is no time at all"),
+        ((*STREAMS, *TARGET, *WINDOW, "--max-ahead", "1h"), "stream r is generated"),
         (("--config", "nowhere.toml"), "nowhere.toml cannot be read"),
     ],
 )

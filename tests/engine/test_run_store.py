@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import threading
 from itertools import count
 from pathlib import Path
@@ -204,3 +206,52 @@ def test_blocks_that_are_far_away_are_fetched_side_by_side(tmp_path: Path) -> No
     writing.blocks.remove([gone])
     with pytest.raises(BlockMissingError, match=gone):
         WindowJoin.restored(bound, blob, RunStore(_Meeting(tmp_path, "three"), STEMS, "other"))
+
+
+_AT_THE_LIMIT = """
+import mmap, sys
+from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.engine import WindowJoin, run_store
+from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.errors import MapLimitError
+from tests.engine.streams import band_join
+folder, blob = sys.argv[1], open(sys.argv[2], "rb").read()
+bound = band_join("1h")
+store = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "")
+join = WindowJoin.restored(bound, blob, store, merge_runs=100)
+print(len(run_store._cache) == len(join.blocks) > 8)
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+file = open(sys.argv[2], "rb")
+maps = []
+while True:
+    # Turn about readable or not: areas alike are one to the kernel.
+    at = libc.mmap(None, 4096, len(maps) % 2, mmap.MAP_PRIVATE, file.fileno(), 0)
+    if at == ctypes.c_void_p(-1).value:
+        break
+    maps.append(at)
+other = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "another")
+del join
+again = WindowJoin.restored(bound, blob, other, merge_runs=100)  # what the process had kept goes
+print(len(again.blocks) == len(run_store._cache))
+while libc.mmap(None, 4096, len(maps) % 2, mmap.MAP_PRIVATE, file.fileno(), 0) != ctypes.c_void_p(-1).value:
+    maps.append(None)
+third = RunStore(BlockStore(folder), ("00-0000", "01-0000"), "third")
+try:
+    WindowJoin.restored(bound, blob, third, merge_runs=100)
+except MapLimitError as error:
+    print(error.code, error.name in again.blocks, "vm.max_map_count" in str(error))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux")
+def test_a_process_that_may_map_no_more_lets_go_of_what_it_kept_and_then_says_so(tmp_path: Path) -> None:
+    bound = band_join("1h")
+    join = filled(bound, pushes=6, rows=ROWS, merge_runs=100)
+    (tmp_path / "state").write_bytes(join.save(stored(tmp_path / "blocks")))
+    command = [sys.executable, "-c", _AT_THE_LIMIT, str(tmp_path / "blocks"), str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == ["True", "True", "MAP_LIMIT True True"]

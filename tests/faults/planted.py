@@ -53,7 +53,11 @@ BUGS = (
     _bug("no transaction check", (_COMMIT, "if self.holds(batch):", "if False:")),
     _bug(
         "the commit through a fresh snapshot",
-        (_COMMIT, "table.create_write_transaction(", "type(table)(self.path).create_write_transaction("),
+        (
+            _COMMIT,
+            "put_entry(self.path, table.version + 1,",
+            "put_entry(self.path, type(table)(self.path).version + 1,",
+        ),
     ),
     _bug(
         "a replay skips the drain",
@@ -62,7 +66,7 @@ BUGS = (
             "rows = frame.collect()",
             "held = committer_for(plan)[0]._targets['matches']\n"
             "    held.refresh()\n"
-            "    if (held.table.transaction_version(held._identity.join_app) or -1) >= batch_id: return\n"
+            "    if (held.table.transactions.get(held._identity.join_app, -1)) >= batch_id: return\n"
             "    rows = frame.collect()",
         ),
     ),

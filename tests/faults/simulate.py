@@ -109,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--replay", help="a schedule as it was printed: run it alone")
     parser.add_argument("--power-cuts", type=int, default=0, help="seeds with power cuts, until so many have fired")
     given = parser.parse_args(arguments)
+    logging.getLogger("streamjoin_ds").setLevel(logging.ERROR)
     if given.replay:
         outcome = outcome_of(Schedule.from_text(given.replay))
         print(outcome.schedule, *outcome.violations, sep="\n")

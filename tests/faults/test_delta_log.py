@@ -1,4 +1,4 @@
-"""The model's Delta log is Delta's: delta-rs reads it, goes on with it, and refuses what it refuses."""
+"""The package's own log is Delta's: delta-rs reads it, goes on with it, and the package goes on with delta-rs's."""
 
 from __future__ import annotations
 
@@ -8,70 +8,100 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
+from streamjoin_ds.errors import TableError
+from streamjoin_ds.sink.log import LogEntry, put_entry
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import TableSet
-from tests.faults.model.delta_log import LogTable
 from tests.faults.model.invariants import violations
 from tests.faults.model.schedule import CRASH_POINTS, Fault, random_schedule
 from tests.faults.model.world import simulated
 
-KINDS = [LogTable, DeltaTable]
 SCHEMA = pa.schema([pa.field("a", pa.int64())])
 
 
-def created(kind: type, path: Path) -> object:
-    kind.create(
-        str(path), SCHEMA, description="d", configuration={"streamjoin.joinId": "j"}, raise_if_key_not_exists=False
-    )
-    return kind(str(path))
-
-
-def commit(table: object, app: str, version: int) -> None:
-    table.create_write_transaction(  # type: ignore[attr-defined]
+def commit_by_delta_rs(path: str, app: str, version: int) -> None:
+    table = DeltaTable(path)
+    table.create_write_transaction(
         [],
         "append",
-        table.schema(),  # type: ignore[attr-defined]
-        commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": "{}"}, app_transactions=[Transaction(app, version)]
-        ),
+        table.schema(),
+        commit_properties=CommitProperties(app_transactions=[Transaction(app, version)]),
         post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stale_snapshot_loses_to_the_same_transaction_id_only(tmp_path: Path, kind: type) -> None:
-    created(kind, tmp_path / "t")
-    first, second, third = (kind(str(tmp_path / "t")) for _ in range(3))
-    commit(first, "a", 1)
-    assert first.version() == 0  # a snapshot stays as it is
-    with pytest.raises(CommitFailedError):
-        commit(second, "a", 1)
-    commit(third, "b", 1)
-    second.update_incremental()
-    assert (second.version(), second.transaction_version("a"), second.transaction_version("b")) == (2, 1, 1)
-    commit(second, "a", 2)
-    assert kind(str(tmp_path / "t")).transaction_version("a") == 2
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "t")
+    DeltaTable.create(path, SCHEMA, configuration={"streamjoin.joinId": "j"}, raise_if_key_not_exists=False)
+    return path
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_table_is_not_opened(tmp_path: Path, kind: type) -> None:
-    assert not kind.is_deltatable(str(tmp_path / "t"))
-    with pytest.raises(TableNotFoundError):
-        kind(str(tmp_path / "t"))
+def test_an_entry_is_put_once(path: str) -> None:
+    assert put_entry(path, 1, LogEntry("WRITE", 5, transactions={"a": 1}))
+    assert not put_entry(path, 1, LogEntry("WRITE", 5, transactions={"a": 2}))
+    assert DeltaTable(path).transaction_version("a") == 1
+    assert sorted(name.name for name in Path(path, "_delta_log").iterdir()) == [f"{n:020d}.json" for n in (0, 1)]
 
 
-@pytest.mark.parametrize(("writer", "reader"), [(LogTable, DeltaTable), (DeltaTable, LogTable)])
-def test_each_goes_on_where_the_other_stopped(tmp_path: Path, writer: type, reader: type) -> None:
-    created(writer, tmp_path / "t")
-    commit(writer(str(tmp_path / "t")), "a", 7)
-    table = reader(str(tmp_path / "t"))
-    assert (table.version(), table.transaction_version("a")) == (1, 7)
-    assert table.metadata().configuration == {"streamjoin.joinId": "j"}
-    assert table.schema() == writer(str(tmp_path / "t")).schema()
-    commit(table, "a", 8)
-    assert writer(str(tmp_path / "t")).transaction_version("a") == 8
+def test_an_entry_is_put_once_by_delta_rs_below(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamjoin_ds.sink.log.is_local", lambda _path: False)
+    assert put_entry(path, 1, LogEntry("WRITE", 5, transactions={"a": 1}))
+    assert not put_entry(path, 1, LogEntry("WRITE", 5, transactions={"a": 2}))
+    commit_by_delta_rs(path, "b", 9)
+    assert not put_entry(path, 2, LogEntry("WRITE", 5, transactions={"a": 2}))
+    assert put_entry(path, 3, LogEntry("WRITE", 5, transactions={"a": 2}))
+    assert (DeltaTable(path).transaction_version("a"), DeltaTable(path).version()) == (2, 3)
+
+
+def test_each_goes_on_where_the_other_stopped(path: str) -> None:
+    table = Snapshot(path)
+    commit_by_delta_rs(path, "a", 7)
+    assert (table.version, table.transactions) == (0, {})
+    table.forward()
+    assert (table.version, table.transactions) == (1, {"a": 7})
+    assert put_entry(path, 2, LogEntry("WRITE", 5, transactions={"a": 8}))
+    assert DeltaTable(path).transaction_version("a") == 8
+    assert table.configuration == DeltaTable(path).metadata().configuration
+    assert table.schema_text == DeltaTable(path).schema().to_json()
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_snapshot_of_a_checkpointed_log_is_that_of_its_entries(path: str, cleaned: bool) -> None:
+    for number in range(1, 6):
+        assert put_entry(path, number, LogEntry("WRITE", 5, transactions={"a": number}))
+    held = Snapshot(path, with_files=True)
+    DeltaTable(path).create_checkpoint()
+    assert put_entry(path, 6, LogEntry("WRITE", 5, transactions={"b": -3}))
+    if cleaned:
+        for number in range(5):
+            Path(path, "_delta_log", f"{number:020d}.json").unlink()
+    held.forward()
+    opened = Snapshot(path, with_files=True)
+    assert (opened.version, opened.transactions) == (6, {"a": 5, "b": -3})
+    for name in ("version", "transactions", "configuration", "schema_text", "table_id", "live", "features"):
+        assert getattr(opened, name) == getattr(held, name), name
+
+
+def test_who_slept_until_the_log_was_cleaned_opens_it_anew(path: str) -> None:
+    asleep = Snapshot(path)
+    for number in range(1, 6):
+        assert put_entry(path, number, LogEntry("WRITE", 5, transactions={"a": number}))
+    DeltaTable(path).create_checkpoint()
+    for number in range(5):
+        Path(path, "_delta_log", f"{number:020d}.json").unlink()
+    asleep.forward()
+    assert (asleep.version, asleep.transactions) == (5, {"a": 5})
+
+
+def test_a_lost_entry_is_named(path: str) -> None:
+    for number in range(1, 4):
+        assert put_entry(path, number, LogEntry("WRITE", 5))
+    Path(path, "_delta_log", f"{2:020d}.json").unlink()
+    with pytest.raises(TableError, match="lacks the entry of version 2"):
+        Snapshot(path)
 
 
 @pytest.mark.parametrize("seed", [3, 8])
@@ -87,14 +117,14 @@ def test_delta_rs_reads_the_tables_of_a_run(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_schedules_are_exact_over_delta_rs_itself(seed: int) -> None:
+def test_schedules_are_exact_where_delta_rs_puts_the_entries(seed: int) -> None:
     with simulated(random_schedule(seed), "delta-rs") as world:
         assert not violations(world), f"{world.schedule}\n{violations(world)}"
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)
 @pytest.mark.parametrize("kind", ["crash", "freeze"])
-def test_crash_points_over_delta_rs_itself(kind: str, point: str) -> None:
+def test_crash_points_where_delta_rs_puts_the_entries(kind: str, point: str) -> None:
     fault = Fault(kind, 1, *CRASH_POINTS[point], delay=25 if kind == "freeze" else 0)
     schedule = replace(random_schedule(8), source="listed", faults=(fault,))
     with simulated(schedule, "delta-rs") as world:

@@ -27,6 +27,11 @@ def test_every_self_join_is_exact() -> None:
     check(0, selves)
 
 
+@pytest.mark.parametrize("ask", ["idle", "future"])
+def test_silence_and_futures_are_exact(ask: str) -> None:
+    check(0, lambda seed: asking(random_schedule(seed), (*random_schedule(seed).asks, ask)))
+
+
 def selves(seed: int) -> Schedule:
     schedule = random_schedule(seed)
     return asking(schedule, (*schedule.asks, "self"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import BlockWriteError, ForeignCheckpointError, StreamJoinError, TableWriteError
-from tests.faults.model.delta_log import LogTable
+from streamjoin_ds.sink.snapshot import Snapshot
 from tests.faults.model.invariants import violations
 from tests.faults.model.process import Killed
 from tests.faults.model.schedule import WRITES, Fault, Schedule
@@ -58,9 +58,7 @@ class Interrupted(World):
     """A run whose driver dies at one place, where something is done to its files."""
 
     def versions(self) -> dict[str, int]:
-        return {
-            path.name: LogTable(str(path)).version() for path in self.folder.iterdir() if path.name[:7] == "matches"
-        }
+        return {path.name: Snapshot(str(path)).version for path in self.folder.iterdir() if path.name[:7] == "matches"}
 
     def attempted(self) -> BaseException | None:
         """What the next driver ends with."""

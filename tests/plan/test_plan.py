@@ -110,7 +110,7 @@ def test_explain_shows_no_path_and_no_options_value(exchange: str, foreign: bool
     text = explain(a_plan(exchange=exchange, foreign=foreign))
     for secret in SECRETS:
         assert secret not in text
-    assert ("Spark's watermark" in text) == foreign
+    assert ("watermark at each batch's start" in text) == foreign
 
 
 def test_a_column_that_looks_like_an_operator_is_not_a_residual() -> None:

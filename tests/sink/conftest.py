@@ -75,7 +75,7 @@ def ledger_rows(batch_id: int, **changes: int) -> pa.Table:
 
 
 def metrics_rows(batch_id: int, cells: int = 2) -> pa.Table:
-    names = [name for name in METRICS_SCHEMA.names if name not in ("batch_id", "cell")]
+    names = [field.name for field in METRICS_SCHEMA if field.name not in ("batch_id", "cell", "held_by")]
     rows = [{"batch_id": batch_id, "cell": cell, **dict.fromkeys(names, cell + 1)} for cell in range(cells)]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
 

@@ -312,14 +312,3 @@ def test_a_committer_must_be_opened(join):
     closed = Committer(join.tables, MATCH_SCHEMA, join_id="j", fingerprint="f", description="")
     with pytest.raises(TableError, match="not open"):
         join.commit(closed, 0, [])
-
-
-def test_log_is_checkpointed_and_cleaned(join, monkeypatch):
-    monkeypatch.setattr("streamjoin_ds.sink.target.CHECKPOINT_COMMITS", 4)
-    committer = join.committer()
-    for batch_id in range(9):
-        join.commit(committer, batch_id, [])
-    for name in ("matches", "ledger", "metrics", "punctuations"):
-        log = os.listdir(f"{join.tables.path_of(name)}/_delta_log")
-        assert sum(entry.endswith(".checkpoint.parquet") for entry in log) in (2, 3), name  # versions 1 to 9, staggered
-    assert join.commit(join.committer(), 8, []).already_there

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -7,37 +8,25 @@ import time
 import pytest
 from deltalake import DeltaTable
 
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, CommitConflictError
 from streamjoin_ds.sink import maintenance
-from streamjoin_ds.sink.maintenance import Maintenance, checkpoint_log, compact, remove_leftovers, vacuum
-from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.sink.cleaning import clean_log, remove_leftovers, vacuum
+from streamjoin_ds.sink.compaction import compact
+from streamjoin_ds.sink.log import put_entry
+from streamjoin_ds.sink.maintenance import Maintenance, checkpoint_log, size_to_compact_to
+from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.writer import WRITING_FOLDER
 
-from .conftest import MATCH_SCHEMA, ROWS
+from .conftest import ROWS
 
-WEEK_S = 7 * 24 * 3600
+DAY_S = 24 * 3600
+WEEK_S = 7 * DAY_S
 
 
 def aged(path):
     then = time.time() - WEEK_S - 3600
     os.utime(path, (then, then))
-
-
-def test_compaction_keeps_rows_and_identity(join, committer):
-    for batch_id in range(6):
-        join.commit(committer, batch_id)
-    before = scanned(DeltaTable(join.tables.matches)).to_table().sort_by("r_seq")
-    done = compact(join.tables.matches)
-    assert (done.files_removed, done.files_added) == (6, 1)
-    table = DeltaTable(join.tables.matches)
-    assert table.to_pyarrow_table().sort_by("r_seq").equals(before)
-    assert table.to_pyarrow_table().cast(MATCH_SCHEMA).num_rows == 6 * ROWS
-    stats = table.get_add_actions(flatten=True)
-    assert "min.event_time" in stats.schema.names
-    assert join.commit(committer, 6).committed
-    assert join.commit(join.committer(), 5).already_there
-    assert compact(join.tables.matches, target_size_bytes=1).files_removed == 0
 
 
 def test_vacuum_takes_old_orphans_only(join, committer):
@@ -79,26 +68,198 @@ def test_leftovers_are_judged_by_the_time_given(join, committer):
 
 
 def test_rounds_come_when_due(join, committer):
-    looked_after = Maintenance(join.tables, every_batches=3, background=False)
+    looked_after = Maintenance(join.tables, every_batches=3, small_files=3, background=False)
     begun = []
     for batch_id in range(7):
         join.commit(committer, batch_id)
-        begun.append(looked_after.after_commit(batch_id))
-    assert begun == [False, False, True, False, False, True, False]
-    assert (looked_after.rounds, looked_after.failures) == (2, 0)
+        begun.append(looked_after.after_commit())
+    assert begun == [True, False, False, True, False, False, True]
+    assert (looked_after.rounds, looked_after.failures) == (3, 0)
     for name in TableSet.names():
-        assert len(DeltaTable(join.tables.path_of(name)).file_uris()) == 2, name
+        assert len(DeltaTable(join.tables.path_of(name)).file_uris()) == 1, name
     join.assert_each_once(range(7))
 
 
 def test_a_failure_is_counted_and_logged_and_no_more(join, committer, monkeypatch, caplog):
     join.commit(committer, 0)
-    monkeypatch.setattr(maintenance, "vacuum", lambda path: 1 / 0)
-    looked_after = Maintenance(join.tables, every_batches=1, vacuum_every_rounds=1, background=False)
-    assert looked_after.after_commit(0)
+    monkeypatch.setattr(maintenance, "vacuum", lambda path, now_s: 1 / 0)
+    later_s = time.time() + 2 * DAY_S
+    looked_after = Maintenance(join.tables, background=False, clock=lambda: later_s)
+    assert looked_after.after_commit()
     assert looked_after.failures == len(TableSet.names())
     assert "VACUUM of" in caplog.text
     assert join.commit(committer, 1).committed
+
+
+@pytest.mark.parametrize("batches_a_process", [1, 3])
+def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_process):
+    """A new process every few batches, each for hours: compacted, checkpointed, and cleaned once a day."""
+    join.committer()
+    born_s = time.time()
+    orphan = join.write(0)[0].path
+    os.utime(f"{join.tables.matches}/{orphan}", (born_s, born_s))
+    cleaned = []
+    for batch_id in range(0, 60, batches_a_process):
+        now_s = born_s + batch_id * 3600
+        committer = join.committer()
+        looked_after = Maintenance(
+            join.tables, small_files=8, checkpoint_entries=10, background=False, clock=lambda now_s=now_s: now_s
+        )
+        for number in range(batch_id, batch_id + batches_a_process):
+            join.commit(committer, number)
+            looked_after.after_commit()
+        assert looked_after.failures == 0
+        at_s = Snapshot(join.tables.matches).transactions.get("streamjoin/join-1#vacuum")
+        if at_s not in [None, *cleaned]:
+            cleaned.append(at_s)
+    assert [round((at_s - born_s) / 3600) for at_s in cleaned] == [0, 24, 48]  # the tables say that they are old
+    assert not os.path.exists(f"{join.tables.matches}/{orphan}")
+    for name in ("matches", "ledger", "metrics", "punctuations"):
+        table = Snapshot(join.tables.path_of(name), with_files=True)
+        assert len(table.live) < 2 * 8 + batches_a_process, name
+        assert os.path.exists(f"{table.path}/_delta_log/_last_checkpoint")
+    join.assert_each_once(range(60))
+
+
+def test_vacuum_keeps_what_a_reader_or_a_running_batch_needs(join, committer):
+    """Live files; files replaced of late, however old; files of a batch that is not over."""
+    for batch_id in range(4):
+        join.commit(committer, batch_id)
+    finished, running = join.write(2)[0].path, join.write(4)[0].path
+    then_s = time.time() - 2 * DAY_S
+    folder = join.tables.matches
+    for name in os.listdir(folder):
+        if name.endswith(".parquet"):
+            os.utime(f"{folder}/{name}", (then_s, then_s))
+    replaced = set(Snapshot(folder, with_files=True).live)
+    compact(folder)
+    assert vacuum(folder) == [finished]
+    later_s = time.time() + 7 * 3600  # beyond delta.deletedFileRetentionDuration
+    assert set(vacuum(folder, now_s=later_s)) == replaced
+    assert os.path.exists(f"{folder}/{running}")
+    join.assert_each_once(range(4))
+
+
+def test_a_log_is_cleaned_up_to_a_checkpoint_and_stays_whole(join, committer):
+    for batch_id in range(30):
+        join.commit(committer, batch_id, [])
+        if batch_id % 10 == 5:
+            DeltaTable(join.tables.matches).create_checkpoint()
+    table = Snapshot(join.tables.matches)
+    log = f"{join.tables.matches}/_delta_log"
+    assert clean_log(table, kept_entries=5) == 0  # younger than six hours
+    later_s = time.time() + 7 * 3600
+    assert clean_log(table, now_s=later_s) == 0  # the newest 10 000 stay
+    assert clean_log(table, kept_entries=5, now_s=later_s) > 0
+    versions = sorted(int(name[:20]) for name in os.listdir(log) if name.endswith(".json"))
+    assert versions == list(range(16, 31))  # checkpoints at 6, 16 and 26: the newest 5 are 26 to 30
+    assert Snapshot(join.tables.matches).transactions == table.transactions
+    assert join.commit(join.committer(), 29, []).already_there
+    assert join.commit(committer, 30).committed
+
+
+def test_a_log_is_kept_where_the_user_says_so(join, committer):
+    DeltaTable(join.tables.matches).alter.set_table_properties({"delta.logRetentionDuration": "interval 2 weeks 1 day"})
+    committer = join.committer()
+    for batch_id in range(12):
+        join.commit(committer, batch_id, [])
+    DeltaTable(join.tables.matches).create_checkpoint()
+    table = Snapshot(join.tables.matches)
+    now_s = time.time()
+    assert clean_log(table, kept_entries=0, now_s=now_s + 15 * DAY_S - 60) == 0
+    assert clean_log(table, kept_entries=0, now_s=now_s + 15 * DAY_S + 60) > 0
+
+
+def test_checkpoints_never_outweigh_the_entries(join, committer):
+    looked_after = Maintenance(join.tables, every_batches=1, small_files=4, checkpoint_entries=5, background=False)
+    path = f"{join.tables.matches}/_delta_log/_last_checkpoint"
+    written = set()
+    for batch_id in range(120):
+        join.commit(committer, batch_id)
+        looked_after.after_commit()
+        if os.path.exists(path):
+            with open(path) as file:
+                written.add(file.read())
+    sizes = [json.loads(text)["sizeInBytes"] for text in written]
+    assert 3 <= len(sizes) <= 120 // 5
+    assert sum(sizes) <= 2 * 1024 * 130
+
+
+def test_sizes_are_brought_up_class_by_class():
+    mib = 1 << 20
+
+    def chosen(*sizes_bytes):
+        return size_to_compact_to(sizes_bytes, small_files=100, target_size_bytes=64 * mib)
+
+    assert chosen(*[3000] * 99) is None
+    assert chosen(*[3000] * 100) == mib // 8
+    assert chosen(*[100_000] * 7, *[3000] * 50) is None
+    assert chosen(*[100_000] * 8) == mib
+    assert chosen(*[mib] * 8, *[100_000] * 8) == 8 * mib
+    assert chosen(*[5 * mib] * 8) == 64 * mib
+    assert chosen(*[40 * mib] * 500) is None  # none of them fits another
+
+
+def test_rows_are_rewritten_a_few_times_only():
+    """Ten thousand files of 3 kB, compacted as delta-rs does: bytes written again, and the most files at a time."""
+    live, rewritten, most = [], 0, 0
+    for number in range(10_000):
+        live.append(3000)
+        if number % 250 == 0:
+            size = size_to_compact_to(live, small_files=100, target_size_bytes=64 << 20)
+            if size is not None:
+                small = [one for one in live if one < size]
+                live = [one for one in live if one >= size]
+                while small:
+                    total, taken = 0, 0
+                    while small and total + small[-1] <= size:
+                        total, taken = total + small.pop(), taken + 1
+                    rewritten += total if taken > 1 else 0
+                    live.append(total)
+        most = max(most, len(live))
+    assert most < 400
+    assert rewritten < 6 * 3000 * 10_000
+
+
+def test_who_slept_until_the_log_was_cleaned_commits_nothing_into_the_past(join, committer, monkeypatch):
+    """The driver stops between its check and its entry; another driver and the cleaning of a day come in between."""
+    join.commit(committer, 0)
+    other = join.committer()
+    done = []
+
+    def slow(path, version, entry):
+        if path == join.tables.matches and not done:
+            done.append(version)
+            for batch_id in range(1, 6):
+                join.commit(other, batch_id)
+            DeltaTable(path).create_checkpoint()
+            assert clean_log(Snapshot(path), kept_entries=0, now_s=time.time() + DAY_S) > 0
+        return put_entry(path, version, entry)
+
+    monkeypatch.setattr("streamjoin_ds.sink.target.put_entry", slow)
+    with pytest.raises(CommitConflictError):
+        join.commit(committer, 1)
+    assert done == [2]
+    assert not os.path.exists(f"{join.tables.matches}/_delta_log/{2:020d}.json")
+    assert join.batches() == dict.fromkeys(range(6), ROWS)
+
+
+def test_a_table_made_earlier_gets_the_properties_that_nobody_set(join, committer):
+    former = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 24 hours"}
+    table = DeltaTable(join.tables.matches)
+    table.alter.set_table_properties(former)
+    table = DeltaTable(join.tables.ledger)
+    table.alter.set_table_properties({**former, "delta.deletedFileRetentionDuration": "interval 3 days"})
+    committer = join.committer()
+    found = DeltaTable(join.tables.matches).metadata().configuration
+    assert found["delta.checkpointInterval"] == "1000"
+    assert found["delta.logRetentionDuration"] == found["delta.deletedFileRetentionDuration"] == "interval 6 hours"
+    found = DeltaTable(join.tables.ledger).metadata().configuration
+    assert found["delta.deletedFileRetentionDuration"] == "interval 3 days"
+    version = DeltaTable(join.tables.matches).version()
+    committer = join.committer()
+    assert DeltaTable(join.tables.matches).version() == version
+    assert join.commit(committer, 0).committed
 
 
 def test_a_round_in_the_background_does_not_hold_up_commits(join, committer, monkeypatch):
@@ -109,12 +270,12 @@ def test_a_round_in_the_background_does_not_hold_up_commits(join, committer, mon
         assert go_on.wait(20)
 
     monkeypatch.setattr(maintenance, "compact", slow)
-    looked_after = Maintenance(join.tables, every_batches=1)
+    looked_after = Maintenance(join.tables, every_batches=1, small_files=1)
     join.commit(committer, 0)
-    assert looked_after.after_commit(0)
+    assert looked_after.after_commit()
     assert going.wait(20)
     join.commit(committer, 1)
-    assert not looked_after.after_commit(1)
+    assert not looked_after.after_commit()
     go_on.set()
     looked_after.close()
     assert looked_after.rounds == 1
@@ -124,7 +285,7 @@ def test_a_round_in_the_background_does_not_hold_up_commits(join, committer, mon
 def test_compaction_beside_commits(join, committer):
     """Compaction in a loop in another thread: every batch once, no failure on either side."""
     stop = threading.Event()
-    looked_after = Maintenance(join.tables, every_batches=1, background=False)
+    looked_after = Maintenance(join.tables, every_batches=1, small_files=2, background=False)
 
     def compact_for_ever():
         while not stop.is_set():
@@ -143,22 +304,11 @@ def test_compaction_beside_commits(join, committer):
     join.assert_each_once(range(25))
 
 
-@pytest.mark.parametrize("name", ["every_batches", "large_every_rounds", "vacuum_every_rounds"])
+@pytest.mark.parametrize("name", ["every_batches", "small_files", "checkpoint_entries", "vacuum_every_s"])
 def test_the_schedule_is_checked(join, name):
     with pytest.raises(ArgumentError) as raised:
         Maintenance(join.tables, **{name: 0})
     assert raised.value.name == name
-
-
-def test_most_rounds_leave_middling_files_alone(join, monkeypatch):
-    sizes = []
-    monkeypatch.setattr(maintenance, "compact", lambda path, target_size_bytes: sizes.append(target_size_bytes))
-    looked_after = Maintenance(
-        join.tables, every_batches=1, large_every_rounds=3, target_size_bytes=800, background=False
-    )
-    for batch_id in range(4):
-        looked_after.after_commit(batch_id)
-    assert sizes == [100] * 12 + [800] * 6 + [100] * 6
 
 
 def test_a_checkpoint_by_hand(join, committer):

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from streamjoin_ds.errors import ArgumentError, PunctuationError, TableError
+from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
 from streamjoin_ds.sink.reader import Follower, between, complete, follow, last_punctuation, ordered, scanned
 from streamjoin_ds.sink.tables import TIMESTAMP
 
@@ -141,24 +141,99 @@ def test_following_from_a_later_version_loses_nothing(join, committer):
         assert [keys(rows) for _, rows in follow(join.root, from_version=version)] == everything[version - 1 :]
 
 
-def test_rows_of_another_writer_are_not_overlooked(join, committer):
+def consumed(path, how):
+    """What a consumer does to the table it reads: all rewrite files, or bring in rows that no batch found."""
+    table = DeltaTable(path)
+    if how == "delete":
+        table.delete("s_seq = 1 AND r_x = 0")
+    elif how == "update":
+        table.update({"r_x": "r_x + 1"}, predicate="s_seq = 0")
+    elif how == "optimize":
+        table.optimize.compact()
+    elif how == "restore":
+        write_deltalake(path, rows_at([20], 99), mode="append")
+        before = table.version()
+        DeltaTable(path).delete()
+        DeltaTable(path).restore(before)
+    elif how == "append":
+        write_deltalake(path, rows_at([20], 99), mode="append")
+    else:
+        source = rows_at([10, 20], 99)
+        merge = table.merge(source, "t.event_time = s.event_time AND t.s_seq = s.s_seq", "s", "t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+@pytest.mark.parametrize("how", ["delete", "update", "optimize", "restore", "append", "merge"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_what_a_consumer_writes_is_no_result(join, committer, how, in_order):
+    """Each result of the join once, whatever is done to the table after and before it is read."""
+    commit_times(join, committer, [([10], 5), ([11, 30], 15)])
+    follower = Follower(join.root, in_order=in_order)
+    pieces = [key for _, rows in follower.poll() for key in keys(rows)]
+    consumed(join.tables.matches, how)
+    assert list(follower.poll()) == []
+    join.commit(committer, 2, join.write(2, rows_at([40], 2)), punctuation_us=41)
+    consumed(join.tables.matches, how)
+    pieces += [key for _, rows in follower.poll() for key in keys(rows)]
+    everything = sorted((time, 7, s_seq) for time in (10, 11, 30, 40) for s_seq in (0, 1))
+    assert (pieces if in_order else sorted(pieces)) == everything
+    assert sorted(key for _, rows in follow(join.root, in_order=in_order) for key in keys(rows)) == everything
+
+
+def test_a_commit_that_copies_the_metadata_of_a_batch_is_no_batch(join, committer):
     commit_times(join, committer, [([10], 15)])
-    write_deltalake(join.tables.matches, rows_at([20], 99), mode="append")
-    commit_times(join, committer, [([10], 15), ([30], 31)])
-    assert [key[0] for _, rows in follow(join.root) for key in keys(rows)] == [10, 10, 20, 20, 30, 30]
+    metadata = DeltaTable(join.tables.matches).history(1)[0]["userMetadata"]
+    properties = CommitProperties(custom_metadata={"userMetadata": metadata})
+    write_deltalake(join.tables.matches, rows_at([20], 0), mode="append", commit_properties=properties)
+    assert [key[0] for _, rows in follow(join.root, in_order=False) for key in keys(rows)] == [10, 10]
 
 
-def test_log_entries_and_files_that_are_gone_are_named(join, committer):
+def test_entries_that_are_cleaned_away_are_named_and_a_reader_goes_on_from_its_punctuation(join, committer):
+    batches = [([10, 30], 15), ([20, 50], 25), ([40], 45), ([60], 61), ([70], 70)]
+    commit_times(join, committer, batches)
+    whole = [key for _, rows in follow(join.root) for key in keys(rows)]
+    follower = Follower(join.root)
+    read = iter(follower.poll())
+    pieces, last = [], None
+    for _ in range(2):
+        last, rows = next(read)
+        pieces += keys(rows)
+    read.close()
+    DeltaTable(join.tables.matches).create_checkpoint()
+    for version in range(5):
+        os.remove(f"{join.tables.matches}/_delta_log/{version:020d}.json")
+    with pytest.raises(LogCleanedError, match="since") as raised:
+        list(follower.poll())
+    assert raised.value.name == join.tables.matches
+    with pytest.raises(LogCleanedError):
+        Follower(join.root, from_version=2)
+    with pytest.raises(LogCleanedError):
+        list(follow(join.root, in_order=False))
+    again = Follower(join.root, since=last)
+    found = list(again.poll())
+    assert [punctuation_us for punctuation_us, _ in found] == [70]
+    assert pieces + keys(found[0][1]) == whole
+    assert again.next_version == 6
+    join.commit(committer, 5, join.write(5, rows_at([80], 5)), punctuation_us=81)
+    assert [key for _, rows in again.poll() for key in keys(rows)] == [(70, 7, 0), (70, 7, 1), (80, 7, 0), (80, 7, 1)]
+
+
+@pytest.mark.parametrize("wrong", [{"in_order": False}, {"from_version": 1}])
+def test_since_is_of_readers_in_order(join, committer, wrong):
+    with pytest.raises(ArgumentError) as raised:
+        Follower(join.root, since=5, **wrong)
+    assert raised.value.name == "since"
+
+
+def test_files_that_are_gone_are_named(join, committer):
     for batch_id in range(2):
         join.commit(committer, batch_id)
-    DeltaTable(join.tables.matches).create_checkpoint()
     path = DeltaTable(join.tables.matches).file_uris()[0].removeprefix("file://")
     os.rename(path, f"{path}_away")
     with pytest.raises(TableError, match="removed while it was being read"):
         list(follow(join.root))
-    os.remove(f"{join.tables.matches}/_delta_log/{0:020d}.json")
-    with pytest.raises(TableError, match="no log entry of version 0"):
-        list(follow(join.root))
+    with pytest.raises(TableError, match="removed while it was being read"):
+        Follower(join.root, since=0)
 
 
 def test_results_of_several_windows_are_ordered_by_window_last():

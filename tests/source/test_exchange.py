@@ -191,13 +191,12 @@ def test_foreign_frames_are_dealt_by_content(tmp_path: Path) -> None:
     def sent(pieces: list[pa.RecordBatch]) -> dict[int, list[dict[str, Any]]]:
         cells: dict[int, list[dict[str, Any]]] = defaultdict(list)
         counted = {"read": 0, "rejected": 0}
-        for batch in pack_foreign(plan, 0)(iter(pieces)):
+        for batch in pack_foreign(lambda: plan, 0)(iter(pieces)):
             for row in batch.to_pylist():
                 counted = {name: counted[name] + row[name] for name in counted}
                 table = open_block(plan, row["block"], row["payload"])
                 cells[row["cell"]] += [] if table is None else table.to_pylist()
                 assert row["largest_ts"] == START_US + 39
-                assert row["moment"].timestamp() * 1e6 == pytest.approx(START_US + 39)
         assert counted == {"read": 42, "rejected": 2}
         return {cell: sorted(found, key=lambda r: r["_ts"]) for cell, found in cells.items()}
 

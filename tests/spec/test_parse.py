@@ -299,3 +299,25 @@ def test_hostile_text_is_refused_by_name(text: str) -> None:
         parse_predicates(text)
     assert len(str(caught.value)) < 1000
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("bars", "plain"),
+    [
+        ("|r.x - s.a| <= 10 AND |r.y - s.b| <= 2.5", "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 2.5"),
+        ("2 >= | r.x - s.a |", "2 >= abs(r.x - s.a)"),
+        ("|r.x| - |s.a| < 3", "abs(r.x) - abs(s.a) < 3"),
+        ("r.name = '|' AND |r.x - s.a| <= 1", "r.name = '|' AND abs(r.x - s.a) <= 1"),
+        ('|r.`a|b` - s."c|"| <= 1', 'abs(r.`a|b` - s."c|") <= 1'),
+    ],
+)
+def test_bars_are_an_absolute_value(bars: str, plain: str) -> None:
+    assert parse_predicates(bars) == parse_predicates(plain)
+
+
+@pytest.mark.parametrize(
+    "text", ["|r.x - s.a <= 1", "r.x | s.a", "r.x | s.a | 1", "r.x || s.a = 'b'", "||r.x| - s.a| <= 1"]
+)
+def test_other_bars_are_refused(text: str) -> None:
+    with pytest.raises(PredicateSyntaxError):
+        parse_predicates(text)

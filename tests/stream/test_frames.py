@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
 from streamjoin_ds import Stream, StreamJoin, band, equal
 from streamjoin_ds.errors import ArgumentError, ColumnError, WatermarkMissingError
@@ -21,6 +24,7 @@ from streamjoin_ds.testing import oracle_join
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -111,8 +115,8 @@ def plain(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(kept)
 
 
-def expected(join: StreamJoin) -> list[str]:
-    results = oracle_join(join, {"l": tuples(3), "r": tuples(7)})
+def expected(join: StreamJoin, rows: dict[str, Any] | None = None, *, lateness: bool = True) -> list[str]:
+    results = oracle_join(join, rows or {"l": tuples(3), "r": tuples(7)}, lateness=lateness)
     for row in results:
         row["event_time"] = START + timedelta(
             microseconds=row.pop("event_time_us") - int(START.timestamp()) * 1_000_000
@@ -218,9 +222,115 @@ def test_frames_are_all_streaming_or_all_static(spark: SparkSession, inputs: dic
         joins()["floats"].dataframe({"l": mixed["l"]})
 
 
+def files_of(folder: Path, rows: list[dict[str, Any]]) -> list[str]:
+    """Rows as the texts of `FILES` files, for a folder that is made."""
+    folder.mkdir()
+    size = -(-len(rows) // FILES)
+    parts = [rows[first : first + size] for first in range(0, len(rows), size)]
+    return ["".join(json.dumps(row, default=str) + "\n" for row in part) for part in parts]
+
+
+def put(folder: Path, texts: list[str], first: int, last: int) -> None:
+    for number in range(first, last):
+        (folder / f"{number}.json").write_text(texts[number])
+        os.utime(folder / f"{number}.json", (1_700_000_000 + number,) * 2)  # Spark's file source goes by these times
+
+
+def taken_in(spark: SparkSession, result: DataFrame, folder: Path) -> StreamingQuery:
+    """Take in all that is there, a file a batch."""
+    query = (
+        result.writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+@pytest.fixture
+def partitions(spark: SparkSession) -> Iterator[Callable[[int], None]]:
+    """Sets the session's shuffle partitions; a test leaves them as they were."""
+    key = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(key)
+    yield lambda count: spark.conf.set(key, str(count))
+    spark.conf.set(key, str(before))
+
+
+def test_a_restart_under_another_session_setting_gives_the_same_rows(
+    spark: SparkSession, tmp_path: Path, partitions: Callable[[int], None]
+) -> None:
+    """The grid belongs to the state: Spark keeps its partitions, whatever the session says now."""
+    join = StreamJoin([Stream("l"), Stream("r")], on=[band("l.x", "r.x", 0.5)], window="5m", select="l.ts,l.i,r.i")
+    texts = {name: files_of(tmp_path / name, tuples(step)) for name, step in (("l", 3), ("r", 7))}
+    for number, count in enumerate((2, 5, 1, 3)):
+        for name in texts:
+            put(tmp_path / name, texts[name], number, number + 1)
+        partitions(count)
+        frames = moving(spark, {name: tmp_path / name for name in texts})
+        taken_in(spark, join.dataframe(frames), tmp_path)
+    assert collected(spark.read.parquet(str(tmp_path / "out"))) == expected(join)
+
+    put(tmp_path / "l", [texts["l"][0]] * (FILES + 1), FILES, FILES + 1)
+    with pytest.raises(StreamingQueryException, match=r"LAYOUT.*laid out as 1x2, not 2x2"):
+        taken_in(spark, join.dataframe(frames, layout="2x2"), tmp_path)
+    other = StreamJoin(join.streams, on=[band("l.x", "r.x", 0.75)], window="5m", select="l.ts,l.i,r.i")
+    with pytest.raises(StreamingQueryException, match=r"FINGERPRINT_MISMATCH"):
+        taken_in(spark, other.dataframe(frames), tmp_path)
+
+
 def test_self_joined_frames(spark: SparkSession, inputs: dict[str, Path]) -> None:
-    """One DataFrame under two names; nothing tells Spark's tuples apart, so each also meets itself."""
-    frame = still(spark, inputs)["l"]
-    join = StreamJoin([Stream("l"), Stream("r")], on=[band("l.n", "r.n", 0)], window="2s")
-    results = oracle_join(join, {"l": tuples(3), "r": tuples(3)})
-    assert join.dataframe({"l": frame, "r": frame}).count() == len(results) > 0
+    """One DataFrame under two names is one input: no tuple meets itself, unless that is asked for."""
+    doubled = still(spark, inputs)["l"]
+    doubled = doubled.union(doubled.where("i % 3 = 0"))  # equal rows are tuples of their own
+    rows = tuples(3) + [row for row in tuples(3) if row["i"] is not None and row["i"] % 3 == 0]
+    for selves in (False, True):
+        streams = [Stream("l", where="n > 0"), Stream("r", time="ts")]
+        join = StreamJoin(
+            streams, on=[band("l.n", "r.n", 0)], window="2s", select="l.n,l.x,r.s", include_self_pairs=selves
+        )
+        sourced = StreamJoin(
+            [replace(stream, source="x") for stream in join.streams],
+            on=join.predicates, window="2s", select=join.select, include_self_pairs=selves,
+        )  # fmt: skip
+        found = collected(join.dataframe({"l": doubled, "r": doubled}))
+        assert found == expected(sourced, {"l": rows, "r": rows}, lateness=False)
+        assert len(found) > 50
+
+
+def test_streaming_frames_joined_with_themselves(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row for row in tuples(3) for _ in range(2 if row["i"] and row["i"] % 5 == 0 else 1)]
+    rows.insert(len(rows) // FILES + 2, dict(rows[len(rows) // FILES - 1]))  # and equal rows in two batches
+    put(tmp_path / "l", files_of(tmp_path / "l", rows), 0, FILES)
+    frame = moving(spark, {"l": tmp_path / "l"}, "2 seconds")["l"]
+    join = StreamJoin([Stream("l"), Stream("r")], on=[band("l.n", "r.n", 2)], window="9s", select="l.ts,l.n,r.n,r.b")
+    query = taken_in(spark, join.dataframe({"l": frame, "r": frame}, layout="2x1"), tmp_path)
+    assert len(query.lastProgress["sources"]) == 1  # both names have the same rows in each batch
+    sourced = StreamJoin([replace(s, source="x") for s in join.streams], join.predicates, "9s", join.select)
+    found = collected(spark.read.parquet(str(tmp_path / "out")))
+    assert found == expected(sourced, {"l": rows, "r": rows}, lateness=False)
+    assert len(found) > 100
+
+
+def test_the_streams_delay_says_what_is_late(spark: SparkSession, tmp_path: Path) -> None:
+    """By the watermark at the batch's start, which is that of the contract: no session setting has a part in it."""
+    texts, rows = {}, {name: tuples(step) for name, step in (("l", 3), ("r", 7))}
+    for name in rows:
+        texts[name] = files_of(tmp_path / name, rows[name])
+        # In the second file: 3 s before the watermark that a delay of 5 s gives, and 2 s after it.
+        extra = [{**rows[name][7], "ts": rows[name][ROWS - 1]["ts"] - timedelta(seconds=s)} for s in (8, 3)]
+        texts[name][1] += "".join(json.dumps(row, default=str) + "\n" for row in extra)
+        rows[name] = [*rows[name][: 2 * ROWS], extra[1], *rows[name][2 * ROWS :]]
+        put(tmp_path / name, texts[name], 0, FILES)
+    join = StreamJoin([Stream("l", delay="5s"), Stream("r", delay="5s")], on=[band("l.n", "r.n", 3)], window="20s")
+    folders = {name: tmp_path / name for name in texts}
+    with pytest.raises(ArgumentError, match=r"frame of l has a watermark of 2s, and the stream a delay of 5s"):
+        join.dataframe(moving(spark, folders, "2 seconds"))
+    key = "spark.sql.streaming.multipleWatermarkPolicy"
+    spark.conf.set(key, "max")
+    try:
+        taken_in(spark, join.dataframe(moving(spark, folders, "5 seconds")), tmp_path)
+    finally:
+        spark.conf.unset(key)
+    assert collected(spark.read.parquet(str(tmp_path / "out"))) == expected(join, rows, lateness=False)

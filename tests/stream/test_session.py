@@ -13,7 +13,9 @@ import pytest
 
 from streamjoin_ds.errors import ArgumentError, SessionError
 from streamjoin_ds.stream import session as module
+from streamjoin_ds.stream.java import find_java
 from streamjoin_ds.stream.session import spark_session, usable_core_count
+from streamjoin_ds.stream.spark_log import _is_held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +81,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
         import sys
         from pathlib import Path
         from streamjoin_ds.stream.session import spark_session, session_log_path
+        from streamjoin_ds.stream.spark_log import _is_held
 
         def loud(frames):
             print("a worker's word", file=sys.stderr, flush=True)
@@ -87,6 +90,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
         log = Path({str(tmp_path / "new" / "spark.log")!r})
         spark = spark_session(delta=False, log_path=log, conf={{"spark.driver.extraJavaOptions": "-Dours.too=1"}})
         assert session_log_path(spark) == log
+        assert _is_held(log)
         options = spark.conf.get("spark.driver.extraJavaOptions")
         assert "-Xss64m" in options and "-Dours.too=1" in options, options
         spark.range(1).mapInPandas(loud, "id long").count()
@@ -104,6 +108,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
     )
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
     assert "a worker's word" in (tmp_path / "new" / "spark.log").read_text()
+    assert not _is_held(tmp_path / "new" / "spark.log")
     java_pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(java_pid, 0)
@@ -129,6 +134,50 @@ def test_someone_elses_session_is_refused_but_taken_when_given(tmp_path: Path) -
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.startswith("SESSION: This process already has a Spark session. Hint: pass it")
+
+
+def test_a_plain_session_is_told_what_to_set_before_anything_is_written(tmp_path: Path) -> None:
+    """Its workers have PySpark, which Spark brings along, and no package of ours."""
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    finished = run_alone(
+        f"""
+        import os
+        os.chdir({str(folder)!r})
+        from pyspark.sql import SparkSession
+        from streamjoin_ds import Generator, Stream, StreamJoin
+        from streamjoin_ds.errors import SessionError
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        sides = [Stream(side, Generator("band2d", {{"rows": 100, "side": side}})) for side in ("r", "s")]
+        join = StreamJoin(sides, on="abs(r.x - s.a) <= 10", window="1s")
+        frame = spark.range(1).selectExpr("timestamp_seconds(id) AS ts", "id AS x", "id AS a")
+        starts = [
+            lambda: join.start(spark, to="matches", checkpoint="checkpoint", available_now=True),
+            lambda: join.dataframe({{"r": frame, "s": frame}}),
+        ]
+        for start in starts:
+            try:
+                start()
+            except SessionError as error:
+                print(error)
+        print(os.listdir("."))
+        """,
+        PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        JAVA_HOME=str(find_java().home),
+        PYTHONPATH="",
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    *errors, left = finished.stdout.splitlines()
+    assert len(errors) == 2
+    for line in errors:
+        assert line.startswith("SESSION: Spark's workers cannot run this package (ModuleNotFoundError: ")
+        assert "set PYSPARK_PYTHON and spark.pyspark.python to" in line
+        assert "streamjoin_ds.spark_session()" in line
+    assert left == "[]"
 
 
 def test_a_java_that_does_not_start_is_one_line(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.engine import run_store, window
+from streamjoin_ds.engine.run import Run
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
@@ -97,3 +99,43 @@ def test_the_state_of_another_join_is_refused(tmp_path: Path) -> None:
     other = MicroBatches(sensors(band=6.0), tmp_path / "d", Layout.parse("1x1", 2))
     with pytest.raises(FingerprintMismatchError):
         CellWindows(other.plan, 0, batches.states[0])
+
+
+def deleted_maps(folder: Path) -> list[str]:
+    """Files below a folder that this process has mapped though they are gone."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if str(folder) in line and line.endswith("(deleted)")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")
+def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = sensors("2s")
+    batches = MicroBatches(
+        bound, tmp_path / "c", Layout.parse("2x2", 2), max_rows_per_batch=40, retain_batches=1, block_bytes=0
+    )
+    batches.reader.prepareForTriggerAvailableNow()
+    # Two workers, each with what it has mapped; cells go to and fro between them, as Spark's tasks do.
+    workers = [Cache[Run](1 << 30), Cache[Run](1 << 30)]
+    chance = random.Random(1)
+    real = run_store.RunStore.begin
+
+    def begin(self: run_store.RunStore, cells: int) -> None:
+        run_store._cache = workers[chance.randrange(2)]
+        real(self, cells)
+
+    monkeypatch.setattr(run_store.RunStore, "begin", begin)
+    number, most = 0, 0
+    while batches.step():
+        number += 1
+        most = max(most, len(deleted_maps(tmp_path)))
+    assert number >= 15
+    for worker in workers:
+        monkeypatch.setattr(run_store, "_cache", worker)
+        monkeypatch.setattr(run_store.RunStore, "begin", real)
+        named = CellWindows(batches.plan, 0, batches.states[0]).engine.blocks
+        groups = {name[:7] for name in named}
+        assert {key.name for key in worker.names() if key.name[:7] in groups} == named
+    assert deleted_maps(tmp_path) == []
+    assert most < 40

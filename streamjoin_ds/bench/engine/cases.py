@@ -85,6 +85,29 @@ def _filled(join: WindowJoin, feed: Feed) -> int:
     return place
 
 
+class _Growing:
+    """Batches into a window that begins empty and grows to its full size: what its largest push takes."""
+
+    def __init__(self, feed: Feed, batch_rows: int) -> None:
+        self._feed, self._batch_rows = feed, batch_rows
+
+    def run(self, pushes: int, compared: int) -> Numbers:
+        feed, took_ns, matches, place = self._feed, [], 0, 0
+        join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS)
+        while place < feed.window_rows:
+            batches = {stream: feed.batch(stream, place, self._batch_rows) for stream in (0, 1)}
+            place += self._batch_rows
+            began_ns = time.perf_counter_ns()
+            for chunk in join.push(batches, feed.time_us(place), (place, place)):
+                matches += chunk.num_rows
+            took_ns.append(time.perf_counter_ns() - began_ns)
+        return {
+            "slowest_push_ms": max(took_ns) / 1e6,
+            "median_push_ms": float(np.median(took_ns)) / 1e6,
+            "matches": matches,
+        }
+
+
 class _OneTuple:
     """One tuple a push, of either stream in turn: the time from the call to the matches."""
 
@@ -248,6 +271,7 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
     "band2d-10s": lambda rows, threads: _Batches(band2d(rows), 51_170, threads),
     "band2d-10ms": lambda rows, threads: _Batches(band2d(rows), 51, threads),
+    "growing": lambda rows, threads: _Growing(band2d(rows), 1 << 13),
     "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
     "band1d-large": lambda rows, threads: _Batches(band1d(rows), 1 << 16, threads),
     "band1d-count": lambda rows, threads: _Batches(band1d(rows, counted=True), 1 << 13, threads),

@@ -29,7 +29,7 @@ def _nested_loops(extent: Extent) -> list[Panel]:
             for size in extent.basic_window_bytes
         )
 
-    loops = [("SIMD", widest), ("SIMD, not unrolled", f"{widest} rolled"), ("without SIMD (plain C)", "scalar")]
+    loops = [("SIMD", widest), ("SIMD, not unrolled", f"{widest} rolled"), ("plain C, not vectorised", "scalar")]
     if widest in ("scalar", "reference"):
         loops = [(f"the only kernel here ({widest})", widest)]
     measured = (

@@ -209,7 +209,7 @@ def _ten(extent: Extent) -> list[Panel]:
         "Their task is a few tuples that a thread takes in hand at a time; the like here is a push of as many tuples "
         "of each stream to one engine with one thread. " + _TWO_WAY
     )
-    no_tree = "We have no B+-Tree and no IM-Tree: beside our sorted runs stand the same runs without SIMD"
+    no_tree = "We have no B+-Tree and no IM-Tree: beside our sorted runs stand the same runs in plain C, not vectorised"
     return [
         _panel(
             "10a", "Speed by window, 1 thread", (_WINDOW, _SPEED),

@@ -23,7 +23,9 @@ class StreamJoinSide:
         """See `Side.run`. The matches are counted in the committed table."""
         from deltalake import DeltaTable
 
-        workload, _ = task.load()
+        workload, given = task.load()
+        # Of Spark's own way a slice is a trigger.
+        rows_per_batch = workload.max_rows_per_batch or -(-given.row_count(workload.slices) // workload.slices)
         table = Path(task.folder) / "matches"
         batches: list[BatchSummary] = []
         with watch(batches.append):
@@ -32,13 +34,13 @@ class StreamJoinSide:
                 table,
                 Path(task.folder) / "checkpoint",
                 available_now=True,
-                max_rows_per_batch=workload.max_rows_per_batch,
+                max_rows_per_batch=rows_per_batch,
             )
             query.awaitTermination()
         seconds = time.time() - first_trigger_s(Path(task.folder) / "checkpoint")
         rows = sum(sum(batch.read.values()) for batch in batches)
         matches = scanned(DeltaTable(str(table))).count_rows()
-        note = f"at most {workload.max_rows_per_batch:,} rows a batch, Delta"
+        note = f"at most {rows_per_batch:,} rows a batch, Delta"
         return Outcome(rows, matches, seconds, len(batches), None, note)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@
                    │         └──────────── kill, stall, no room ─────────┘
                    └──► invariants: the oracle's rows once, late rows, ledger, punctuations, state, blocks
 
-Real: everything of `streamjoin_ds`. Modelled: Spark (`checkpoint`, `driver`), and below the sink the Delta log
-(`delta_log`; a run can use delta-rs instead). Arrow parses the same bytes of CSV once a run (`parsing`). Between any
-two file operations a process can die, stop and go on later, or find the disk full (`disk`, `process`).
+Real: everything of `streamjoin_ds`, the tables' logs too (`delta_log`; a run can have delta-rs put the entries, as on
+an object store). Modelled: Spark (`checkpoint`, `driver`). Arrow parses the same bytes of CSV once a run (`parsing`).
+Between any two file operations a process can die, stop and go on later, or find the disk full (`disk`, `process`).
 """

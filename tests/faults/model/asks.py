@@ -81,10 +81,16 @@ def asked_of(schedule: Schedule) -> Asked:
         include = selves.random() < 0.25
     # The oracle asks which streams are over one input; where it lies is said later (`Case.bound`).
     sources = {name: f"{inputs[name]}.csv" if "self" in schedule.asks else None for name in names}
+    clocks = random.Random(f"clocks {schedule.seed}")
+    timeouts = {name: clocks.choice((None, "3s", "3s", "8s")) if "idle" in schedule.asks else None for name in names}
+    aheads = {name: clocks.choice((None, "20s", "20s")) if "future" in schedule.asks else None for name in names}
     streams = [
-        Stream(name, sources[name], delay=f"{delay}us", where=wheres.get(name))
+        Stream(
+            name, sources[name], delay=f"{delay}us", where=wheres.get(name),
+            idle_timeout=timeouts[name], max_ahead=aheads[name],
+        )
         for name, delay in zip(names, delays, strict=False)
-    ]
+    ]  # fmt: skip
     select = [f"{name}.{column}" for name in names for column in ("ts", "x")] if wheres else None
     join = Join(streams, on, _window(schedule, names, extents, more), select, include_self_pairs=include)
     return Asked(join, compared, inputs)

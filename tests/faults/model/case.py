@@ -6,7 +6,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.generator import GENERATORS, GeneratorKind
 from streamjoin_ds.source.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
-from streamjoin_ds.testing import filtered_rows, late_rows, oracle_join
+from streamjoin_ds.testing import ahead_rows, batch_watermarks, filtered_rows, late_rows, oracle_join
 from tests.faults.model.asks import asked_of
 from tests.faults.model.schedule import Schedule
 
@@ -27,6 +27,7 @@ __all__ = ["Case", "allow_listed", "case_of", "facts_text"]
 _COLUMNS = {"ts": pa.timestamp("us", tz="UTC"), "x": pa.int64(), "y": pa.float64()}
 _START_US = 1_704_067_200_000_000
 _TICK_US = 250_000  # few different times: pairs exactly a window, or a delay, apart are common
+_FUTURE_US = 40_000_000  # further than any `max_ahead`, which is further than all of a run
 _BROKEN = "what is this,1"
 
 
@@ -46,6 +47,12 @@ class Case:
         Columns, a letter each, whose null keeps a tuple from joining.
     inputs : dict of str to str
         Whose records each stream has.
+    ahead : dict of str to list of int
+        Numbers of the records that are too far ahead of their stream.
+    ends : list of list of int
+        Of each batch how many records of each stream were read at its end; where something goes by that (`given`).
+    watermarks : list of int or None
+        At the end of each of these batches.
     """
 
     join: Join
@@ -55,6 +62,9 @@ class Case:
     filtered: dict[str, list[int]]
     compared: dict[str, str]
     inputs: dict[str, str]
+    ahead: dict[str, list[int]]
+    ends: tuple[tuple[int, ...], ...] = ()
+    watermarks: tuple[int | None, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,7 +80,8 @@ class Case:
             facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
             where = str(folder / f"{self.inputs[name]}.csv") if source == "csv" else Generator("listed", facts)
             columns = schema if source == "csv" else None
-            streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where))
+            clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
+            streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
         asked = self.join
         join = Join(streams, asked.predicates, asked.window, asked.select, include_self_pairs=asked.include_self_pairs)
         return bind(join, dict.fromkeys(self.names, schema))
@@ -83,12 +94,33 @@ class Case:
             lines.append(_BROKEN if row["ts"] is None else ",".join(fields))
         return "".join(line + "\n" for line in lines).encode()
 
+    def given(self, ends: Sequence[Sequence[int]], idle: Sequence[Sequence[str]]) -> Case:
+        """The case where streams were idle: what must come out, once it is known when, and what had been read then."""
+        of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
+        known = {"ends": of_batches, "idle": idle}
+        ahead = {name: ahead_rows(self.join, name, self.rows[name], **known) for name in self.names}
+        return replace(
+            self,
+            results=oracle_join(self.join, self.rows, **known),
+            late={name: late_rows(self.join, name, self.rows, **known) for name in self.names},
+            ahead=ahead,
+            ends=tuple(map(tuple, ends)),
+            watermarks=tuple(batch_watermarks(self.join, self.rows, **known)),
+        )
+
     # ------------------------------------------------------------------ what each batch must say
 
     def largest_us(self, name: str, first: int, last: int) -> int | None:
         """Largest event time of the records [first, last)."""
-        times = [row["ts"] for row in self.rows[name][first:last] if row["ts"] is not None]
+        rows = list(enumerate(self.rows[name]))[first:last]
+        times = [row["ts"] for number, row in rows if row["ts"] is not None and number not in self.ahead[name]]
         return max(times, default=None)
+
+    def floor_us(self, name: str, number: int) -> int | None:
+        """The watermark at the start of a record's batch, where streams were idle."""
+        stream = self.names.index(name)
+        batch = sum(end[stream] <= number for end in self.ends)
+        return self.watermarks[batch - 1] if batch and self.watermarks else None
 
     def watermark_us(self, ends: Sequence[int]) -> int | None:
         """The query's watermark when so many records of each stream were read; None while one had no tuple."""
@@ -103,9 +135,10 @@ class Case:
     def ledger(self, name: str, first: int, last: int) -> dict[str, int]:
         """A stream's row of the ledger for the batch with the records [first, last)."""
         late = sum(first <= number < last for number in self.late[name])
-        rejected = sum(row["ts"] is None for row in self.rows[name][first:last])
-        filtered = sum(first <= number < last for number in self.filtered[name])
-        gone = {*self.late[name], *self.filtered[name]}
+        ahead = {number for number in self.ahead[name] if first <= number < last}
+        rejected = sum(row["ts"] is None for row in self.rows[name][first:last]) + len(ahead)
+        filtered = sum(first <= number < last and number not in ahead for number in self.filtered[name])
+        gone = {*self.late[name], *self.filtered[name], *ahead}
         nulls = sum(
             row["ts"] is not None and number not in gone and any(row[column] is None for column in self.compared[name])
             for number, row in enumerate(self.rows[name])
@@ -126,9 +159,12 @@ class Case:
         found: Counter[tuple[str, int, int, int]] = Counter()
         for name in self.names:
             for number in self.late[name]:
-                largest = self.largest_us(name, 0, number)
+                largest, time = self.largest_us(name, 0, number), self.rows[name][number]["ts"]
+                delay_us = self.join.streams[self.names.index(name)].delay_us
+                if largest is None or time >= largest - delay_us:  # by the watermark alone
+                    largest = self.floor_us(name, number)
                 assert largest is not None
-                found[name, number, self.rows[name][number]["ts"], largest] += 1
+                found[name, number, time, largest] += 1
         return found
 
     def result_facts(self, ends: Sequence[Sequence[int]] = ()) -> Counter[tuple[str, ...]]:
@@ -171,7 +207,8 @@ def case_of(schedule: Schedule) -> Case:
         rows[stream.name] = rows[source]
     late = {name: late_rows(join, name, rows[name]) for name in join.names}
     filtered = {name: filtered_rows(join, name, rows[name]) for name in join.names}
-    return Case(join, rows, oracle_join(join, rows), late, filtered, asked.compared, asked.inputs)
+    ahead = {name: ahead_rows(join, name, rows[name]) for name in join.names}
+    return Case(join, rows, oracle_join(join, rows), late, filtered, asked.compared, asked.inputs, ahead)
 
 
 def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:
@@ -195,6 +232,10 @@ def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[s
         if dice.random() < broken:
             row = {"ts": None, "x": None, "y": None}
         rows.append(row)
+    if "future" in schedule.asks:
+        for row in rows:
+            if row["ts"] is not None and dice.random() < 0.08:
+                row["ts"] += _FUTURE_US
     return rows
 
 

@@ -64,7 +64,8 @@ class Driver:
         world = self.world
         parsed = SourceOptions.parse(options)
         schema = rows_schema(world.plan) if world.plan.exchange == "rows" else EXCHANGE_SCHEMA
-        self.reader, self.tasks = SensorsStreamReader(parsed, schema), SensorsStreamReader(parsed, schema)
+        clocks = (lambda: world.now_s), (lambda: 1e9 + world.now_s)
+        self.reader, self.tasks = SensorsStreamReader(parsed, schema, *clocks), SensorsStreamReader(parsed, schema)
 
     def run(self) -> None:
         """Until there is nothing new."""
@@ -98,6 +99,7 @@ class Driver:
         world.point("plan")
         while True:
             world.feed()
+            world.now_s += world.clock.choice((0, 1, 1, 4))
             end = json.dumps(self.reader.latestOffset(json.loads(start), self.limit))
             if end != start:
                 break
@@ -105,6 +107,7 @@ class Driver:
                 return None
         world.point("offsets")
         log.log_offsets(batch, end)
+        world.planned.setdefault(batch, json.loads(end))  # who logs it again was stopped, and comes too late
         world.point("offsets logged")
         before = log.offsets.get(batch - 1)
         if before is not None:

@@ -41,6 +41,14 @@ class _Tables:
         self.commits = {name: self._commits(self.set.path_of(name)) for name in TableSet.names()}
         # What was planned is known from the ledger's read counts only where it is right; offsets are purged.
         self.ends: dict[int, list[int]] = {}
+        names = world.case.names
+        self.case = world.case
+        if "idle" in world.schedule.asks:
+            planned = [world.planned[batch] for batch in sorted(world.planned) if batch < len(self.commits["matches"])]
+            ends = [[offset["streams"][name]["seq"] for name in names] for offset in planned]
+            clocks = [offset.get("clocks", {}) for offset in planned]
+            idle = [[name for name in names if clock.get(name, {}).get("idle")] for clock in clocks]
+            self.case = world.case.given(ends, idle)
 
     def _commits(self, path: str) -> list[tuple[Any, list[dict[str, Any]]]]:
         commits = []
@@ -81,20 +89,20 @@ def _pairs(world: World, tables: _Tables) -> list[str]:
     for row in tables.rows("matches"):
         found[facts_text({name: value for name, value in row.items() if name != "batch_id"})] += 1
     # Files that grow are not there as a whole: a count window's order is that in which batches brought the records.
-    by_batch = world.schedule.grows and world.case.join.window.kind == "count"
+    by_batch = world.schedule.grows and not tables.case.ends and world.case.join.window.kind == "count"
     whole = [ends for _, ends in sorted(tables.ends.items()) if len(ends) == len(world.case.names)]
-    return _differences(found, world.case.result_facts(whole if by_batch else ()))
+    return _differences(found, tables.case.result_facts(whole if by_batch else ()))
 
 
 def _late(world: World, tables: _Tables) -> list[str]:
     found = Counter((row["stream"], row["seq"], row["ts"], row["largest_ts"]) for row in tables.rows("late"))
-    texts = _differences(found, world.case.late_facts())
+    texts = _differences(found, tables.case.late_facts())
     rejects = Counter((row["stream"], row["line"]) for row in tables.rows("rejects"))
     expected = Counter(
         (name, number + 2)
         for name, rows in world.case.rows.items()
         for number, row in enumerate(rows)
-        if row["ts"] is None
+        if row["ts"] is None or number in tables.case.ahead.get(name, ())
     )
     return texts + _differences(rejects, expected)
 
@@ -113,8 +121,8 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
         name, first = row["stream"], read[row["stream"]]
         read[name] = last = first + row["read"]
         tables.ends.setdefault(row["batch_id"], []).append(last)
-        right = {"batch_id": row["batch_id"], "stream": name, **world.case.ledger(name, first, last)}
-        right["largest_ts"] = world.case.largest_us(name, 0, last)
+        right = {"batch_id": row["batch_id"], "stream": name, **tables.case.ledger(name, first, last)}
+        right["largest_ts"] = tables.case.largest_us(name, 0, last)
         if row != right:
             texts.append(f"{row} is not {right}")
     if any(read[name] != len(world.case.rows[name]) for name in names):
@@ -134,7 +142,9 @@ def _punctuations(world: World, tables: _Tables) -> list[str]:
         if early:
             texts.append(f"batch {number} holds a row of {min(early)} after {promised} was given")
         ends = tables.ends.get(number, [])
-        expected = world.case.watermark_us(ends if len(ends) == len(none) else none)
+        expected = tables.case.watermark_us(ends if len(ends) == len(none) else none)
+        if tables.case.ends:
+            expected = tables.case.watermarks[number]
         if commit.punctuation_us != expected:
             texts.append(f"batch {number} gives {commit.punctuation_us}, not {expected}")
         if promised is not None and (commit.punctuation_us is None or commit.punctuation_us < promised):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 __all__ = [
     "ASKS",
+    "CLOCKS_FROM",
     "CRASH_POINTS",
     "KINDS",
     "SELVES_FROM",
@@ -70,6 +71,8 @@ ASKS = {
     "where": "conditions on a stream alone",
     "residual": "a condition that is no band, beside a band or in its place",
     "self": "one input under two names or more",
+    "idle": "streams that fall silent, for longer than they may hold up the others",
+    "future": "records that are further ahead than they may be",
 }
 
 
@@ -163,17 +166,22 @@ class Schedule:
 _OTHERS = ("three", "where", "residual")
 SELVES_FROM = 20_000
 """Seeds before this one are what they were before schedules had self-joins."""
+CLOCKS_FROM = 40_000
+"""Seeds before this one are what they were before streams could be idle, or records from the future."""
 
 
 def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed: 0 to 5 faults, mostly 1 to 3; of two seeds in five a plain join's (`plain_schedule`).
 
-    From `SELVES_FROM` on every fifth is a self-join as well.
+    From `SELVES_FROM` on every fifth is a self-join as well, from `CLOCKS_FROM` on every fourth has streams that fall
+    silent, and every fourth records from the future.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
     if seed >= SELVES_FROM and dice.random() < 0.2:
         asks = (*asks, "self")
+    if seed >= CLOCKS_FROM:
+        asks = (*asks, *(name for name in ("idle", "future") if dice.random() < 0.25))
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -193,6 +201,10 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         dice = random.Random(f"three {schedule.seed}")
         layout = dice.choice(("1x1x1", "1x2x1", "2x1x1", "1x1x2", "2x1x2"))
         schedule = replace(schedule, layout=layout, rows=min(schedule.rows, 14), batch_rows=max(schedule.batch_rows, 6))
+    if "idle" in asks:  # who is silent is a matter of files that grow
+        schedule = replace(schedule, source="csv", grows=True)
+    if "future" in asks:
+        schedule = replace(schedule, source="csv")
     return replace(schedule, asks=tuple(name for name in ASKS if name in asks))
 
 

@@ -29,7 +29,7 @@ from streamjoin_ds.stream.recovery import recovered
 from tests.faults.model import disk
 from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
-from tests.faults.model.delta_log import LogTable, PointedTable
+from tests.faults.model.delta_log import pointed
 from tests.faults.model.driver import QUERY_ID, Driver, StateMissingError, TaskFailedError
 from tests.faults.model.parsing import remembering_csv
 from tests.faults.model.power import Device
@@ -56,7 +56,7 @@ class World:
     folder : Path
         Empty; of this run.
     delta : {"log", "delta-rs"}
-        What is below the sink: see `delta_log`.
+        Who writes the entries of the tables' logs: see `delta_log`.
 
     Attributes
     ----------
@@ -99,6 +99,9 @@ class World:
         self.committers: dict[Process, Committer] = {}
         self.violations: list[str] = []
         self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
+        self.now_s = 0.0
+        self.clock = random.Random(f"clock {schedule.seed}")
+        self.planned: dict[int, dict[str, Any]] = {}  # the offsets of each batch
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
         self.recoveries = 0
@@ -304,7 +307,7 @@ class World:
         """An operator stops all drivers, and takes the checkpoint back; not while files grow: batches would differ."""
         for driver in self.drivers:
             driver.dead = True
-        if not self.schedule.grows:
+        if not self.schedule.grows and "idle" not in self.schedule.asks:
             self.checkpoint.taken_back(batches)
 
     # ------------------------------------------------------------------ what drivers ask for
@@ -357,6 +360,8 @@ class World:
     def feed(self, *, everything: bool = False) -> None:
         """Let the files grow, at any byte."""
         for name, text in self._files.items():
+            if "idle" in self.schedule.asks and not everything and self.clock.random() < 0.6:
+                continue
             left = len(text) - self._written[name]
             size = left if everything or left < 60 else self.dice.randint(20, 120)
             size = min(size, left)
@@ -396,15 +401,12 @@ class World:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """The model below and around the package, for as long as the context lasts."""
-        table = LogTable if self.delta == "log" else PointedTable
-        with pytest.MonkeyPatch.context() as patch, disk.watched(self):
+        with pytest.MonkeyPatch.context() as patch, disk.watched(self), pointed(self.delta):
             patch.setattr(run_store, "_cache", _CacheOfCurrent(self))
             patch.setattr(durability_room, "AT_ONCE", 1)
             patch.setattr(commit_room, "committer_for", self.committer_for)
             patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", self.schedule.tailed)
             patch.setattr("streamjoin_ds.source.csv_lines.arrow_csv", remembering_csv())
-            for room in ("target", "commit"):
-                patch.setattr(f"streamjoin_ds.sink.{room}.DeltaTable", table)
             yield
 
 
@@ -416,8 +418,8 @@ def _layout(text: str, streams: int) -> str:
 class _NoMaintenance:
     """Compaction has its own tests (`tests/sink`); here it would be a thread of its own."""
 
-    def after_commit(self, batch_id: int) -> None:
-        del batch_id
+    def after_commit(self) -> None:
+        """Nothing."""
 
 
 class _CacheOfCurrent:

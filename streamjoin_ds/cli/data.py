@@ -1,0 +1,50 @@
+"""``streamjoin data``: a small recorded data set that comes with the package, to try joins on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from streamjoin_ds.errors import ArgumentError
+
+__all__ = ["DATA_SETS", "DataSet", "command"]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Files under ``streamjoin_ds/_data/<name>``, beside a README that says where they come from."""
+
+    summary: str
+    files: tuple[str, ...]
+
+
+DATA_SETS: Mapping[str, DataSet] = {
+    "flights": DataSet(
+        "departures from New York's airports Kennedy and Newark, January 2013 (US Department of Transportation, CC0)",
+        ("kennedy.csv.gz", "newark.csv.gz"),
+    ),
+}
+
+
+@click.command("data", short_help="Put a small recorded data set into a folder, to try joins on.")
+@click.argument("name", type=click.Choice(list(DATA_SETS)))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def command(name: str, folder: Path) -> None:
+    """Put the files of a recorded data set into FOLDER. A file that is there is left, and refused if it is another."""
+    chosen = DATA_SETS[name]
+    root = files("streamjoin_ds") / "_data" / name
+    contents = {file: (root / file).read_bytes() for file in chosen.files}
+    for file, content in contents.items():
+        target = folder / file
+        if target.exists() and (not target.is_file() or target.read_bytes() != content):
+            msg = f"a file of this name is there, and is another: {target}"
+            raise ArgumentError(msg, name=file, hint="give another folder, or move that file away")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in contents.items():
+        (folder / file).write_bytes(content)
+        click.echo(folder / file)
+    click.echo(f"{name}: {chosen.summary}")

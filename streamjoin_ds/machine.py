@@ -1,0 +1,90 @@
+"""What this process may use of its machine: memory and mapped files, as the system and its control groups allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["control_group_folders", "map_limit", "memory_limit_bytes", "worker_count"]
+
+_PROC = Path("/proc")
+_UNKNOWN_MEMORY_BYTES = 8 << 30
+_USUAL_MAPS = 65_530  # Linux's default of vm.max_map_count
+
+
+def memory_limit_bytes(proc: Path = _PROC) -> int:
+    """Memory of the machine, or what the control groups of this process allow, the outer ones too, where that is less.
+
+    Parameters
+    ----------
+    proc : Path
+        Where the system tells of its processes.
+    """
+    try:
+        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (ValueError, OSError):
+        limits = [_UNKNOWN_MEMORY_BYTES]
+    names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+    found = (_number(folder / name) for folder in control_group_folders("memory", proc) for name in names)
+    return min([*limits, *(limit for limit in found if limit)])
+
+
+def map_limit(proc: Path = _PROC) -> int:
+    """How many files and areas the system lets one process map (Linux's ``vm.max_map_count``)."""
+    return _number(proc / "sys/vm/max_map_count") or _USUAL_MAPS
+
+
+def worker_count(proc: Path = _PROC, parent: int | None = None) -> int:
+    """Processes that the parent of this one has started and that live, this one too: a Python daemon's workers.
+
+    At least 1, also where the system does not tell.
+    """
+    parent = os.getppid() if parent is None else parent
+    try:
+        return max(1, len((proc / f"{parent}/task/{parent}/children").read_text(encoding="ascii").split()))
+    except (OSError, ValueError):
+        return 1
+
+
+def control_group_folders(controller: str, proc: Path = _PROC) -> Iterator[Path]:
+    """Folders of the control groups this process is in, of version 1 and 2, each before those around it.
+
+    Parameters
+    ----------
+    controller : str
+        Of version 1: "cpu" or "memory". Version 2 has one hierarchy for all.
+    """
+    try:
+        mounts = (proc / "self/mountinfo").read_text(encoding="utf-8").splitlines()
+        groups = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return
+    for line in groups:
+        _, controllers, group = line.split(":", 2)
+        for root, mounted in _mounts(mounts, controllers.split(",") if controllers else None, controller):
+            # A container sees its own group as the mount's root, and may still be told the group's name outside.
+            inside = group.removeprefix(root) if group == root or group.startswith(f"{root.rstrip('/')}/") else ""
+            folder = mounted / inside.lstrip("/")
+            yield from (path for path in (folder, *folder.parents) if path.is_relative_to(mounted))
+
+
+def _mounts(lines: list[str], controllers: list[str] | None, wanted: str) -> Iterator[tuple[str, Path]]:
+    """Root and place of the mounts of one hierarchy: that of version 2 (None), or of these controllers."""
+    if controllers is not None and wanted not in controllers:
+        return
+    for line in lines:
+        head, _, tail = line.partition(" - ")
+        facts, kind = head.split(), tail.split()
+        if len(facts) < 5 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup2" if controllers is None else kind[0] == "cgroup" and wanted in kind[2].split(","):
+            yield facts[3], Path(facts[4])
+
+
+def _number(path: Path) -> int | None:
+    """The whole number in a file; None where there is none ("max", no such file)."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

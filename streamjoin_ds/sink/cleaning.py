@@ -1,0 +1,156 @@
+"""What may go: entries of a log that a checkpoint stands for, and files that no version needs any more.
+
+Safe beside a running join and its readers. Nothing young goes, and the table's own properties say how long a reader may
+be away (`retention`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import time
+
+from pyarrow import fs
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.sink.guard import JOIN_ID_KEY, Identity
+from streamjoin_ds.sink.retention import deleted_file_retention_s, log_retention_s
+from streamjoin_ds.sink.snapshot import Snapshot, list_log
+from streamjoin_ds.sink.tables import filesystem_of
+from streamjoin_ds.sink.writer import WRITING_FOLDER
+
+__all__ = ["FINISHED_HOURS", "KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "vacuum"]
+
+RETENTION_HOURS = 168
+FINISHED_HOURS = 24
+KEPT_ENTRIES = 10_000
+_OURS = re.compile(r"batch-(\d{8,})-.*\.parquet")
+_log = logging.getLogger(__name__)
+
+
+def clean_log(table: Snapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: float | None = None) -> int:
+    """Remove entries older than the table's log retention, up to a checkpoint that stands for them.
+
+    Parameters
+    ----------
+    table : Snapshot
+        The table, at its newest version.
+    kept_entries : int, keyword-only
+        The newest so many stay, however old: a slow join keeps a long history.
+    now_s : float or None, keyword-only
+        Seconds since 1970; None: the clock.
+
+    Returns
+    -------
+    int
+        Files removed.
+    """
+    retention_s = log_retention_s(table.configuration)
+    if retention_s is None:
+        return 0
+    oldest_ns = ((time.time() if now_s is None else now_s) - retention_s) * 1e9
+    files = list_log(table.filesystem, table.folder)
+    bases = [
+        file.version
+        for file in files
+        if file.kind == "checkpoint.parquet"
+        and file.is_checkpoint
+        and file.version <= table.version - kept_entries
+        and (file.info.mtime_ns or 0) <= oldest_ns
+    ]
+    base = max(bases, default=0)
+    removed = 0
+    for file in files:  # oldest first: where this is cut short, the log still has no gap
+        if file.version < base:
+            with contextlib.suppress(FileNotFoundError):
+                table.filesystem.delete_file(file.info.path)
+                removed += 1
+    return removed
+
+
+def vacuum(
+    table_path: str,
+    *,
+    retention_hours: int = RETENTION_HOURS,
+    finished_hours: int = FINISHED_HOURS,
+    dry_run: bool = False,
+    now_s: float | None = None,
+) -> list[str]:
+    """Remove files that the table does not have: compacted ones, and orphans of failed attempts.
+
+    Parameters
+    ----------
+    table_path : str
+        One Delta table of a join.
+    retention_hours : int, keyword-only
+        Age from which a file may go that is of no batch known to be over, at least 168.
+    finished_hours : int, keyword-only
+        Age from which a batch's file may go when the table has that batch; a file that was replaced also stays for
+        ``delta.deletedFileRetentionDuration``.
+    dry_run : bool, keyword-only
+        Only say which.
+    now_s : float or None, keyword-only
+        Seconds since 1970; None: the clock.
+
+    Returns
+    -------
+    list of str
+        The files removed.
+
+    Raises
+    ------
+    ArgumentError
+        ``retention_hours`` is below 168: readers and running batches could lose files they need.
+    """
+    if retention_hours < RETENTION_HOURS:
+        message = f"files younger than {RETENTION_HOURS} hours are kept"
+        raise ArgumentError(message, name="retention_hours", hint=f"at least {RETENTION_HOURS}")
+    now_s = time.time() if now_s is None else now_s
+    # The table first, the folder second: what is committed in between is young.
+    table = Snapshot(table_path, with_files=True)
+    join_id = table.configuration.get(JOIN_ID_KEY, "")
+    done = table.transactions.get(Identity(join_id, "any").join_app, -1) if join_id else -1
+    kept_s = deleted_file_retention_s(table.configuration)
+    removed = []
+    for info in table.filesystem.get_file_info(fs.FileSelector(table.folder)):
+        name = info.base_name
+        if info.type != fs.FileType.File or not name.endswith(".parquet") or name.startswith(("_", ".")):
+            continue
+        deleted_ms = table.removed.get(name)
+        if name in table.live or (deleted_ms is not None and (kept_s is None or now_s - deleted_ms / 1000 < kept_s)):
+            continue
+        match = _OURS.fullmatch(name)
+        hours = finished_hours if match and int(match[1]) <= done else retention_hours
+        if info.mtime_ns is not None and info.mtime_ns <= (now_s - hours * 3600) * 1e9:
+            removed.append(name)
+            if not dry_run:
+                with contextlib.suppress(FileNotFoundError):
+                    table.filesystem.delete_file(info.path)
+    leftovers = remove_leftovers(table_path, older_than_hours=retention_hours, dry_run=dry_run, now_s=now_s)
+    return [*sorted(removed), *leftovers]
+
+
+def remove_leftovers(
+    table_path: str, *, older_than_hours: int = RETENTION_HOURS, dry_run: bool = False, now_s: float | None = None
+) -> list[str]:
+    """Remove half-written files of killed workers and drivers, which lie where VACUUM does not look.
+
+    Returns
+    -------
+    list of str
+        Their paths inside the table's folder.
+    """
+    oldest_s = (time.time() if now_s is None else now_s) - older_than_hours * 3600
+    filesystem, folder = filesystem_of(table_path)
+    leftovers = []
+    for place, suffix in ((WRITING_FOLDER, ""), ("_delta_log", ".tmp")):
+        selector = fs.FileSelector(f"{folder}/{place}", allow_not_found=True)
+        for info in filesystem.get_file_info(selector):
+            is_old = info.type == fs.FileType.File and info.mtime_ns is not None and info.mtime_ns < oldest_s * 1e9
+            if is_old and info.base_name.endswith(suffix):
+                leftovers.append(f"{place}/{info.base_name}")
+                if not dry_run:
+                    with contextlib.suppress(FileNotFoundError):
+                        filesystem.delete_file(info.path)
+    return sorted(leftovers)

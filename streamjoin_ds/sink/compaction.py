@@ -1,0 +1,176 @@
+"""Small files of one table rewritten as large ones, beside whoever else writes to it.
+
+delta-rs' own compaction is not used: of two that began at the same snapshot it commits both (1.6.6: what a commit with
+``dataChange = false`` removed is no conflict to it), and each row is in the table twice. Two are common enough: a
+consumer's beside the join's, or a driver's that slept while another took its place. Here the commit is put at the next
+version or not at all, and only while every file that it replaces is still in the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import dataset, fs
+
+from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.tables import filesystem_of
+from streamjoin_ds.sink.writer import TableWriter
+
+__all__ = ["Compaction", "compact"]
+
+_ATTEMPTS = 50  # commits of others that may come first, one after the other
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_NEXT_VERSION_ONLY = 0  # retries of delta-rs: each would let a rival's commit pass unseen
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What one compaction did: files taken away and files put in their place."""
+
+    files_removed: int
+    files_added: int
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a snapshot: its path as the log has it, its size, and when it was written."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+def compact(table_path: str, *, target_size_bytes: int = 64 << 20) -> Compaction:
+    """Rewrite files smaller than a size into files of about that size; each row stays, once.
+
+    Parameters
+    ----------
+    table_path : str
+        One Delta table.
+    target_size_bytes : int, keyword-only
+        Size below which a file is small. Larger ones stay as they are, so that a fast join is not written twice.
+
+    Returns
+    -------
+    Compaction
+        What was done. Files that another writer replaced or deleted in the meantime are left to the next compaction.
+
+    Raises
+    ------
+    TableWriteError
+        There is no room, or no right to write. As with any error the table is as it was.
+    """
+    table = DeltaTable(table_path)
+    if not _is_plain(table):
+        return Compaction(0, 0)
+    removed = added = 0
+    for group in _groups(list(_files(table).values()), target_size_bytes):
+        written = _rewritten(table, table_path, group)
+        if _replaced(table, group, written):
+            removed, added = removed + len(group), added + len(written)
+        else:
+            _discard(table_path, written)
+    return Compaction(removed, added)
+
+
+def _is_plain(table: DeltaTable) -> bool:
+    """Whether a file's rows are all that there is to it: no partition, no deletion vector, no other name of a column.
+
+    The join's own tables are; one that its user gave such features is left to its user's tools.
+    """
+    return not table.metadata().partition_columns and not table.protocol().reader_features
+
+
+def _files(table: DeltaTable) -> dict[str, _File]:
+    """Return the files of a snapshot by their paths."""
+    actions = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes", "modification_time"])
+    times_ms = actions.column("modification_time").cast(pa.timestamp("ms")).cast(pa.int64())
+    columns = (actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), times_ms.to_pylist())
+    return {path: _File(path, size, time_ms) for path, size, time_ms in zip(*columns, strict=True)}
+
+
+def _groups(files: Sequence[_File], target_size_bytes: int) -> list[list[_File]]:
+    """Return groups of small files, the oldest first, each of about the target size together and two files at least."""
+    groups: list[list[_File]] = [[]]
+    size_bytes = 0
+    for file in sorted(files, key=lambda file: (file.modified_ms, file.path)):
+        if file.size_bytes >= target_size_bytes:
+            continue
+        if size_bytes + file.size_bytes > target_size_bytes and groups[-1]:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(file)
+        size_bytes += file.size_bytes
+    return [group for group in groups if len(group) > 1]
+
+
+def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> list[FileReport]:
+    """Write the rows of some files, in their order, as one file, which is nobody's yet."""
+    filesystem, folder = filesystem_of(table_path)
+    schema = pa.schema(table.schema())
+    rows = dataset.dataset(
+        [unquote(file.path) for file in group],
+        schema=schema,
+        format="parquet",
+        filesystem=fs.SubTreeFileSystem(folder, filesystem),
+    )
+    # All columns under lz4: of a file that is written once more, size counts for more than speed.
+    low_cardinality = frozenset(schema.names)
+    rows_per_file = 1 << 40  # one file, however many rows
+    with TableWriter(
+        table_path,
+        schema,
+        table="matches",
+        batch_id=0,
+        label="compacted",
+        rows_per_file=rows_per_file,
+        low_cardinality=low_cardinality,
+    ) as writer:
+        for batch in rows.to_batches():
+            writer.write(batch)
+        return writer.close()
+
+
+def _replaced(table: DeltaTable, group: Sequence[_File], written: Sequence[FileReport]) -> bool:
+    """Commit the new file in place of the old ones; False where one of these is gone or the table is another."""
+    schema, now_ms = table.schema(), time.time_ns() // 1_000_000
+    actions: list[AddAction | RemoveAction] = [
+        RemoveAction(file.path, data_change=False, deletion_timestamp=now_ms, size=file.size_bytes) for file in group
+    ]
+    actions += [AddAction(report.path, report.size_bytes, {}, now_ms, False, report.stats) for report in written]
+    for _ in range(_ATTEMPTS):
+        table.update_incremental()
+        there = _files(table)
+        if any(file.path not in there for file in group) or table.schema() != schema or not _is_plain(table):
+            return False
+        try:
+            table.create_write_transaction(
+                actions,
+                "append",
+                schema,
+                commit_properties=CommitProperties(max_commit_retries=_NEXT_VERSION_ONLY),
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except CommitFailedError:
+            continue  # somebody else has this version: look again at what is there
+        return True
+    _log.debug("%d commits came before a compaction of %s, which is given up", _ATTEMPTS, table.table_uri)
+    return False
+
+
+def _discard(table_path: str, written: Sequence[FileReport]) -> None:
+    """Remove files that no version of the table will ever name."""
+    filesystem, folder = filesystem_of(table_path)
+    for report in written:
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.delete_file(f"{folder}/{report.path}")

@@ -1,0 +1,243 @@
+"""What a table's log says up to a version: identity, columns, transaction ids; its files only where they are asked for.
+
+Opened once, from the newest checkpoint of the log and the entries after it; `forward` then reads the entries that are
+new, one by one, without a look at what else lies in the log. So a commit costs the same however long the log is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote
+
+from pyarrow import fs, parquet
+
+from streamjoin_ds.errors import TableError
+from streamjoin_ds.sink.log import entry_name, read_actions
+from streamjoin_ds.sink.tables import filesystem_of
+
+__all__ = ["LogFile", "Snapshot", "list_log"]
+
+_NAME = re.compile(r"\.?(\d{20})\.(.+)")
+_CHECKPOINT = re.compile(r"checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
+
+
+class LogFile:
+    """A file of a table's log: its version, name, size and when it was written."""
+
+    __slots__ = ("info", "kind", "version")
+
+    def __init__(self, info: fs.FileInfo, version: int, kind: str) -> None:
+        self.info, self.version, self.kind = info, version, kind
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether this is a checkpoint, or a part of one."""
+        return _CHECKPOINT.fullmatch(self.kind) is not None and not self.info.base_name.startswith(".")
+
+
+def list_log(filesystem: fs.FileSystem, folder: str) -> list[LogFile]:
+    """All files of a log that belong to a version, by version; of a table that is not there, none."""
+    selector = fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True)
+    files = []
+    for info in filesystem.get_file_info(selector):
+        match = _NAME.fullmatch(info.base_name)
+        if match and info.type == fs.FileType.File:
+            files.append(LogFile(info, int(match[1]), match[2]))
+    return sorted(files, key=lambda file: (file.version, file.info.base_name))
+
+
+class Snapshot:
+    """A table as it is at one version.
+
+    Parameters
+    ----------
+    path : str
+        The table's folder.
+    with_files : bool, keyword-only
+        Whether to keep which files the table has, and which it had.
+
+    Attributes
+    ----------
+    version : int
+    configuration : dict of str to str
+        The table's properties.
+    transactions : dict of str to int
+        The last version of each application id.
+    live : dict of str to int
+        Bytes by path of the files of the table.
+    removed : dict of str to int
+        When each file was removed that the log still knows, in milliseconds since 1970.
+
+    Raises
+    ------
+    TableError
+        There is no table, or its log cannot be read.
+    """
+
+    def __init__(self, path: str, *, with_files: bool = False) -> None:
+        self.path = path
+        self.filesystem, self.folder = filesystem_of(path)
+        self._with_files = with_files
+        self.version = -1
+        self.transactions: dict[str, int] = {}
+        self.live: dict[str, int] = {}
+        self.removed: dict[str, int] = {}
+        self._metadata: dict[str, Any] = {}
+        self._protocol: dict[str, Any] = {}
+        self._load()
+
+    @staticmethod
+    def exists(path: str) -> bool:
+        """Whether there is a Delta table."""
+        filesystem, folder = filesystem_of(path)
+        if filesystem.get_file_info(f"{folder}/_delta_log/{entry_name(0)}").type == fs.FileType.File:
+            return True
+        return any(file.is_checkpoint or file.kind == "json" for file in list_log(filesystem, folder))
+
+    # ------------------------------------------------------------------ what it says
+
+    @property
+    def table_id(self) -> str:
+        """The id that the table was born with."""
+        return str(self._metadata.get("id"))
+
+    @property
+    def created_ms(self) -> int:
+        """When the table was made, in milliseconds since 1970; 0 where it does not say."""
+        return int(self._metadata.get("createdTime") or 0)
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self._metadata.get("configuration") or {})
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Columns by which its files are parted."""
+        return list(self._metadata.get("partitionColumns") or ())
+
+    @property
+    def schema_text(self) -> str:
+        """Its columns, as Delta's JSON."""
+        return str(self._metadata.get("schemaString"))
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of its columns, in order."""
+        return [str(column["name"]) for column in json.loads(self.schema_text)["fields"]]
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Table features that its protocol names."""
+        lists = (self._protocol.get(f"{side}Features") or () for side in ("reader", "writer"))
+        return frozenset(name for names in lists for name in names)
+
+    # ------------------------------------------------------------------ how it gets there
+
+    def forward(self) -> None:
+        """Read the entries that are new.
+
+        Raises
+        ------
+        TableError
+            The table was deleted, or replaced by another, or an entry cannot be read.
+        """
+        while (actions := read_actions(self.filesystem, self.folder, self.version + 1)) is not None:
+            self._apply(actions)
+            self.version += 1
+        # The newest entry is never cleaned away. Where ours is gone, others have gone on, or the table is gone.
+        if not self.has_entry(self.version):
+            before = self.table_id
+            self._load()
+            if self.table_id != before:
+                raise self._gone()
+
+    def forget_removed(self, before_ms: int) -> None:
+        """Forget files that were removed before a time: `removed` would grow for ever."""
+        self.removed = {path: when for path, when in self.removed.items() if when >= before_ms}
+
+    def has_entry(self, version: int) -> bool:
+        """Whether the log still has the entry of a version."""
+        info = self.filesystem.get_file_info(f"{self.folder}/_delta_log/{entry_name(version)}")
+        return bool(info.type == fs.FileType.File)
+
+    def _gone(self) -> TableError:
+        message = f"the table {self.path} was deleted or replaced while the join was running"
+        return TableError(message, name=self.path, hint="restart the join with a new checkpoint and table")
+
+    def _load(self) -> None:
+        files = list_log(self.filesystem, self.folder)
+        entries = [file.version for file in files if file.kind == "json" and not file.info.base_name.startswith(".")]
+        if not entries:
+            raise self._gone()
+        self.version, parts = _newest_checkpoint(files)
+        self.transactions, self.live, self.removed = {}, {}, {}
+        self._metadata, self._protocol = {}, {}
+        for part in parts:
+            self._apply(self._checkpointed(part.info.path))
+        for version in range(self.version + 1, max(entries) + 1):
+            actions = read_actions(self.filesystem, self.folder, version)
+            if actions is None:
+                message = f"the log of {self.path} lacks the entry of version {version}"
+                raise TableError(message, name=self.path, hint="restore the entry, or the table from a backup")
+            self._apply(actions)
+            self.version = version
+
+    def _checkpointed(self, path: str) -> list[dict[str, Any]]:
+        """Actions of a checkpoint's file; of large ones only what is asked for is read."""
+        kinds = ["txn", "metaData", "protocol", *(["add", "remove"] if self._with_files else [])]
+        fields = {"txn": ("appId", "version"), "add": ("path", "size"), "remove": ("path", "deletionTimestamp")}
+        actions = []
+        with self.filesystem.open_input_file(path) as stream, parquet.ParquetFile(stream) as file:
+            there = set(file.schema_arrow.names)
+            for kind in kinds:
+                if kind not in there:
+                    continue
+                columns = [f"{kind}.{name}" for name in fields[kind]] if kind in fields else [kind]
+                column = file.read(columns=columns).column(kind)
+                actions += [{kind: _plain(value)} for value in column.drop_null().to_pylist()]
+        return actions
+
+    def _apply(self, actions: Iterable[dict[str, Any]]) -> None:
+        for action in actions:
+            if value := action.get("txn"):
+                self.transactions[value["appId"]] = value["version"]
+            elif value := action.get("metaData"):
+                self._metadata = value
+            elif value := action.get("protocol"):
+                self._protocol = value
+            elif self._with_files and (value := action.get("add")):
+                path = unquote(value["path"])
+                self.live[path] = value["size"]
+                self.removed.pop(path, None)
+            elif self._with_files and (value := action.get("remove")):
+                path = unquote(value["path"])
+                self.live.pop(path, None)
+                self.removed[path] = value.get("deletionTimestamp") or 0
+
+
+def _newest_checkpoint(files: list[LogFile]) -> tuple[int, list[LogFile]]:
+    """Version and files of the newest whole checkpoint; -1 and none where the log is whole."""
+    by_version: dict[int, list[LogFile]] = {}
+    for file in files:
+        if file.is_checkpoint:
+            by_version.setdefault(file.version, []).append(file)
+    for version in sorted(by_version, reverse=True):
+        parts = by_version[version]
+        whole = [part for part in parts if part.kind == "checkpoint.parquet"]
+        if whole:
+            return version, whole
+        counts = {match[2] for part in parts if (match := _CHECKPOINT.fullmatch(part.kind))}
+        if len(counts) == 1 and len(parts) == int(counts.pop()):
+            return version, parts
+    return -1, []
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Maps come out of Parquet as lists of pairs."""
+    if isinstance(value.get("configuration"), list):
+        value["configuration"] = dict(value["configuration"])
+    return value

@@ -1,0 +1,106 @@
+"""The grid of a query over DataFrames: it is the state's, not that of the session which happens to start the query.
+
+`StreamJoin.dataframe` gives a DataFrame before there is a checkpoint, so nothing can be looked up there. Spark fixes
+the number of a query's state partitions with its first batch and tells every task of every later one, whatever the
+session says by then: the grid follows that number. A key of its own keeps the grid in the state, and refuses another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from streamjoin_ds.errors import ArgumentError, FingerprintMismatchError, LayoutError
+from streamjoin_ds.plan import Layout, Plan, choose_layout
+from streamjoin_ds.stream.state import CellState
+from streamjoin_ds.stream.windows import RETAIN_KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.state import GroupState
+
+__all__ = ["FrameGrid", "check_kept_grid", "default_layout"]
+
+_STATE_PARTITIONS_KEYS = (
+    "spark.sql.streaming.internal.stateStore.partitions",
+    "spark.sql.shuffle.partitions",  # the same in checkpoints of Spark 4.1 and before
+)
+_MOST_CELLS = 64
+
+
+def default_layout(partitions: int, streams: int) -> Layout:
+    """The grid where none is asked for: a cell for each partition, 64 at most."""
+    return choose_layout(min(partitions, _MOST_CELLS), [1.0] * streams)
+
+
+@dataclass(frozen=True)
+class FrameGrid:
+    """What a task needs to find the plan of its query.
+
+    Parameters
+    ----------
+    plan_text : str
+        The plan as the driver sees it, with the session's partitions.
+    has_layout : bool
+        Whether the layout was asked for.
+    """
+
+    plan_text: str
+    has_layout: bool
+
+    def __call__(self) -> Plan:
+        """The plan on the state's partitions; asked in a task of a streaming query."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "a plan is laid out in a task"
+        given = [value for key in _STATE_PARTITIONS_KEYS if (value := context.getLocalProperty(key))]
+        if not given:
+            msg = "Spark does not tell how many state partitions the query has"
+            raise ArgumentError(msg, name=_STATE_PARTITIONS_KEYS[0], hint="run it with the supported pyspark (README)")
+        return _laid_out(self, int(given[0]), context.getLocalProperty(RETAIN_KEY))
+
+
+@lru_cache(maxsize=8)  # asked by every task
+def _laid_out(grid: FrameGrid, partitions: int, retain: str | None) -> Plan:
+    plan = Plan.from_json(grid.plan_text)
+    layout = plan.layout if grid.has_layout else default_layout(partitions, len(plan.bound.names))
+    return replace(
+        plan, layout=layout, partitions=partitions, retain_batches=int(retain) if retain else plan.retain_batches
+    )
+
+
+def check_kept_grid(plan: Plan, state: GroupState) -> Iterator[Any]:
+    """Keep the plan's grid in the state, or compare it with the one that is kept; gives no rows.
+
+    Raises
+    ------
+    LayoutError, FingerprintMismatchError
+        The state was made with another one: cells would not find their windows.
+    """
+    wanted = {"layout": list(plan.layout.counts), "partitions": plan.partitions}
+    if not state.exists:
+        state.update((1, CellState(plan.bound.fingerprint, [], grid=wanted).encode()))
+        return iter(())
+    kept = CellState.decode(bytes(state.get[1]))
+    if kept.fingerprint != plan.bound.fingerprint:
+        raise other_join()
+    assert kept.grid is not None, "the key of the grid keeps a grid"
+    if kept.grid["layout"] != wanted["layout"]:
+        was = Layout(tuple(kept.grid["layout"]))
+        msg = f"this checkpoint was laid out as {was}, not {plan.layout}"
+        raise LayoutError(msg, name="layout", hint=f"dataframe(..., layout='{was}'); another needs a new checkpoint")
+    if kept.grid["partitions"] != wanted["partitions"]:
+        msg = f"this checkpoint's windows lie on {kept.grid['partitions']} state partitions, and now it has others"
+        hint = "repartition the checkpoint back to that number, or start anew"
+        raise LayoutError(msg, name="partitions", hint=hint)
+    return iter(())
+
+
+def other_join() -> FingerprintMismatchError:
+    """The error of a state that another join wrote."""
+    msg = "this checkpoint belongs to another join: streams, predicates, window, selection or self-pairs differ"
+    hint = "restore the join's former definition, or start with a new checkpoint; so too a self-join of one DataFrame "
+    hint += "whose checkpoint is of the time when each tuple was paired with itself"
+    return FingerprintMismatchError(msg, name="state", hint=hint)

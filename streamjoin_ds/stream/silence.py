@@ -1,0 +1,96 @@
+"""Silent streams: which one holds the watermark of all, and what the log says of it and of those that are idle."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamjoin_ds.spec import Stream, duration_text
+
+__all__ = ["Holder", "Silence", "holder"]
+
+_log = logging.getLogger(__name__)
+
+# Batches in a row, and how far behind: a stream that just has fewer tuples is no news.
+_TOLD_BATCHES = 10
+_TOLD_BEHIND_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A stream that sent nothing and holds the watermark.
+
+    Attributes
+    ----------
+    stream : str
+    behind_us : int or None
+        How far its clock is behind that of the stream which is furthest; None: it has had no tuple at all.
+    """
+
+    stream: str
+    behind_us: int | None
+
+
+def holder(
+    streams: Sequence[Stream], largest_us: Mapping[str, int | None], read: Mapping[str, int], idle: Sequence[str]
+) -> Holder | None:
+    """Which stream holds the watermark of a batch though it has sent nothing in it; None: none does.
+
+    Parameters
+    ----------
+    largest_us : mapping of stream name to int or None
+        Largest event time so far, None of a stream without a tuple.
+    read : mapping of stream name to int
+        Records of the batch.
+    idle : sequence of str
+        Streams that hold nothing.
+    """
+    lows = {s.name: None if (us := largest_us[s.name]) is None else us - s.delay_us for s in streams}
+    known = [low for low in lows.values() if low is not None]
+    silent = [name for name in lows if not read[name] and name not in idle]
+    if not known or not silent:
+        return None
+    for name in silent:
+        if lows[name] is None:
+            return Holder(name, None)
+    last = min(silent, key=lambda name: (lows[name], name))
+    held = min(low for name, low in lows.items() if low is not None and name not in idle)
+    behind_us = max(known) - (lows[last] or 0)
+    return Holder(last, behind_us) if lows[last] == held and behind_us > 0 else None
+
+
+@dataclass(slots=True)
+class Silence:
+    """What a driver has said about silent streams, so that it says it once."""
+
+    _idle: set[str] = field(default_factory=set)
+    _batches: Counter[str] = field(default_factory=Counter)
+
+    def tell(self, held: Holder | None, idle: Sequence[str], overtaken: Mapping[str, int], watermark: str) -> None:
+        """Say what is new after a batch; `overtaken`: how many of its tuples were late by the watermark alone."""
+        for name in sorted(set(idle) - self._idle):
+            _log.warning("stream %s is idle: it no longer holds the watermark", name)
+        for name in sorted(self._idle - set(idle)):
+            _log.warning("stream %s is back", name)
+        for name, count in overtaken.items():
+            if count:
+                _log.warning("%d tuples of stream %s came after the watermark %s: late", count, name, watermark)
+        self._idle = set(idle)
+        if held is None:
+            self._batches.clear()
+            return
+        self._batches = Counter({held.stream: self._batches[held.stream] + 1})
+        count = self._batches[held.stream]
+        far = held.behind_us is None or held.behind_us >= _TOLD_BEHIND_US
+        if far and count >= _TOLD_BATCHES and (count // _TOLD_BATCHES).bit_count() == 1 and count % _TOLD_BATCHES == 0:
+            behind = "has had no tuple" if held.behind_us is None else f"is {duration_text(held.behind_us)} behind"
+            _log.warning(
+                "stream %s holds everything up: it has sent nothing for %d batches and %s; nothing leaves the windows, "
+                "and the punctuation stays at %s. Its idle_timeout would let time go on without it",
+                held.stream,
+                count,
+                behind,
+                watermark,
+            )

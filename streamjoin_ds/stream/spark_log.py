@@ -1,0 +1,132 @@
+"""Files that Spark's processes write to: bounded in size, and removed when their processes are long gone.
+
+::
+
+    Java, Python workers ──► append ──► NAME.log ── over the limit ──► its end to NAME.log.1, and empty again
+                             (a lock as long as one of them lives)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+__all__ = ["hold", "keep_small", "new_log", "remove_dead", "shorten"]
+
+_PREFIX, _SUFFIX, _BEFORE = "streamjoin-spark-", ".log", ".1"
+_LIMIT_BYTES = 16 << 20
+_LOOK_EVERY_S = 5.0
+_DEAD_KEPT = 5
+# A log that was just made, and whose Java is not there yet, has no lock.
+_YOUNG_S = 300.0
+
+
+def new_log(folder: Path | None = None) -> Path:
+    """A new empty log in the folder for temporary files; old ones of this user whose processes are gone are removed."""
+    folder = Path(tempfile.gettempdir()) if folder is None else folder
+    remove_dead(folder, time.time())
+    descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX, dir=folder)
+    os.close(descriptor)
+    return Path(name)
+
+
+def hold(log: IO[bytes]) -> None:
+    """Mark an open log as one of living processes: of all that inherit this opening of it, until the last has ended."""
+    with contextlib.suppress(OSError):  # a file system without locks: it counts as dead when it is old
+        fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def remove_dead(folder: Path, now_s: float, kept: int = _DEAD_KEPT) -> list[Path]:
+    """Remove logs of this user that no living process holds, but for the newest; gives those that went.
+
+    Parameters
+    ----------
+    folder : Path
+        Where `new_log` makes them; others may write there too.
+    now_s : float
+        Seconds since 1970.
+    kept : int
+        So many of the dead stay, for who wants to know why they died.
+    """
+    dead = []
+    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            facts = path.lstat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and facts.st_mtime < now_s - _YOUNG_S:
+                dead.append((facts.st_mtime, path))
+    held = {path for _, path in dead if _is_held(path)}
+    gone = [path for _, path in sorted(dead, reverse=True) if path not in held][kept:]
+    for path in gone:
+        for each in (path, _before(path)):
+            with contextlib.suppress(OSError):
+                each.unlink()
+    return gone
+
+
+def shorten(path: Path, limit_bytes: int = _LIMIT_BYTES) -> bool:
+    """Empty a log that has grown over the limit; its last lines, up to the limit, are then in ``<name>.1``.
+
+    Who appends goes on appending. Where there is no room for the copy, there is none. Returns whether it was done.
+    """
+    with contextlib.suppress(OSError), path.open("rb+") as log:
+        size_bytes = os.fstat(log.fileno()).st_size
+        if size_bytes <= limit_bytes:
+            return False
+        with contextlib.suppress(OSError):
+            _copy_end(log, size_bytes - limit_bytes, _before(path))
+        log.truncate(0)
+        return True
+    return False
+
+
+def keep_small(path: Path) -> threading.Event:
+    """Have a thread of this process look after a log's size, until the event is set or the process ends."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_EVERY_S):
+            shorten(path)
+
+    threading.Thread(target=look, name="streamjoin-log", daemon=True).start()
+    return ended
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(path.name + _BEFORE)
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _copy_end(log: IO[bytes], start: int, target: Path) -> None:
+    """The lines of a file that begin at `start` or later, put in place of another file."""
+    descriptor, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as copy:
+            log.seek(start)
+            log.readline()
+            while piece := log.read(1 << 20):
+                copy.write(piece)
+        os.replace(aside, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise

@@ -1,0 +1,15 @@
+"""A join that runs for hours in fast motion, a fault a minute, with a consumer beside it; exact at its end, and flat.
+
+::
+
+    feeder ─► files ─► life (a driver process, two worker processes) ─► Delta tables ─► consumer
+                          ▲ kill, stop, full disk, other settings         │ follows, OPTIMIZEs, DELETEs
+                          │                                               ▼
+                        faults                               oracle, bounds on what may grow
+
+The source, the cells, the commits and the tables are the package's and delta-rs'; processes, files, signals and the
+disk are the system's. Spark's part (offset log, commit log, state) is `checkpoint.Checkpoint`, which makes a batch cost
+tens of milliseconds instead of hundreds: two hours hold as many batches as half a day of triggers.
+
+``python -m tests.faults.soak --minutes 10`` runs it; each bound is a line of `bounds.BOUNDS`.
+"""

@@ -1,0 +1,111 @@
+"""What must not grow, however long the join runs: each bound with its unit and its reason."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from streamjoin_ds.sink.tables import TableSet
+
+__all__ = ["BOUNDS", "Samples", "batch_lines"]
+
+BOUNDS: Mapping[str, float] = {
+    # medians, so that a fault in the middle of a batch weighs nothing; of the last 1 000 batches over the first 1 000
+    "commit_growth": 1.3,
+    # of one table: a round of compaction is due every 25 batches, and a long one may be under way
+    "live_files": 600,
+    # of one table: entries and checkpoints between two cleanings
+    "log_bytes": 48 << 20,
+    "log_entries": 3_000,
+    # a process's maps of files that are deleted: retired blocks
+    "deleted_maps": 64,
+    "maps": 1_500,
+    "open_files": 128,
+    "threads": 192,  # pools of delta-rs and Arrow, per process, of a size that the machine gives
+    # resident; the first sample of a process comes after its imports
+    "driver_bytes": 900 << 20,
+    "worker_bytes": 700 << 20,
+    # in the checkpoint: blocks of the windows, what the exchange holds
+    "block_files": 400,
+    "exchange_files": 400,
+}
+
+_SHARE = 1_000  # batches at either end whose commits are compared
+
+
+@dataclass
+class Samples:
+    """The largest value seen of each measure, and where."""
+
+    largest: dict[str, float] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+
+    def note(self, measure: str, value: float, place: str) -> None:
+        """Keep a value if it is the largest of its measure."""
+        if value > self.largest.get(measure, -1.0):
+            self.largest[measure], self.places[measure] = value, place
+
+    def process(self, process: psutil.Process, kind: str) -> None:
+        """Look at a driver or a worker; one that has just gone is left out."""
+        try:
+            maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+            # sealed in no block, and no loaded library: a mapped file of the checkpoint
+            deleted = sum(line.endswith("(deleted)") and "/blocks/" in line for line in maps)
+            resident, threads, files = process.memory_info().rss, process.num_threads(), process.num_fds()
+        except (psutil.Error, OSError):
+            return
+        self.note("deleted_maps", deleted, kind)
+        self.note("maps", len(maps), kind)
+        self.note("threads", threads, kind)
+        self.note("open_files", files, kind)
+        self.note(f"{kind}_bytes", resident, kind)
+
+    def tables(self, root: Path) -> None:
+        """Look at the tables' logs."""
+        for name in TableSet.names():
+            log = Path(TableSet(str(root / "matches")).path_of(name)) / "_delta_log"
+            if log.is_dir():
+                sizes = [size for path in log.iterdir() if (size := _size(path)) is not None]
+                self.note("log_entries", len(sizes), name)
+                self.note("log_bytes", sum(sizes), name)
+
+    def checkpoint(self, root: Path) -> None:
+        """Look at the folders of the checkpoint."""
+        for measure, folder in (("block_files", "blocks"), ("exchange_files", "exchange")):
+            where = root / "checkpoint" / folder
+            if where.is_dir():
+                self.note(measure, sum(1 for path in where.rglob("*") if path.is_file()), folder)
+
+    def commits(self, root: Path) -> None:
+        """Compare the time of a commit in the last 1 000 batches with the first 1 000; fewer say nothing."""
+        times = [line["commit_s"] for line in batch_lines(root)]
+        if len(times) >= 2 * _SHARE:
+            growth = statistics.median(times[-_SHARE:]) / statistics.median(times[:_SHARE])
+            self.note("commit_growth", growth, f"{len(times)} batches")
+
+    def broken(self) -> list[str]:
+        """Return the bounds that do not hold, as text."""
+        return [
+            f"{measure} came to {value:g}, at most {BOUNDS[measure]:g} ({self.places[measure]})"
+            for measure, value in sorted(self.largest.items())
+            if value > BOUNDS[measure]
+        ]
+
+
+def batch_lines(root: Path) -> list[dict[str, float]]:
+    """Return what the lives wrote of their batches; a line that a kill cut short is left out."""
+    path = root / "batches.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}") and line.count("{") == 2]
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,78 @@
+"""A consumer beside the join: it follows the matches in order, compacts them, and deletes some that it has read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from streamjoin_ds.sink.compaction import compact
+from streamjoin_ds.sink.reader import Follower
+
+__all__ = ["COLUMNS", "DELETED_REST", "DELETED_STEP", "Consumer", "triples"]
+
+COLUMNS = ("e_seq", "w_seq", "event_time")
+DELETED_STEP, DELETED_REST = 97, 3  # it deletes what it has read of these left numbers
+
+
+def triples(table: pa.Table) -> np.ndarray:
+    """Return results as rows (left number, right number, event time); shape (n, 3), int64."""
+    columns = [table.column(name).cast(pa.int64()).to_numpy() for name in COLUMNS]
+    return np.stack(columns, axis=1) if table.num_rows else np.empty((0, 3), np.int64)
+
+
+class Consumer:
+    """Follows one table.
+
+    Attributes
+    ----------
+    followed : list of numpy.ndarray
+        What the follower gave, in its order.
+    deleted_before_us : int
+        Results before it, of the numbers to delete, are gone from the table.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._follower: Follower | None = None
+        self.followed: list[np.ndarray] = []
+        self.deleted_before_us = self.punctuation_us = 0
+
+    def read_on(self) -> int:
+        """Read what is new; return how many results it was."""
+        if self._follower is None:
+            if not DeltaTable.is_deltatable(self._path):
+                return 0
+            self._follower = Follower(self._path)
+        count = 0
+        for punctuation_us, rows in self._follower.poll():
+            self.punctuation_us = max(self.punctuation_us, punctuation_us or 0)
+            if rows.num_rows:
+                self.followed.append(triples(rows))
+                count += rows.num_rows
+        return count
+
+    def begin_anew(self) -> None:
+        """Go on with a new follower from where the last one was, as a consumer that was restarted."""
+        if self._follower is not None:
+            self._follower = Follower(self._path, from_version=self._follower.next_version)
+
+    def optimize(self) -> None:
+        """Compact the table beside the join."""
+        if self._follower is not None:
+            compact(self._path)
+
+    def delete(self) -> int:
+        """Delete results that were followed; return how many rows went."""
+        if self._follower is None or not self.punctuation_us:
+            return 0
+        before_us = self.punctuation_us
+        condition = (
+            f"e_seq % {DELETED_STEP} = {DELETED_REST} "
+            f"AND event_time < arrow_cast({before_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        )
+        metrics = DeltaTable(self._path).delete(condition)
+        self.deleted_before_us = before_us
+        return int(metrics["num_deleted_rows"])

@@ -1,0 +1,191 @@
+"""One life of the soak's driver: ``python -m tests.faults.soak.life ROOT SETTINGS``; a kill ends it at any moment.
+
+It runs batches until ROOT/stop is there, and ends with the batch at hand; with ROOT/drain it ends when there is nothing
+new. Each batch is a line of ROOT/batches.jsonl. SETTINGS is JSON: what may be another at each start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from streamjoin_ds.plan import Execution, Layout, Plan
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.sensors import SensorsDataSource
+from streamjoin_ds.spec import bind
+from streamjoin_ds.stream.cell import TaskFacts
+from streamjoin_ds.stream.commit import BatchCommit, committer_for
+from tests.faults.soak.checkpoint import Checkpoint
+from tests.faults.soak.rows import soak_join
+from tests.faults.soak.worker import work
+
+__all__ = ["QUERY_ID", "Life", "plan_of"]
+
+QUERY_ID = "soak"
+RETAIN_BATCHES = 5
+_ATTEMPTS = 4  # of a task, as Spark has them
+_IDLE_S = 0.01
+
+
+def plan_of(root: Path, exchange: str = "reference", threads: int = 1) -> Plan:
+    """Return the plan of the soak's join over the files below `root`."""
+    join = soak_join(str(root / "input"))
+    bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
+    layout = Layout.parse("1x2", 2)
+    return Plan(
+        bound,
+        layout,
+        layout.cells,
+        exchange,
+        str(root / "checkpoint"),
+        TableSet(str(root / "matches")).root,
+        "soak",
+        execution=Execution(threads=threads, pin=False),
+        state_root=str(root / "checkpoint" / "blocks"),
+        block_bytes=0,
+        retain_batches=RETAIN_BATCHES,
+    )
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+
+
+class Life:
+    """A driver with two workers.
+
+    Parameters
+    ----------
+    root : Path
+        Where all files of the soak lie.
+    exchange, threads, max_rows_per_batch
+        What may be another at each start.
+    """
+
+    def __init__(self, root: Path, *, exchange: str, threads: int, max_rows_per_batch: int) -> None:
+        self.root = root
+        self.plan = plan_of(root, exchange, threads)
+        self.checkpoint = Checkpoint(root / "checkpoint", RETAIN_BATCHES)
+        self.max_rows = max_rows_per_batch
+        self.options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(max_rows_per_batch)}
+        source = SensorsDataSource(self.options)
+        self.reader = source.streamReader(source.schema())
+        self._context = multiprocessing.get_context("spawn")  # delta-rs does not live in a forked process
+        self._workers = [self._new_worker() for _ in range(2)]
+        self.batches = root / "batches.jsonl"
+        committer_for(self.plan)
+
+    def run(self) -> None:
+        """Run batches until told to end."""
+        newest, is_committed = self.checkpoint.last()
+        if newest >= 0 and not is_committed:
+            start = self._start_of(newest)
+            self._batch(newest, start, self.checkpoint.offset(newest))
+        while not (self.root / "stop").exists():
+            newest, _ = self.checkpoint.last()
+            start = self._start_of(newest + 1)
+            end = _plain(self.reader.latestOffset(start, ReadMaxRows(self.max_rows)))
+            if end == start:
+                if (self.root / "drain").exists():
+                    break
+                time.sleep(_IDLE_S)
+                continue
+            self.checkpoint.log_offset(newest + 1, end)
+            if newest >= 0:
+                self.reader.commit(start)
+            self._batch(newest + 1, start, end)
+        committer_for(self.plan)[1].close()
+
+    def _start_of(self, batch_id: int) -> dict[str, Any]:
+        return _plain(self.reader.initialOffset()) if batch_id == 0 else self.checkpoint.offset(batch_id - 1)
+
+    def _batch(self, batch_id: int, start: dict[str, Any], end: dict[str, Any]) -> None:
+        began = time.monotonic()
+        rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for found in self._done([("read", partition) for partition in self.reader.partitions(start, end)]):
+            for row in found:
+                rows[self.plan.labels.index(row["cell"])].append(row)
+        task = TaskFacts(batch_id, QUERY_ID)
+        cells = sorted(rows)
+        states = [self.checkpoint.state(batch_id - 1, cell) for cell in cells]
+        asked = [("cell", cell, state, task, rows[cell]) for cell, state in zip(cells, states, strict=True)]
+        reports = []
+        for cell, (files, facts, state) in zip(cells, self._done(asked), strict=True):
+            self.checkpoint.keep_state(batch_id, cell, state)
+            reports += [SimpleNamespace(kind="file", cell=cell, facts=file) for file in files]
+            reports.append(SimpleNamespace(kind="cell", cell=cell, facts=facts))
+        joined = time.monotonic()
+        BatchCommit(self.plan)(SimpleNamespace(collect=lambda: reports), batch_id)
+        committed = time.monotonic()
+        self.checkpoint.log_commit(batch_id)
+        read = {stream: position["seq"] for stream, position in _positions(end).items()}
+        line = {"batch": batch_id, "read": read, "batch_s": committed - began, "commit_s": committed - joined}
+        with self.batches.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _done(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
+        """Return what the tasks gave, in their order; a task whose worker dies is tried again by another."""
+        results: list[Any] = [None] * len(tasks)
+        left = [(number, 0) for number in range(len(tasks))]
+        while left:
+            under_way = []
+            for place, worker in enumerate(self._workers):
+                if not left:
+                    break
+                number, attempts = left.pop(0)
+                with contextlib.suppress(OSError):  # dead: told below, where it gives no answer
+                    worker.pipe.send(tasks[number])
+                under_way.append((place, number, attempts))
+            for place, number, attempts in under_way:
+                try:
+                    done = self._workers[place].pipe.recv()
+                except (EOFError, OSError):
+                    self._workers[place] = self._new_worker()
+                    if attempts + 1 == _ATTEMPTS:
+                        raise
+                    left.append((number, attempts + 1))
+                    continue
+                if isinstance(done, Exception):
+                    raise done
+                results[number] = done
+        return results
+
+    def _new_worker(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=work, args=(theirs, self.plan.to_json(), self.options), daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, ours)
+
+
+def _positions(offset: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return each stream's position in an offset."""
+    return dict(offset["streams"])
+
+
+def _plain(offset: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    root, settings = sys.argv[1:]
+    Life(Path(root), **json.loads(settings)).run()
+
+
+if __name__ == "__main__":
+    main()

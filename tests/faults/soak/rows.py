@@ -1,0 +1,119 @@
+"""The soak's input, and what must come out of it: a function of the seed and of what the feeder was told to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamjoin_ds import Stream, StreamJoin, band
+
+__all__ = ["NAMES", "TICK_US", "Recorded", "expected", "soak_join"]
+
+NAMES = ("e", "w")
+START_US = 1_704_067_200_000_000
+TICK_US = 10_000  # event time from one tuple of a stream to its next
+DELAY_US = 1_000_000
+JITTER_TICKS = 50  # half the delay: out of order, and not late
+_FUTURE_US = 253_402_300_799_000_000  # the last second of the year 9999: further ahead than `max_ahead`
+_WINDOW_US = 2_000_000
+_KEYS = 400
+_EPS = 1
+
+
+def soak_join(root: str) -> StreamJoin:
+    """Return the join of the soak over the folders of its input; each tuple has about three partners."""
+    streams = [
+        Stream(
+            name,
+            f"{root}/{name}",
+            delay=f"{DELAY_US}us",
+            schema={"ts": "int64", "x": "int64"},
+            idle_timeout="2s",
+            max_ahead="1h",
+        )
+        for name in NAMES
+    ]
+    return StreamJoin(streams, on=[band("e.x", "w.x", _EPS)], window=f"{_WINDOW_US}us", select=["e.x", "w.x"])
+
+
+@dataclass
+class Recorded:
+    """One stream's records in the order in which they were written.
+
+    Attributes
+    ----------
+    times_us : list of int
+        Event times; of a record that cannot be read, -1.
+    keys : list of int
+        Of a null, -1.
+    fates : dict of str to int
+        Records by what must become of them: stored, late, rejected.
+    """
+
+    times_us: list[int] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
+    is_stored: list[bool] = field(default_factory=list)
+    fates: dict[str, int] = field(default_factory=lambda: {"stored": 0, "late": 0, "rejected": 0})
+    largest_us: int = 0
+
+    def __len__(self) -> int:
+        return len(self.times_us)
+
+    def line(self, dice: np.random.Generator, now_us: int, *, is_measured: bool) -> str:
+        """Return the next record as a line of CSV, and note what must become of it.
+
+        The first record of a stream that was idle is measured against nothing (`is_measured`), and is of no future.
+        """
+        draw = dice.random()
+        key = int(dice.integers(_KEYS))
+        if draw < 0.002 and is_measured:
+            self._note(-1, -1, "rejected")
+            return f"{_FUTURE_US},{key}\n"
+        if draw < 0.005:
+            self._note(-1, -1, "rejected")
+            return "what is this,1\n"
+        if draw < 0.02 and self.largest_us:
+            time_us = self.largest_us - DELAY_US - TICK_US * int(dice.integers(1, 100))
+            self._note(time_us, key, "late")
+            return f"{time_us},{key}\n"
+        time_us = now_us - TICK_US * int(dice.integers(JITTER_TICKS))
+        if draw < 0.03:
+            key = -1
+        self._note(time_us, key, "stored")
+        return f"{time_us},{'' if key < 0 else key}\n"
+
+    def _note(self, time_us: int, key: int, fate: str) -> None:
+        self.times_us.append(time_us)
+        self.keys.append(key)
+        self.is_stored.append(fate == "stored")
+        self.fates[fate] += 1
+        if fate == "stored":
+            self.largest_us = max(self.largest_us, time_us)
+
+
+def expected(left: Recorded, right: Recorded) -> np.ndarray:
+    """Return all results as rows (left number, right number, event time), sorted; shape (n, 3), int64."""
+    sides = []
+    for side in (left, right):
+        numbers = np.flatnonzero(np.array(side.is_stored, bool) & (np.array(side.keys) >= 0))
+        times = np.array(side.times_us, np.int64)[numbers]
+        order = np.argsort(times, kind="stable")
+        numbers = numbers[order]
+        sides.append((numbers, times[order], np.array(side.keys, np.int64)[numbers]))
+    (left_numbers, left_times, left_keys), (right_numbers, right_times, right_keys) = sides
+    first = np.searchsorted(right_times, left_times - _WINDOW_US, "left")
+    last = np.searchsorted(right_times, left_times + _WINDOW_US, "right")
+    found = []
+    # One step a distance inside the window: all left tuples at a time, a few hundred steps.
+    for step in range(int((last - first).max(initial=0))):
+        here = np.flatnonzero(first + step < last)
+        other = first[here] + step
+        is_pair = np.abs(left_keys[here] - right_keys[other]) <= _EPS
+        here, other = here[is_pair], other[is_pair]
+        times = np.maximum(left_times[here], right_times[other])
+        found.append(np.stack([left_numbers[here], right_numbers[other], times], axis=1))
+    if not found:
+        return np.empty((0, 3), np.int64)
+    rows = np.concatenate(found)
+    return rows[np.lexsort(rows.T[::-1])]

@@ -1,0 +1,45 @@
+"""A worker process of the soak's driver: tasks come through a pipe, and are what Spark's Python workers run."""
+
+from __future__ import annotations
+
+import json
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import Any
+
+from streamjoin_ds.plan import Plan
+from streamjoin_ds.source.sensors import SensorsDataSource
+from streamjoin_ds.stream.cell import Cell, TaskFacts
+
+__all__ = ["work"]
+
+
+def work(pipe: Connection, plan_text: str, options: dict[str, str]) -> None:
+    """Do tasks until the driver is gone."""
+    plan = Plan.from_json(plan_text)
+    source = SensorsDataSource(options)
+    reader = source.streamReader(source.schema())
+    while True:
+        try:
+            kind, *arguments = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            done: Any = _read(reader, *arguments) if kind == "read" else _cell(plan, *arguments)
+        except Exception as error:  # the driver judges it
+            done = error
+        try:
+            pipe.send(done)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _read(reader: Any, partition: Any) -> list[dict[str, Any]]:
+    return [row for batch in reader.read(partition) for row in batch.to_pylist()]
+
+
+def _cell(
+    plan: Plan, number: int, state: bytes | None, task: TaskFacts, rows: list[dict[str, Any]]
+) -> tuple[list[str], str, bytes]:
+    files, facts, state = Cell(plan, number, state, task).run([SimpleNamespace(**row) for row in rows])
+    return [file.to_json() for file in files], json.dumps(facts), state

@@ -1,0 +1,56 @@
+"""A minute of the soak, each kind of fault at least once; ``python -m tests.faults.soak`` runs it for longer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.faults.soak.feeder import Feeder
+from tests.faults.soak.rows import DELAY_US, Recorded, expected
+from tests.faults.soak.run import FAULTS, Soak
+
+SECONDS = 60.0
+
+
+def test_a_minute_of_faults(tmp_path):
+    kinds = tuple(kind for kind in FAULTS if kind != "full")  # needs a file system of its own: the long soak has one
+    (work := tmp_path / "work").mkdir()
+    soak = Soak(work, tmp_path / "input", seconds=SECONDS, fault_every_s=SECONDS / 12, seed=1, kinds=kinds)
+    verdict = soak.run()
+    assert not verdict.violations, "\n".join(verdict.violations)
+    assert set(verdict.faults) == set(kinds)
+    assert verdict.batches > 20  # of hundreds, but on a machine that others have too
+    assert verdict.results > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_its_oracle_is_the_nested_loop(tmp_path, seed):
+    feeder = Feeder(tmp_path, seed, 20)
+    for _ in range(6):
+        feeder.step()
+    feeder.fall_silent("w")
+    for _ in range(3):
+        feeder.step()
+    feeder.come_back()
+    left, right = feeder.recorded["e"], feeder.recorded["w"]
+    pairs = [
+        (one, other, max(left.times_us[one], right.times_us[other]))
+        for one in range(len(left))
+        for other in range(len(right))
+        if left.is_stored[one] and right.is_stored[other] and left.keys[one] >= 0 and right.keys[other] >= 0
+        if abs(left.times_us[one] - right.times_us[other]) <= 2_000_000 and abs(left.keys[one] - right.keys[other]) <= 1
+    ]
+    assert expected(left, right).tolist() == [list(pair) for pair in sorted(pairs)]
+
+
+def test_what_comes_back_is_not_late(tmp_path):
+    feeder = Feeder(tmp_path, 1, 20)
+    feeder.fall_silent("e")
+    for _ in range(50):
+        feeder.step()
+    before, first = len(feeder.recorded["e"]), feeder.recorded["w"].largest_us
+    feeder.come_back()
+    back: Recorded = feeder.recorded["e"]
+    stored = np.array(back.times_us[before:])[np.array(back.is_stored[before:], bool)]
+    assert len(stored) > 0
+    assert stored.min() >= first - DELAY_US

@@ -1,0 +1,150 @@
+"""Commits by the ten thousand: what one costs, and what log and folders hold, does not grow with their number.
+
+``python -m tests.sink.long_log --commits 20000`` (five minutes on a quiet core). Batches are small and come as fast as
+they can; to the maintenance each is half a minute after the one before, so that a day's cleaning comes every 2 880.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from streamjoin_ds.sink.maintenance import Maintenance
+from streamjoin_ds.sink.tables import TableSet
+from tests.sink.conftest import Join
+
+__all__ = ["LongLog"]
+
+TRIGGER_S = 30
+KEPT_ENTRIES = 2_000
+SLOWER = 1.3
+TABLES = ("ledger", "metrics", "matches", "punctuations")
+# Entries that are kept, what comes until the next checkpoint of the log, and that again until it is old enough.
+MOST_ENTRIES = KEPT_ENTRIES + 4_000
+MOST_LOG_BYTES = MOST_ENTRIES * 2_048
+MOST_LIVE = 500
+MOST_FILES = 2 * 86_400 // TRIGGER_S + MOST_LIVE
+
+
+@dataclass
+class LongLog:
+    """A run; `violations` says what was over its bound.
+
+    Parameters
+    ----------
+    root : str
+        Path of the matches table, of which there is nothing yet.
+    commits : int
+    part : int
+        Batches at each end of the run that are compared.
+    """
+
+    root: str
+    commits: int
+    part: int = 1_000
+    batch: int = 0
+    wall_s: list[float] = field(default_factory=list)
+    thread_s: list[float] = field(default_factory=list)
+    tended_s: float = 0.0
+    most: dict[str, int] = field(default_factory=dict)
+
+    def run(self, *, report_every: int = 0) -> None:
+        """Commit all batches, maintenance between them."""
+        join = Join(self.root)
+        committer = join.committer()
+        for name in TABLES:
+            # By the clock, which the run is ahead of: a checkpoint of the log would hold all that was replaced in it.
+            kept = {"delta.deletedFileRetentionDuration": "interval 1 minute"}
+            DeltaTable(join.tables.path_of(name)).alter.set_table_properties(kept)
+        tended = Maintenance(
+            join.tables,
+            kept_entries=KEPT_ENTRIES,
+            background=False,
+            clock=lambda: time.time() + self.batch * TRIGGER_S,
+        )
+        for batch in range(self.commits):
+            self.batch = batch
+            reports = join.write(self.batch)
+            wall, thread = time.perf_counter(), time.thread_time()
+            committed = join.commit(committer, self.batch, reports).committed
+            self.thread_s.append(time.thread_time() - thread)
+            self.wall_s.append(time.perf_counter() - wall)
+            assert committed
+            wall = time.perf_counter()
+            tended.after_commit()
+            self.tended_s += time.perf_counter() - wall
+            if self.batch % 250 == 249:
+                self._look(join.tables)
+            if report_every and (self.batch + 1) % report_every == 0:
+                print(self._text(report_every), flush=True)
+        assert tended.failures == 0
+        rows = join.batches()
+        assert sorted(rows) == list(range(self.commits)), "a batch is missing"
+
+    def violations(self) -> list[str]:
+        """What grew, or is over its bound."""
+        bounds = {"entries": MOST_ENTRIES, "log bytes": MOST_LOG_BYTES, "live files": MOST_LIVE, "files": MOST_FILES}
+        found = [
+            f"{self.most[name]} {name}, bound {bound}" for name, bound in bounds.items() if self.most[name] > bound
+        ]
+        # The time that the committing thread works is what other programs on the machine change least.
+        first, last = (statistics.median(part) for part in (self.thread_s[: self.part], self.thread_s[-self.part :]))
+        if last > SLOWER * first:
+            found.append(f"a commit takes {1e3 * last:.2f} ms, at first {1e3 * first:.2f}: bound {SLOWER} x")
+        return found
+
+    def ratio(self, times_s: list[float]) -> float:
+        """How many times as long the last commits take as the first."""
+        return statistics.median(times_s[-self.part :]) / statistics.median(times_s[: self.part])
+
+    def _look(self, tables: TableSet) -> None:
+        for name in TABLES:
+            folder = Path(tables.path_of(name))
+            with os.scandir(folder / "_delta_log") as files:
+                sizes = [file.stat().st_size for file in files]
+            with os.scandir(folder) as files:
+                data = sum(file.name.endswith(".parquet") for file in files)
+            for what, value in (("entries", len(sizes)), ("log bytes", sum(sizes)), ("files", data)):
+                self.most[what] = max(self.most.get(what, 0), value)
+        if self.batch % 1_000 == 999 or self.batch == self.commits - 1:
+            live = max(len(DeltaTable(tables.path_of(name)).file_uris()) for name in TABLES)
+            self.most["live files"] = max(self.most.get("live files", 0), live)
+
+    def _text(self, commits: int) -> str:
+        wall, thread = (1e3 * statistics.median(times_s[-commits:]) for times_s in (self.wall_s, self.thread_s))
+        tended = f"maintenance {1e3 * self.tended_s / (self.batch + 1):.2f} ms a batch"
+        spent = f"median {wall:.2f} ms, of the thread {thread:.2f} ms"
+        return f"{self.batch + 1:7} commits: {spent}; {tended}; most {json.dumps(self.most)}"
+
+
+def main() -> int:
+    """Command line; exit status 1 where something grew."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sink.long_log", description=__doc__)
+    parser.add_argument("--commits", type=int, default=20_000, help="batches (%(default)s)")
+    asked = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="streamjoin-long-log-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        run = LongLog(f"{folder}/matches", asked.commits, part=max(min(1_000, asked.commits // 4), 1))
+        run.run(report_every=1_000)
+        violations = run.violations()
+        print(
+            f"last / first: {run.ratio(run.wall_s):.2f} x by the clock, {run.ratio(run.thread_s):.2f} x by its thread"
+        )
+        print("\n".join(violations) or "flat")
+        return 1 if violations else 0
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

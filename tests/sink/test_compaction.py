@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds.sink import compaction
+from streamjoin_ds.sink.compaction import compact
+from streamjoin_ds.sink.reader import scanned
+
+from .conftest import MATCH_SCHEMA, ROWS
+
+
+def rows_of(join):
+    return scanned(DeltaTable(join.tables.matches)).to_table().sort_by("r_seq")
+
+
+def files_of(join):
+    return {name for name in os.listdir(join.tables.matches) if name.endswith(".parquet")}
+
+
+def test_rows_and_identity_stay(join, committer):
+    for batch_id in range(6):
+        join.commit(committer, batch_id)
+    before = rows_of(join)
+    done = compact(join.tables.matches)
+    assert (done.files_removed, done.files_added) == (6, 1)
+    table = DeltaTable(join.tables.matches)
+    assert rows_of(join).equals(before)
+    assert table.to_pyarrow_table().cast(MATCH_SCHEMA).num_rows == 6 * ROWS
+    assert "min.event_time" in table.get_add_actions(flatten=True).schema.names
+    assert join.commit(committer, 6).committed
+    assert join.commit(join.committer(), 5).already_there
+    assert compact(join.tables.matches, target_size_bytes=1).files_removed == 0
+
+
+def test_files_of_about_the_target_size(join, committer):
+    for batch_id in range(7):
+        join.commit(committer, batch_id)
+    size_bytes = max(os.path.getsize(f"{join.tables.matches}/{name}") for name in files_of(join))
+    done = compact(join.tables.matches, target_size_bytes=3 * size_bytes + 2)
+    assert (done.files_removed, done.files_added) == (6, 2)
+    join.assert_each_once(range(7))
+
+
+@pytest.mark.parametrize("meanwhile", ["compaction", "delta-rs", "delete", "append"])
+def test_what_another_writer_does_meanwhile(join, committer, monkeypatch, meanwhile):
+    """Each row once: a compaction whose files are gone gives up, one that only came second goes on."""
+    for batch_id in range(4):
+        join.commit(committer, batch_id)
+    before = rows_of(join)
+    path, write = join.tables.matches, compaction._rewritten
+
+    def written(*arguments):
+        reports = write(*arguments)
+        monkeypatch.setattr(compaction, "_rewritten", write)
+        if meanwhile == "compaction":
+            assert compact(path).files_removed == 4
+        elif meanwhile == "delta-rs":
+            DeltaTable(path).optimize.compact()
+        elif meanwhile == "delete":
+            DeltaTable(path).delete("r_seq = 3")
+        else:
+            join.commit(committer, 4)
+        return reports
+
+    monkeypatch.setattr(compaction, "_rewritten", written)
+    done = compact(path)
+    assert done.files_removed == (4 if meanwhile == "append" else 0)
+    expected = {"delete": before.num_rows - 1, "append": before.num_rows + ROWS}.get(meanwhile, before.num_rows)
+    after = rows_of(join)
+    assert after.num_rows == expected
+    assert len(set(after.column("r_seq").to_pylist())) == expected
+    # Nothing is left behind of what was given up; what the others replaced is theirs.
+    named = {os.path.basename(uri) for uri in DeltaTable(path).file_uris()}
+    assert all(name in named for name in files_of(join) if "compacted" in name)
+
+
+def test_a_table_with_features_of_its_own_is_left_alone(join, committer, monkeypatch):
+    for batch_id in range(3):
+        join.commit(committer, batch_id)
+    monkeypatch.setattr(compaction, "_is_plain", lambda table: False)
+    assert compact(join.tables.matches).files_removed == 0
+
+
+def test_commits_that_always_come_first_are_given_way_to(join, committer, monkeypatch):
+    for batch_id in range(3):
+        join.commit(committer, batch_id)
+    original, batches = compaction._files, iter(range(3, 300))
+
+    def files(table):
+        found = original(table)
+        join.commit(committer, next(batches))
+        return found
+
+    monkeypatch.setattr(compaction, "_files", files)
+    monkeypatch.setattr(compaction, "_ATTEMPTS", 4)
+    assert compact(join.tables.matches).files_removed == 0
+    monkeypatch.undo()
+    join.assert_each_once(range(next(batches)))

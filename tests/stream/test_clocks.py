@@ -1,0 +1,280 @@
+"""Streams that fall silent, and records from the future: the decisions in the offsets, and the oracle with them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from streamjoin_ds.plan import Layout
+from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.idleness import Idleness
+from streamjoin_ds.spec import Join, Stream, band, bind
+from streamjoin_ds.spec.window_text import WindowLike
+from streamjoin_ds.stream import commit as commit_room
+from streamjoin_ds.testing import ahead_rows, batch_watermarks, late_rows, oracle_join
+from tests.support.microbatch import MicroBatches
+
+START_US = 1_704_067_200_000_000
+SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
+HOUR_US = 3_600_000_000
+
+
+class Running:
+    """A join over files that grow, batch by batch, with clocks in the test's hand."""
+
+    def __init__(self, join: Join, folder: Path, layout: str = "1x2", exchange: str = "reference") -> None:
+        self.folder, self.now_s = folder, 0.0
+        for stream in join.streams:
+            Path(str(stream.source)).write_text("ts,x\n")
+        self.join = join
+        self.rows: dict[str, list[dict[str, Any]]] = {str(stream.source): [] for stream in join.streams}
+        bound = bind(join, dict.fromkeys(join.names, SCHEMA))
+        self.micro = MicroBatches(bound, folder, Layout.parse(layout, len(join.names)), exchange, block_bytes=1 << 12)
+        self.ends: list[dict[str, int]] = []
+        self.idle: list[list[str]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """A new source over the same offsets and states."""
+        self.micro.reader = self.micro.source.streamReader(self.micro.source.schema())
+        self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
+
+    def put(self, name: str, *rows: tuple[int, int]) -> None:
+        path = str(self.join.streams[self.join.names.index(name)].source)
+        with open(path, "a") as file:
+            file.writelines(f"{START_US + seconds * 1_000_000},{x}\n" for seconds, x in rows)
+        self.rows[path] += [{"ts": START_US + seconds * 1_000_000, "x": x} for seconds, x in rows]
+
+    def step(self) -> bool:
+        """A batch, if there is one."""
+        if not self.micro.step():
+            return False
+        offset = self.micro.offset
+        self.ends.append({name: offset["streams"][name]["seq"] for name in self.join.names})
+        self.idle.append([n for n in self.join.names if offset.get("clocks", {}).get(n, {}).get("idle")])
+        return True
+
+    @property
+    def streams(self) -> dict[str, list[dict[str, Any]]]:
+        return {stream.name: self.rows[str(stream.source)] for stream in self.join.streams}
+
+    def check(self) -> None:
+        """Results, late tuples, rejects and punctuations are the oracle's."""
+        known = {"ends": self.ends, "idle": self.idle}
+        columns = [f"{name}_seq" for name in self.join.names] + ["window_id"] * (self.join.window.kind == "periodic")
+        found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())
+        right = oracle_join(self.join, self.streams, **known)
+        assert found == Counter(tuple(row[name] for name in columns) for row in right)
+        late = Counter((row["stream"], row["seq"]) for row in self.micro.companion("late").to_pylist())
+        assert late == Counter((n, k) for n in self.join.names for k in late_rows(self.join, n, self.streams, **known))
+        ahead = {n: ahead_rows(self.join, n, self.streams[n], **known) for n in self.join.names}
+        rejects = Counter((row["stream"], row["line"] - 2) for row in self.micro.companion("rejects").to_pylist())
+        assert rejects == Counter((name, number) for name, numbers in ahead.items() for number in numbers)
+        given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
+        assert given == batch_watermarks(self.join, self.streams, **known)
+
+
+def two(folder: Path, window: WindowLike = "10s", **facts: Any) -> Join:
+    streams = [Stream("l", folder / "l.csv", schema=SCHEMA), Stream("r", folder / "r.csv", schema=SCHEMA, **facts)]
+    return Join(streams, [band("l.x", "r.x", 1)], window)
+
+
+def last(running: Running, table: str) -> list[Mapping[str, Any]]:
+    rows = running.micro.companion(table).to_pylist()
+    return [row for row in rows if row["batch_id"] == running.micro.batch_id - 1]
+
+
+def test_a_silent_stream_lets_time_go_on_after_its_timeout(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = Running(two(tmp_path, idle_timeout="30s"), tmp_path)
+    run.put("l", (0, 1), (5, 1))
+    run.put("r", (1, 1))
+    assert run.step()
+    for second in range(10, 40, 10):
+        run.now_s = second
+        run.put("l", (second + 10, 1))
+        assert run.step()
+    assert run.idle == [[], [], [], ["r"]]
+    assert [us and us - START_US for us in batch_watermarks(run.join, run.streams, run.ends, run.idle)] == [
+        1_000_000, 1_000_000, 1_000_000, 40_000_000,
+    ]  # fmt: skip
+    metrics = run.micro.companion("metrics").to_pylist()
+    held = {row["batch_id"]: (row["held_by"], row["held_us"]) for row in metrics}
+    assert held == {0: (None, None), 1: ("r", 19_000_000), 2: ("r", 29_000_000), 3: (None, None)}
+    assert "stream r is idle" in caplog.text
+
+    run.put("r", (39, 1), (41, 1))
+    run.put("l", (39, 1))
+    assert run.step()
+    assert run.idle[-1] == []
+    assert sorted((row["stream"], row["seq"]) for row in last(run, "late")) == [("l", 5), ("r", 1)]
+    assert "stream r is back" in caplog.text
+    assert "1 tuples of stream r came after the watermark 2024-01-01T00:00:40" in caplog.text
+    run.check()
+
+
+def test_time_goes_on_without_a_record_and_stays_when_all_are_silent(tmp_path: Path) -> None:
+    streams = [
+        Stream(name, tmp_path / f"{name}.csv", schema=SCHEMA, idle_timeout=timeout)
+        for name, timeout in (("l", "50s"), ("r", "30s"))
+    ]
+    run = Running(Join(streams, [band("l.x", "r.x", 1)], "10s"), tmp_path)
+    run.put("l", (0, 1), (100, 1))
+    run.put("r", (1, 1))
+    assert run.step()
+    run.now_s = 29
+    assert not run.step()
+    run.now_s = 31
+    assert run.step()  # nobody sent anything, and yet more is complete now
+    assert run.idle[-1] == ["r"]
+    assert not run.step()
+    run.now_s = 99
+    assert not run.step()  # all silent
+    run.put("r", (99, 1), (101, 1))
+    assert run.step()
+    assert run.idle[-1] == ["l"]
+    run.check()
+
+
+def test_a_restart_does_not_count_the_time_that_nobody_looked(tmp_path: Path) -> None:
+    run = Running(two(tmp_path, idle_timeout="30s"), tmp_path)
+    run.put("l", (0, 1))
+    run.put("r", (1, 1))
+    assert run.step()
+    run.now_s = 1000
+    run.restart()
+    run.put("l", (100, 1))
+    assert run.step()
+    assert run.idle[-1] == []
+    run.now_s = 1031
+    assert run.step()
+    assert run.idle[-1] == ["r"]
+    run.restart()
+    run.put("l", (200, 1))
+    assert run.step()
+    assert run.idle[-1] == ["r"]  # the offset remembers
+
+    run.restart()
+    run.micro.reader._idleness.takes_what_is_there = True
+    run.put("r", (200, 1))
+    assert run.step()
+    run.now_s += 40
+    run.restart()
+    run.micro.reader._idleness.takes_what_is_there = True
+    run.put("l", (300, 1))
+    assert run.step()
+    assert run.idle[-1] == ["r"]  # no such run is long enough: what the ones before saw counts
+    run.check()
+
+
+def test_a_replay_repeats_the_decision(tmp_path: Path) -> None:
+    run = Running(two(tmp_path, idle_timeout="30s"), tmp_path)
+    run.put("l", (0, 1))
+    run.put("r", (1, 1))
+    assert run.step()
+    run.now_s = 40
+    run.put("l", (50, 1))
+    start, states = run.micro.offset, dict(run.micro.states)
+    assert run.step()
+    blobs = dict(run.micro.states)
+    run.micro.states, run.now_s = states, 0
+    run.restart()
+    run.micro.cells(run.micro.exchanged(start, json.loads(json.dumps(run.micro.offset))))
+    assert {cell: run.micro.states[cell][24:] for cell in blobs} == {cell: blob[24:] for cell, blob in blobs.items()}
+
+
+def test_without_a_timeout_the_offset_is_what_it_was(tmp_path: Path) -> None:
+    run = Running(two(tmp_path), tmp_path)
+    run.put("l", (0, 1))
+    assert run.step()
+    assert set(run.micro.offset) == {"version", "streams"}
+    assert run.micro.offset["version"] == 1
+    assert {row["held_by"] for row in last(run, "metrics")} == {"r"}
+
+
+def test_who_holds_everything_up_is_said_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = Running(two(tmp_path), tmp_path)
+    run.put("r", (0, 1))
+    for batch in range(21):
+        run.put("l", (batch * 100, 1))
+        assert run.step()
+    told = [text for text in caplog.messages if "holds everything up" in text]
+    assert len(told) == 2
+    assert "stream r holds everything up: it has sent nothing for 10 batches and is 16m 40s behind" in told[0]
+
+
+def test_a_table_from_before_there_was_a_column_is_given_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        old = pa.schema(list(commit_room.METRICS_SCHEMA)[:-2])
+        patch.setattr("streamjoin_ds.sink.commit.METRICS_SCHEMA", old)
+        patch.setattr(commit_room, "METRICS_SCHEMA", old)
+        patch.setattr(commit_room, "_metrics", lambda *a, of=commit_room._metrics: [
+            {name: row[name] for name in old.names} for row in of(*a)
+        ])  # fmt: skip
+        run = Running(two(tmp_path), tmp_path)
+        run.put("l", (0, 1))
+        assert run.step()
+    commit_room._committers.clear()
+    run.put("l", (1, 1))
+    assert run.step()
+    rows = scanned(DeltaTable(run.micro.plan.table_root + "_metrics")).to_table().to_pylist()
+    assert {(row["batch_id"], row["held_by"]) for row in rows} == {(0, None), (1, "r")}
+
+
+def test_a_record_from_the_future_is_a_reject_and_moves_no_clock(tmp_path: Path) -> None:
+    year_9999 = 251_000_000_000
+    run = Running(two(tmp_path, max_ahead="1h"), tmp_path)
+    run.put("l", (0, 1), (3601, 1))
+    run.put("r", (1, 1), (year_9999, 1), (3601, 2), (7202, 1), (7201, 1))
+    assert run.step()
+    found = [(row["line"] - 2, row["column"], row["reason"]) for row in last(run, "rejects")]
+    assert found == [(n, "ts", "further ahead of its stream than max_ahead allows") for n in (1, 3)]
+    assert [row["rejected"] for row in last(run, "ledger") if row["stream"] == "r"] == [2]
+    run.check()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_schedule_of_silence_futures_and_restarts(tmp_path: Path, seed: int) -> None:
+    """Whatever the window, the layout, the way of the exchange: the oracle's rows, given the offsets' decisions."""
+    dice = random.Random(seed)
+    kind = dice.choice(("time", "count", "periodic"))
+    window = {"time": "6s", "count": "last 4", "periodic": "every 2s for 4s"}[kind]
+    names = ("l", "r", "t")[: dice.choice((2, 2, 3))]
+    itself = dice.random() < 0.25
+    facts: list[dict[str, Any]] = []
+    for _ in names:
+        options = {"delay": dice.choice(("0s", "2s")), "idle_timeout": dice.choice((None, "3s", "7s"))}
+        facts.append(options | {"max_ahead": dice.choice((None, "9s"))})
+    facts = [facts[0] for _ in facts] if itself else facts
+    streams = [
+        Stream(name, tmp_path / f"{'l' if itself else name}.csv", schema=SCHEMA, **options)
+        for name, options in zip(names, facts, strict=True)
+    ]
+    join = Join(streams, [band("l.x", f"{name}.x", 1) for name in names[1:]], window)
+    layout = dice.choice(("1x1", "1x2", "2x1")) + "x1" * (len(names) - 2)
+    run = Running(join, tmp_path, layout, dice.choice(("reference", "packed", "rows")))
+    sending = names[:1] if itself else names
+    silent_until = dict.fromkeys(sending, 0)
+    run.put(sending[0], (0, 0))
+    for second in range(24):
+        run.now_s = second
+        for name in sending:
+            if dice.random() < 0.1:
+                silent_until[name] = second + dice.choice((4, 9))
+            for _ in range(dice.choice((0, 1, 2)) * (silent_until[name] <= second)):
+                time = second - dice.choice((0, 0, 1, 3)) + (1000 * (dice.random() < 0.06))
+                run.put(name, (time, dice.randrange(3)))
+        run.step()
+        if dice.random() < 0.15:
+            run.restart()
+    run.now_s = 100
+    while run.step():
+        pass
+    run.check()

@@ -1,0 +1,101 @@
+"""What a process may use: fake /proc and control groups, as machines and containers have them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamjoin_ds.engine import cores
+from streamjoin_ds.machine import control_group_folders, map_limit, memory_limit_bytes, worker_count
+
+MIB = 1 << 20
+
+
+def made(folder: Path, mounts: list[str], groups: list[str], files: dict[str, str]) -> Path:
+    """A /proc whose mounts lie in `folder`; gives its path."""
+    proc = folder / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/mountinfo").write_text("".join(f"{line.format(at=folder)}\n" for line in mounts))
+    (proc / "self/cgroup").write_text("".join(f"{line}\n" for line in groups))
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return proc
+
+
+V2 = "31 23 0:28 / {at}/cg rw,nosuid shared:4 - cgroup2 cgroup2 rw"
+V1 = "35 31 0:32 / {at}/cg/memory rw,relatime - cgroup cgroup rw,memory"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "groups", "files", "limit_mib"),
+    [
+        ([V2], ["0::/a/b"], {"cg/a/memory.max": "max\n", "cg/a/b/memory.max": f"{300 * MIB}\n"}, 300),
+        # The outer group is the narrower one.
+        ([V2], ["0::/a/b"], {"cg/a/memory.max": f"{200 * MIB}\n", "cg/a/b/memory.max": f"{300 * MIB}\n"}, 200),
+        ([V2], ["0::/a"], {"cg/a/memory.high": f"{100 * MIB}\n", "cg/a/memory.max": f"{300 * MIB}\n"}, 100),
+        (
+            [V1, V2.replace("/cg ", "/cg/unified ")],
+            ["4:memory:/x/y", "0::/"],
+            {"cg/memory/x/memory.limit_in_bytes": f"{64 * MIB}\n", "cg/memory/memory.limit_in_bytes": f"{1 << 62}\n"},
+            64,
+        ),
+        # A container: its group is the mount's root, and it is told the group's name outside.
+        (
+            [V1.replace(" / ", " /docker/1f ")],
+            ["4:memory:/docker/1f"],
+            {"cg/memory/memory.limit_in_bytes": f"{MIB}"},
+            1,
+        ),
+        ([V1.replace(" / ", " /docker/1f ")], ["4:memory:/other"], {"cg/memory/memory.limit_in_bytes": f"{MIB}"}, 1),
+        ([V1], ["7:cpu,cpuacct:/x"], {"cg/memory/memory.limit_in_bytes": f"{MIB}"}, None),
+        (["torn"], ["0::/"], {}, None),
+    ],
+)
+def test_memory_is_that_of_the_narrowest_group_around(
+    tmp_path: Path, mounts: list[str], groups: list[str], files: dict[str, str], limit_mib: int | None
+) -> None:
+    found = memory_limit_bytes(made(tmp_path, mounts, groups, files))
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert found == (whole if limit_mib is None else min(whole, limit_mib * MIB))
+
+
+def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
+    assert memory_limit_bytes(tmp_path) > 0
+    assert map_limit(tmp_path) == 65_530
+    assert worker_count(tmp_path) == 1
+    assert list(control_group_folders("cpu", tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cg/cpu/a/cpu.cfs_quota_us": "150000", "cg/cpu/a/cpu.cfs_period_us": "100000"}, 1.5),
+        ({"cg/cpu/cpu.cfs_quota_us": "50000", "cg/cpu/cpu.cfs_period_us": "100000"}, 0.5),
+        ({"cg/cpu/a/b/cpu.cfs_quota_us": "-1", "cg/cpu/a/b/cpu.cfs_period_us": "100000"}, None),
+        ({"cg/cpu/a/b/cpu.max": "250000 100000"}, 2.5),
+    ],
+)
+def test_cores_are_those_of_the_narrowest_group_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], expected: float | None
+) -> None:
+    mount = "35 31 0:32 / {at}/cg/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct"
+    proc = made(tmp_path, [mount], ["4:cpu,cpuacct:/a/b"], files)
+    monkeypatch.setattr(cores, "control_group_folders", lambda name: control_group_folders(name, proc))
+    assert cores.control_group_cores() == expected
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not tell")
+def test_workers_of_one_daemon_are_counted() -> None:
+    sleepers = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(3)]
+    try:
+        assert worker_count(parent=os.getpid()) >= 3
+    finally:
+        for sleeper in sleepers:
+            sleeper.communicate(b"\n")
+    assert worker_count() >= 1
