@@ -250,8 +250,7 @@ class Committer:
             for name in ("ledger", "matches"):
                 self._targets[name].refresh()
                 self._targets[name].holds(batch)
-        # What is done again is written again, under the names that are known.
-        self._durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)
+        self._durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)  # else: known names
         self._last = batch
         for name in ("late", "rejects"):
             files = [report for report in reports if report.table == name]
