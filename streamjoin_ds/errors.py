@@ -14,6 +14,7 @@ __all__ = [
     "BlockCorruptError",
     "BlockMissingError",
     "BlockWriteError",
+    "CheckpointInUseError",
     "ColumnError",
     "CommitConflictError",
     "DependencyMissingError",
@@ -34,6 +35,7 @@ __all__ = [
     "PredicateError",
     "PredicateSyntaxError",
     "PunctuationError",
+    "RecoveryError",
     "SchemaDriftError",
     "SessionError",
     "SparkStartError",
@@ -229,6 +231,18 @@ class CommitConflictError(StreamJoinError):
     """Another driver committed this batch first."""
 
     code = "COMMIT_CONFLICT"
+
+
+class CheckpointInUseError(StreamJoinError):
+    """Another process runs a query with this checkpoint."""
+
+    code = "CHECKPOINT_IN_USE"
+
+
+class RecoveryError(StreamJoinError):
+    """Files of a checkpoint or table are torn, or do not fit together, and going on might lose rows."""
+
+    code = "RECOVERY"
 
 
 class WatermarkMissingError(StreamJoinError):

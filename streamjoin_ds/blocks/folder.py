@@ -39,7 +39,7 @@ class Folder(Protocol):
         """The bytes of a file; FileNotFoundError, OSError."""
 
     def touch(self, name: str, data: pa.Buffer) -> None:
-        """Make a file that holds `data` look as if it had just been written."""
+        """Make a file that holds `data` look as if it had just been written; FileNotFoundError where it is gone."""
 
     def forget(self, name: str) -> bool:
         """Drop what is kept of a file nearer than where it lies; whether there was something."""
@@ -49,6 +49,9 @@ class Folder(Protocol):
 
     def remove(self, name: str) -> bool:
         """Remove a file; False where there is none."""
+
+    def remove_unchanged(self, file: FoundFile) -> bool:
+        """Remove a file as it was found; False where it is gone, or was written or found again since."""
 
     def files(self) -> Iterator[FoundFile]:
         """All files, in any order; unfinished ones (their names begin with a dot) too."""
@@ -80,7 +83,7 @@ class LocalFolder:
                     os.fsync(file.fileno())
             aside.replace(target)
             if self._durable:
-                _sync_folder(target.parent)
+                _sync(target.parent)
         except OSError:
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)
@@ -91,10 +94,18 @@ class LocalFolder:
         return _mapped(self.root / name)
 
     def touch(self, name: str, data: pa.Buffer) -> None:
-        """See `Folder`; what cannot be done is left."""
+        """See `Folder`; that it looks old is no error, that it may not be on the device is one."""
         del data
-        with contextlib.suppress(OSError):
-            os.utime(self.root / name)
+        path = self.root / name
+        try:
+            os.utime(path)
+        except FileNotFoundError:  # who tidies up was faster
+            raise
+        except OSError:
+            pass
+        if self._durable:  # who wrote it may have died before this, and not be durable at all
+            _sync(path)
+            _sync(path.parent)
 
     def forget(self, name: str) -> bool:
         """Nothing is nearer."""
@@ -113,6 +124,26 @@ class LocalFolder:
             (self.root / name).unlink()
         except FileNotFoundError:
             return False
+        return True
+
+    def remove_unchanged(self, file: FoundFile) -> bool:
+        """See `Folder`.
+
+        Set aside first, then looked at: who finds it before that has changed its time, and who comes later finds it
+        gone, and writes it.
+        """
+        path = self.root / file.name
+        aside = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}")
+        try:
+            path.rename(aside)
+        except FileNotFoundError:
+            return False
+        if aside.stat().st_mtime != file.changed_s:
+            with contextlib.suppress(FileExistsError):  # written again meanwhile: the same bytes
+                os.link(aside, path)
+            aside.unlink()
+            return False
+        aside.unlink()
         return True
 
     def files(self) -> Iterator[FoundFile]:
@@ -136,6 +167,8 @@ class LocalFolder:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (*reversed([p for p in folder.parents if p.is_relative_to(self.root)]), folder):
             part.mkdir(mode=_ONLY_OWNER, exist_ok=True)
+            if self._durable:
+                _sync(part.parent)
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:
@@ -143,9 +176,9 @@ def _write_all(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Make a file's bytes, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -89,9 +90,7 @@ class BlockStore:
         digest = checksum(data)
         name = self._checked(f"{stem}-{digest}{_SUFFIX}")
         try:
-            if self._holds(name, data.size, digest):
-                self._folder.touch(name, data)
-            else:
+            if not (self._holds(name, data.size, digest) and self._is_touched(name, data)):
                 self._folder.write(name, data)
         except _FAILURES as error:
             msg = f"block {name} cannot be written: {_reason(error)}"
@@ -170,14 +169,23 @@ class BlockStore:
         found = (file.name for file in self.files())
         return [name for name in found if is_block(name) and name.startswith(prefix)]
 
-    def discard(self, files: Iterable[FoundFile]) -> None:
-        """Remove files as `files` gave them, unfinished ones too; errors as `remove`."""
-        for file in files:
-            self._removed(file.name)
+    def discard(self, files: Iterable[FoundFile]) -> int:
+        """Remove files as `files` gave them, unfinished ones too, and tell how many went; errors as `remove`.
 
-    def _removed(self, name: str) -> bool:
+        One that was written or found again since stays: a batch that is done again may name it.
+        """
+        return sum(self._removed(file.name, partial(self._folder.remove_unchanged, file)) for file in files)
+
+    def _is_touched(self, name: str, data: pa.Buffer) -> bool:
         try:
-            return self._folder.remove(name)
+            self._folder.touch(name, data)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _removed(self, name: str, remove: Callable[[], bool] | None = None) -> bool:
+        try:
+            return self._folder.remove(name) if remove is None else remove()
         except _FAILURES as error:
             msg = f"block {name} cannot be removed: {_reason(error)}"
             raise BlockWriteError(msg, name=name, hint=self._hint("give rights to remove, where it lies")) from error

@@ -25,6 +25,7 @@ _COMMANDS = {
     "data": "Put a small recorded data set into a folder, to try joins on.",
     "explain": "Show how a join would be carried out, and why.",
     "inspect": "Show what a checkpoint holds: cells, windows, blocks, watermarks.",
+    "repair": "Mend a checkpoint and its tables where a program can, and say what is lost.",
     "vacuum": "Remove what crashes left behind in a checkpoint.",
     "bench": "Measure the fixed workloads on this machine, beside their peers.",
     "doctor": "Check what this machine has and lacks, and say what to type.",

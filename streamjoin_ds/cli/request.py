@@ -30,13 +30,13 @@ __all__ = ["EXPLAINED", "Request", "join_options", "request_of"]
 # Every key a TOML file may hold, besides the tables of its streams.
 _KEYS = (
     "on", "where", "window", "select", "time", "delay", "delimiter", "to", "checkpoint", "available_now", "trigger",
-    "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs",
-    "idle_timeout", "max_ahead", "on_bad_file", "master", "conf",
+    "max_rows_per_batch", "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable",
+    "take_over", "idle_timeout", "max_ahead", "on_bad_file", "master", "conf",
     *(name for name in READER_OPTIONS if name != "max_rows_per_batch"),
 )  # fmt: skip
 _READING = tuple(name for name in READER_OPTIONS if name != "max_rows_per_batch")
 # Those of them that `StreamJoin.explain` takes too.
-EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs")
+EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable")
 
 _STREAM_KEYS = (
     "source", "time", "delay", "schema", "format", "time_unit", "delimiter", "where", "idle_timeout", "max_ahead",
@@ -153,6 +153,11 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="N",
             help="Merge ratio: so many runs of like size become one.  [default: each row once, many runs at a time]",
         ),
+        click.option(
+            "--durable/--no-durable",
+            default=None,
+            help="Whether a batch is on the device before it counts: a power cut loses nothing.  [default: durable]",
+        ),
     ]
     for name in _READING:
         words = f"{READER_OPTIONS[name][0].upper()}{READER_OPTIONS[name][1:]}"
@@ -196,7 +201,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         window=facts["window"],
         select=facts.get("select"),
     )
-    keys = ("available_now", "trigger", "max_rows_per_batch", *EXPLAINED)
+    keys = ("available_now", "trigger", "max_rows_per_batch", "take_over", *EXPLAINED)
     run = {key: facts[key] for key in keys if key in facts}
     reading = checked_reader_options({name: facts[name] for name in _READING if name in facts})
     session = {"master": facts.get("master"), "conf": _conf(facts.get("conf", ()))}
@@ -222,7 +227,7 @@ def _conf(given: object) -> dict[str, str]:
 
 def _is_absent(key: str, value: object) -> bool:
     """Whether a flag was not given; one that is off counts as not given, but for those that are on by default."""
-    return value in (None, ()) or (value is False and key != "pin")
+    return value in (None, ()) or (value is False and key not in ("pin", "durable"))
 
 
 def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> Stream:

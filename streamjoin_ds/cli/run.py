@@ -28,6 +28,11 @@ __all__ = ["command"]
     metavar="N",
     help="Upper limit of a batch, all streams together.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Go on where a driver holds the checkpoint that no longer works but is not gone (stopped, cut off).",
+)
 @click.option("--master", metavar="URL", help="Spark's master.  [default: local, on the cores there are]")
 @click.option(
     "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of the Spark session; any number of them."

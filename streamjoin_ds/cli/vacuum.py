@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import click
 from rich.filesize import decimal
 
 from streamjoin_ds.spec import duration_us
+from streamjoin_ds.stream.identity import local_path
 from streamjoin_ds.stream.inspection import inspected, leftovers
+from streamjoin_ds.stream.lock import held
 
 __all__ = ["command"]
 
@@ -29,18 +32,21 @@ __all__ = ["command"]
 def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bool) -> None:
     """Remove blocks of a CHECKPOINT that no state names and exchange files of batches that are done.
 
-    A join removes its own as it goes; this is for what crashes leave behind. It may run beside the join. The tables
-    are tidied by the join itself (see `sql/maintenance.sql`).
+    A join removes its own as it goes; this is for what crashes leave behind. It may run beside the join: what a batch
+    finds again meanwhile stays, and a join that is started waits until it is done. The tables are tidied by the join
+    itself (see `sql/maintenance.sql`).
     """
     older_than_s = duration_us(older_than, "older_than") / 1e6
     from streamjoin_ds.stream.session import spark_session
 
-    found = inspected(spark_session("streamjoin vacuum", delta=False), checkpoint, blocks_in)
-    gone = leftovers(found, blocks_in, now_s=time.time(), older_than_s=older_than_s)
+    spark = spark_session("streamjoin vacuum", delta=False)
+    path = local_path(checkpoint)
+    with contextlib.nullcontext() if path is None or not path.is_dir() else held(path.resolve()):
+        found = inspected(spark, checkpoint, blocks_in)
+        gone = leftovers(found, blocks_in, now_s=time.time(), older_than_s=older_than_s)
+        if not dry_run:
+            gone = [leftover for leftover in gone if leftover.remove()]
+    for leftover in gone if dry_run else ():
+        click.echo(str(leftover))
     size_bytes = sum(leftover.file.size_bytes for leftover in gone)
-    for leftover in gone:
-        if dry_run:
-            click.echo(str(leftover))
-        else:
-            leftover.remove()
     click.echo(f"{len(gone)} files, {decimal(size_bytes)}{' would go' if dry_run else ' removed'}")

@@ -46,6 +46,8 @@ def explain(plan: Plan, rates: Sequence[float] | None = None, reading: Mapping[s
             *_exchange(plan, reading or {}),
             "Engine",
             *_engine(plan),
+            "Commit",
+            *_commit(plan),
         )
     )
 
@@ -109,6 +111,11 @@ def _engine(plan: Plan) -> Iterator[str]:
     ratio = execution.merge_runs
     chosen = "runs in blocks once, many at a time; inline ones by ratio"
     yield f"  merges      {chosen if ratio is None else f'{ratio} runs of like size become one'}"
+
+
+def _commit(plan: Plan) -> Iterator[str]:
+    kept = "forced to the device before it counts: a power cut loses nothing"
+    yield f"  durable     {kept if plan.durable else 'left to the system: a power cut may lose the last batches'}"
 
 
 def _index(execution: Execution) -> str:

@@ -52,6 +52,8 @@ class Plan:
         Runs of at least this size are blocks; a smaller one costs less inside the state row.
     retain_batches : int
         How many batches Spark can be taken back by (``spark.sql.streaming.minBatchesToRetain``).
+    durable : bool
+        Whether a batch is on the device before it counts.
     """
 
     bound: BoundJoin
@@ -66,6 +68,7 @@ class Plan:
     state_root: str = ""
     block_bytes: int = BLOCK_BYTES
     retain_batches: int = 100
+    durable: bool = True
 
     def __post_init__(self) -> None:
         if self.exchange not in EXCHANGES:
@@ -99,6 +102,7 @@ class Plan:
             "state_root": self.state_root,
             "block_bytes": self.block_bytes,
             "retain_batches": self.retain_batches,
+            "durable": self.durable,
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 

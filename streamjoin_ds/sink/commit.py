@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, PunctuationError, TableError
+from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport
@@ -89,6 +90,8 @@ class Committer:
         Description of the tables when they are made.
     clock : callable, keyword-only
         Microseconds since 1970; for ``committed_at``, the only place where the wall clock appears.
+    durability : Durability, keyword-only
+        Forces what a commit writes to the device.
 
     Raises
     ------
@@ -107,6 +110,7 @@ class Committer:
         fingerprint: str,
         description: str,
         clock: Callable[[], int] = _now_us,
+        durability: Durability | None = None,
     ) -> None:
         check_match_schema(match_schema)
         self.tables = tables
@@ -114,6 +118,7 @@ class Committer:
         self._description = description
         self._clock = clock
         self._last: Batch | None = None
+        self._durability = durability or Durability()
         schemas = {
             "late": LATE_SCHEMA,
             "rejects": REJECTS_SCHEMA,
@@ -130,6 +135,7 @@ class Committer:
                 # The others may be deleted to save space; these two are the results and their proof.
                 every_batch=name in ("matches", "ledger"),
                 clock=clock,
+                durability=self._durability,
             )
             for name in TableSet.names()
         }
@@ -148,6 +154,7 @@ class Committer:
         for name, target in self._targets.items():
             if target not in existing:
                 target.open(self._description if name == "matches" else f"{name} of: {self._description}")
+        self._durability.flush()
 
     def commit(
         self,
@@ -243,10 +250,12 @@ class Committer:
             for name in ("ledger", "matches"):
                 self._targets[name].refresh()
                 self._targets[name].holds(batch)
+        self._durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)  # else: known names
         self._last = batch
         for name in ("late", "rejects"):
             files = [report for report in reports if report.table == name]
             if files:
+                self._durability.flush()
                 self._targets[name].commit(
                     batch,
                     lambda _table, files=files: files,  # type: ignore[misc]
@@ -254,6 +263,7 @@ class Committer:
                 )
         if not self._append("ledger", batch, ledger):
             self._check_same(batch, ledger)
+            self._durability.flush()
         self._append("metrics", batch, metrics)
 
     def commit_after(
@@ -282,6 +292,7 @@ class Committer:
             committed_at_us=self._clock(),
         )
         self._append("punctuations", Batch(batch_id, query_id), row)
+        self._durability.flush()
 
     def plain_options(self, batch_id: int, query_id: str, punctuation_us: int | None = None) -> dict[str, str]:
         """Options with which delta-spark's own writer commits the batch's matches once.
@@ -317,6 +328,8 @@ class Committer:
                 ) as writer:
                     writer.write(rows)
                     written.extend(writer.close())
+                self._durability.files(f"{target.path}/{report.path}" for report in written)
+            self._durability.flush()  # with all that has to be there before this table's entry
             return written
 
         return target.commit(batch, files, user_metadata=self._user_metadata(batch, None))

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, vacuum
 from streamjoin_ds.sink.compaction import compact
+from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import JOIN_ID_KEY
 from streamjoin_ds.sink.log import LogEntry, put_entry
 from streamjoin_ds.sink.retention import deleted_file_retention_s
@@ -59,8 +60,15 @@ def size_to_compact_to(sizes_bytes: Sequence[int], *, small_files: int, target_s
 
 def checkpoint_log(table_path: str) -> None:
     """Write a checkpoint of the table's log, and remove entries older than its log retention."""
-    DeltaTable(table_path).create_checkpoint()
+    _checkpoint(table_path)
     clean_log(Snapshot(table_path))
+
+
+def _checkpoint(path: str) -> None:
+    """Checkpoint a log, and force it to the device: the entries that it stands for may go next."""
+    table = DeltaTable(path)
+    table.create_checkpoint()
+    Durability().log_checkpoint(path, int(table.version()))
 
 
 class Maintenance:
@@ -191,7 +199,7 @@ class Maintenance:
         return entries >= self._checkpoint_entries and entries * _ENTRY_BYTES >= size_bytes
 
     def _checkpoint(self, path: str) -> None:
-        DeltaTable(path).create_checkpoint()
+        _checkpoint(path)
         clean_log(self._snapshots[path], kept_entries=self._kept_entries, now_s=self._clock())
 
     def _vacuum_app(self, table: Snapshot) -> str:

@@ -15,6 +15,7 @@ from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
+from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table, schema_text
 from streamjoin_ds.sink.log import LogEntry, entry_name, put_entry, read_commit
 from streamjoin_ds.sink.report import FileReport
@@ -54,6 +55,8 @@ class Target:
         Whether each batch must commit here, so that a gap is an error.
     clock : callable, keyword-only
         Microseconds since 1970, for the history of the table.
+    durability : Durability, keyword-only
+        Collects what is written.
     """
 
     def __init__(
@@ -64,11 +67,13 @@ class Target:
         *,
         every_batch: bool,
         clock: Callable[[], int] = _now_us,
+        durability: Durability | None = None,
     ) -> None:
         self.path = path
         self.schema = schema
         self._identity = identity
         self._every_batch = every_batch
+        self._durability = durability or Durability()
         self._clock = clock
         self._held: Snapshot | None = None
 
@@ -90,6 +95,7 @@ class Target:
             self._create(description)
         self._held = Snapshot(self.path)
         self._grow(self._held)
+        self._durability.opened(self.path)
         check_table(self._held, self.path, self.schema, self._identity)
         missing = missing_properties(self._held.configuration)
         if missing:
@@ -203,6 +209,7 @@ class Target:
         for attempt in range(_ATTEMPTS):
             table = self.refresh()
             if self.holds(batch):
+                self._durability.entries(self.path)  # whoever wrote it may not have come to force it
                 if attempt:
                     raise self._lost(batch)
                 return False
@@ -217,6 +224,7 @@ class Target:
                 if not put_entry(self.path, table.version + 1, entry):
                     continue  # another writer was first: a fresh snapshot tells whether it was this batch
                 if not is_local(self.path) or table.has_entry(table.version):
+                    self._durability.entries(self.path)
                     return True
                 # Who slept until the log was cleaned finds the next version free, in a past that nobody reads.
                 table.filesystem.delete_file(f"{table.folder}/_delta_log/{entry_name(table.version + 1)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -55,6 +56,9 @@ class SourceOptions:
         The columns that travel, one a stream.
     plan : Plan or None
         The join's plan; None outside a join.
+    cuts : tuple of dict
+        Offsets, one after the other: a batch that begins at one of them ends at the next, as it did before. What a
+        restart that had to go back sets, so that batches which are done again hold the records they held.
     """
 
     streams: tuple[Stream, ...]
@@ -66,6 +70,7 @@ class SourceOptions:
     ignore_missing: bool
     max_block_rows: int
     keep_broken: bool
+    cuts: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -78,7 +83,7 @@ class SourceOptions:
         """
         given = {name.lower(): str(value) for name, value in options.items()}
         joined = "plan" in given
-        valid = {"plan", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
+        valid = {"plan", "cuts", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
         for name in given:
             if name not in valid:
                 msg = f"there is no option {name} of the format sensors{' in a join' if joined else ''}"
@@ -99,7 +104,8 @@ class SourceOptions:
         if not parts:
             parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
         ignore = missing == "ignore"
-        return cls(streams, schemas, plan, max_rows, pace, parts, ignore, max_block_rows, keep_broken)
+        cuts = tuple(json.loads(given.get("cuts", "[]")))
+        return cls(streams, schemas, plan, max_rows, pace, parts, ignore, max_block_rows, keep_broken, cuts)
 
 
 def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -189,6 +190,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the batch that begins at `start`: `start` itself, to the letter, where there is nothing new."""
+        again = self._cut(start)
+        if again is not None:
+            self._latest = again
+            return again
         feeds, positions = self._sensors._feeds, self._positions(start)
         before = decode_clocks(start, self._sensors._names)
         most = self._limit(limit)
@@ -268,6 +273,14 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Nothing is held open between batches that the process's end would not close."""
+
+    def _cut(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        """The end of a batch that is done again under a new entry of the offset log; None of any other."""
+        cuts = self._options.cuts
+        for first, last in pairwise(cuts):
+            if first == start:
+                return last
+        return None
 
     def _limit(self, limit: ReadLimit) -> int:
         if isinstance(limit, ReadMaxRows):

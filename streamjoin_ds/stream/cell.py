@@ -125,6 +125,7 @@ class Cell:
             table="matches",
             batch_id=self.task.batch_id,
             label=self.label,
+            durable=self.plan.durable,
         ) as writer:
             for chunk in self.engine.push(accepted, watermark, next_seqs):
                 if (matches + chunk.num_rows) // _TELL_MATCHES > matches // _TELL_MATCHES:
@@ -201,7 +202,14 @@ class Cell:
             ("rejects", self.tables.rejects, REJECTS_SCHEMA, reject_tables),
         ):
             if tables:
-                with TableWriter(path, schema, table=kind, batch_id=self.task.batch_id, label=self.label) as writer:
+                with TableWriter(
+                    path,
+                    schema,
+                    table=kind,
+                    batch_id=self.task.batch_id,
+                    label=self.label,
+                    durable=self.plan.durable,
+                ) as writer:
                     for table in tables:
                         writer.write(table)
                     self.reports += writer.close()

@@ -21,6 +21,7 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet, is_local
@@ -30,7 +31,7 @@ from streamjoin_ds.stream.silence import Holder, Silence, holder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchCommit", "BatchSummary", "committer_for", "watch"]
+__all__ = ["BatchCommit", "BatchSummary", "committer_for", "forget_committer", "watch"]
 
 _log = logging.getLogger(__name__)
 
@@ -73,10 +74,18 @@ def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
             join_id=plan.join_id,
             fingerprint=plan.bound.fingerprint,
             description=" AND ".join(map(str, plan.bound.join.predicates)),
+            durability=Durability(plan.block_root, durable=plan.durable),
         )
         committer.open()
         _committers[key] = committer, Maintenance(tables)
     return _committers[key]
+
+
+def forget_committer(plan: Plan) -> None:
+    """Have the tables looked at anew: what this process held of them may be from before a restart."""
+    _, maintenance = _committers.pop((plan.join_id, plan.table_root), (None, None))
+    if maintenance is not None:
+        maintenance.close()
 
 
 @contextlib.contextmanager

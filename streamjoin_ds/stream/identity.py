@@ -25,6 +25,7 @@ from streamjoin_ds.errors import (
     StateVersionError,
 )
 from streamjoin_ds.plan import Layout
+from streamjoin_ds.sink.durability import force
 from streamjoin_ds.spec import BoundJoin, Generator, Stream
 from streamjoin_ds.spec.columns import schema_facts
 
@@ -114,6 +115,8 @@ class Identity:
             return winner
         finally:
             aside.unlink()
+        for folder in (checkpoint, *checkpoint.absolute().parents[:1]):
+            force(str(folder))
         return identity
 
     def _to_facts(self) -> dict[str, Any]:

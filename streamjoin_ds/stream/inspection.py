@@ -19,7 +19,7 @@ from streamjoin_ds.stream.windows import absolute_root, blocks_folder, blocks_pr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CellFacts", "Checkpoint", "Leftover", "RunFacts", "WindowFacts", "inspected", "leftovers"]
+__all__ = ["CellFacts", "Checkpoint", "Leftover", "RunFacts", "WindowFacts", "inspected", "leftovers", "state_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,12 @@ class Leftover:
     def __str__(self) -> str:
         return self.file.name if "://" in self.folder.root else str(Path(self.folder.root) / self.file.name)
 
-    def remove(self) -> None:
-        """Let it go; BlockWriteError where the file system does not. One that is gone already is no error."""
-        self.folder.discard([self.file])
+    def remove(self) -> bool:
+        """Let it go; False where it is gone already, or a batch has written or found it again meanwhile.
+
+        BlockWriteError where the file system does not let it go.
+        """
+        return bool(self.folder.discard([self.file]))
 
 
 def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -> Checkpoint:
@@ -125,7 +128,7 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     """
     folder, identity = _opened(checkpoint)
     batch_id = _last_commit(folder)
-    states = _state_rows(spark, folder) if batch_id is not None else []
+    states = state_rows(spark, folder) if batch_id is not None else []
     rows = [row for row in states if row[0] != GRID_KEY]
     sizes = _Sizes(_block_store(folder, identity is not None, blocks))
     if identity is not None:
@@ -237,10 +240,11 @@ def _last_commit(folder: Path) -> int | None:
     return max(numbers, default=None)
 
 
-def _state_rows(spark: SparkSession, folder: Path) -> list[tuple[int, int, bytes]]:
-    """Label, partition and state row of each cell."""
+def state_rows(spark: SparkSession, folder: Path, batch: int | None = None) -> list[tuple[int, int, bytes]]:
+    """Label, partition and state row of each cell, as a batch left them; None: the last that is committed."""
     _ = spark.streams.active  # starts the coordinator that Spark's state reader reports to
-    rows = spark.read.format("statestore").load(str(folder)).collect()
+    reader = spark.read.format("statestore")
+    rows = (reader if batch is None else reader.option("batchId", str(batch))).load(str(folder)).collect()
     try:
         return [(row["key"][0], row["partition_id"], bytes(row["value"]["groupState"]["blob"])) for row in rows]
     except ValueError:  # a Row has no such field

@@ -51,6 +51,8 @@ class StreamJoin(Join):
         order: str | Sequence[str] = "auto",
         merge_runs: int | None = None,
         source_options: Mapping[str, str] | None = None,
+        durable: bool = True,
+        take_over: bool = False,
     ) -> StreamingQuery:
         """Start the join as a streaming query into Delta tables.
 
@@ -94,6 +96,12 @@ class StreamJoin(Join):
             Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
             ``missing_files``, ``max_block_rows``; see `streamjoin_ds.source.options.READER_OPTIONS`. They may be others
             at each restart.
+        durable : bool
+            Whether a batch is on the device before it counts, so that a power cut loses nothing and a restart goes on
+            exactly. Without, some milliseconds a batch are saved; kill -9 loses nothing either way.
+        take_over : bool
+            Go on with a checkpoint that a driver holds which no longer works but is not gone: stopped, or cut off. If
+            it wakes up it loses to this one, by name. Without, a checkpoint that is held is refused.
 
         Returns
         -------
@@ -105,6 +113,10 @@ class StreamJoin(Join):
             The checkpoint or the table is not this join's; nothing was written.
         ArgumentError, ColumnError
             What is asked for cannot be done; nothing was written.
+        CheckpointInUseError
+            Another process runs the join with this checkpoint.
+        RecoveryError
+            A power cut or a restored copy left files that do not fit together; ``streamjoin repair`` says more.
         """
         from streamjoin_ds.stream.query import QueryOptions, start
 
@@ -116,6 +128,8 @@ class StreamJoin(Join):
             exchange,
             Execution(kernel, threads, pin, index, order, merge_runs),
             tuple(sorted((source_options or {}).items())),
+            durable,
+            take_over,
         )
         return start(self, spark, fspath(to), fspath(checkpoint), options)
 
@@ -180,6 +194,7 @@ class StreamJoin(Join):
         order: str | Sequence[str] = "auto",
         merge_runs: int | None = None,
         source_options: Mapping[str, str] | None = None,
+        durable: bool = True,
     ) -> str:
         """The plan in words; infers the schemas of the sources, starts no Spark. Arguments as in `start`."""
         from streamjoin_ds.plan.explain import explain
@@ -188,5 +203,5 @@ class StreamJoin(Join):
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
         reading = checked_reader_options(source_options or {})
-        plan = planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution)
+        plan = planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
         return explain(plan, reading=reading)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,8 +21,11 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.options import checked_reader_options
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
-from streamjoin_ds.stream.commit import BatchCommit, committer_for
+from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.identity import Identity, local_path
+from streamjoin_ds.stream.lock import driving
+from streamjoin_ds.stream.recovery import cuts_option, recovered
+from streamjoin_ds.stream.repair import note_table
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
@@ -49,8 +52,14 @@ class QueryOptions:
     exchange: str = "auto"
     execution: Execution = DEFAULT_EXECUTION
     source_options: tuple[tuple[str, str], ...] = ()
+    durable: bool = True
+    take_over: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("durable", "take_over"):
+            if not isinstance(getattr(self, name), bool):
+                msg = f"{name} is not true or false"
+                raise ArgumentError(msg, name=name, hint="give true or false, or leave it out")
         if self.exchange not in ("auto", *EXCHANGES):
             msg = "the way of the exchange is not known"
             raise ArgumentError(msg, name="exchange", hint=f"one of auto, {', '.join(EXCHANGES)}")
@@ -85,12 +94,14 @@ def planned(
     cells: int | None = None,
     exchange: str = "reference",
     execution: Execution = DEFAULT_EXECUTION,
+    durable: bool = True,
 ) -> Plan:
     """The plan a new checkpoint would get; for `explain`."""
     bound = bound_join(join)
     check_execution(bound, execution)
     grid = _layout(bound, layout, cells or _DEFAULT_CELLS)
-    return Plan(bound, grid, grid.cells, "reference" if exchange == "auto" else exchange, execution=execution)
+    way = "reference" if exchange == "auto" else exchange
+    return Plan(bound, grid, grid.cells, way, execution=execution, durable=durable)
 
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
@@ -104,13 +115,35 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
     folder = folder.resolve()
     check_workers(spark)
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
+    lock = driving(folder, take_over=options.take_over)
+    try:
+        query = _started(spark, plan, options, [] if lock.is_driven else _recovered(plan))
+    except BaseException:
+        lock.give_up()
+        raise
+    lock.hold_while(query)
+    note_join()
+    return query
+
+
+def _recovered(plan: Plan) -> list[Any]:
+    """Mend what a power cut left; how the source is to cut the next batches."""
+    checkpoint = Path(plan.block_root)
+    note_table(checkpoint, plan.table_root)
+    cuts = recovered(checkpoint, TableSet(plan.table_root), plan.partitions)
+    forget_committer(plan)
+    return cuts
+
+
+def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
     committer_for(plan)  # creates the tables, or refuses them, before anything runs
+    options = replace(options, source_options=(*options.source_options, *cuts_option(cuts).items()))
     frame = references(spark, plan, options)
     cells = (
         frame.groupBy("cell")
         .applyInPandasWithState(CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout")
         .writeStream.queryName(f"streamjoin-{plan.join_id[:8]}")
-        .option("checkpointLocation", str(folder))
+        .option("checkpointLocation", plan.block_root)
         .foreachBatch(BatchCommit(plan))
     )
     if options.available_now:
@@ -118,9 +151,7 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
     with configured(spark, plan.partitions):
-        query = cells.start()
-    note_join()
-    return query
+        return cells.start()
 
 
 def _located(join: Join) -> Join:
@@ -159,6 +190,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         execution=options.execution,
         state_root=state_root,
         retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
+        durable=options.durable,
     )
 
 

@@ -177,4 +177,4 @@ def _store(plan: Plan, cell: int, prefix: str) -> RunStore | None:
         return None
     stems = [f"{prefix}{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
     owner = (plan.bound.fingerprint, plan.execution.kernel)
-    return RunStore(BlockStore(plan.state_root, durable=True), stems, owner, plan.block_bytes)
+    return RunStore(BlockStore(plan.state_root, durable=plan.durable), stems, owner, plan.block_bytes)

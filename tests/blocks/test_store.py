@@ -8,6 +8,7 @@ import stat
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -255,3 +256,33 @@ def test_processes_write_the_same_blocks(store: BlockStore) -> None:
     assert store.names() == sorted(found[0])
     for n, name in enumerate(found[0]):
         assert store.read(name).equals(rows(50, n))
+
+
+def test_what_is_found_again_is_not_removed(store: BlockStore) -> None:
+    """Who tidies up has listed it; before it is removed a batch that is done again finds it, and names it."""
+    name = store.write("a", rows(5)).name
+    path = Path(store.root) / name
+    os.utime(path, (1, 1))
+    listed = store.files()
+    assert store.write("a", rows(5)).name == name
+    assert store.discard(listed) == 0
+    assert store.read(name).equals(rows(5))
+    os.utime(path, (1, 1))
+    assert store.discard(store.files()) == 1
+    assert store.files() == []
+
+
+def test_what_is_removed_while_it_is_found_is_written_again(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found whole, and gone before its time is changed."""
+    name = store.write("a", rows(5)).name
+    os.utime(Path(store.root) / name, (1, 1))
+    listed, holds = store.files(), BlockStore._holds
+
+    def held_and_removed(self: BlockStore, *arguments: Any) -> bool:
+        found = holds(self, *arguments)
+        assert store.discard(listed) == 1
+        return found
+
+    monkeypatch.setattr(BlockStore, "_holds", held_and_removed)
+    assert store.write("a", rows(5)).name == name
+    assert store.read(name).equals(rows(5))

@@ -142,6 +142,15 @@ def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...],
     assert "index       l sorted by x\n" in told
 
 
+def test_whether_a_batch_is_forced_to_the_device(streams: tuple[str, ...], tmp_path: Path) -> None:
+    assert "durable     forced to the device before it counts" in explain(*streams, *JOIN).stdout
+    assert "durable     left to the system" in explain(*streams, *JOIN, "--no-durable").stdout
+    path = tmp_path / "join.toml"
+    path.write_text("durable = false\n")
+    assert "durable     left to the system" in explain(*streams, *JOIN, "--config", str(path)).stdout
+    assert "durable     forced" in explain(*streams, *JOIN, "--config", str(path), "--durable").stdout
+
+
 def test_the_order_of_three_streams_is_told(streams: tuple[str, ...], tmp_path: Path) -> None:
     third = ("--stream", f"m={tmp_path}/secret-place/left.csv", "--on", "l.x = m.x")
     assert "order       by estimated selectivity\n" in explain(*streams, *third, *JOIN[:2], "--window", "1s").stdout

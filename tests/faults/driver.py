@@ -15,7 +15,8 @@ The points are those of the reliability notes, section 4, in the order in which 
 
 Others than those: ``worker`` (the driver goes on, the Python workers of that batch are killed while they work),
 ``workers`` (those of every batch from that one on), ``pause`` (the whole tree of processes stops between the tables'
-commits, as a machine that went to sleep, until somebody sends SIGCONT).
+commits, as a machine that went to sleep, until somebody sends SIGCONT), ``take_over`` (nothing dies; the checkpoint is
+taken over from one that sleeps).
 """
 
 from __future__ import annotations
@@ -190,7 +191,13 @@ def main() -> None:
     if point in WATCHED:
         watch_for(point, batch_id, Path(checkpoint), spark.sparkContext._gateway.proc.pid)
     query = join().start(
-        spark, table, checkpoint, available_now=True, max_rows_per_batch=MAX_ROWS_PER_BATCH, layout="1x2"
+        spark,
+        table,
+        checkpoint,
+        available_now=True,
+        max_rows_per_batch=MAX_ROWS_PER_BATCH,
+        layout="1x2",
+        take_over=point == "take_over",
     )
     query.awaitTermination()
     print("finished")

@@ -1,6 +1,7 @@
 """Run schedules by the thousand, and say which failed, shrunk to the least that still fails.
 
 python -m tests.faults.simulate --seeds 100000 --workers 2
+python -m tests.faults.simulate --power-cuts 1000
 python -m tests.faults.simulate --replay '{"seed": 17, ...}'     (as printed of a failure)
 """
 
@@ -26,6 +27,7 @@ from tests.faults.model.schedule import (
     Fault,
     Schedule,
     plain_schedule,
+    power_schedule,
     random_schedule,
     shrunk,
 )
@@ -93,6 +95,11 @@ def _of_plain_seed(seed: int) -> Outcome:
     return outcome_of(plain_schedule(seed))
 
 
+def _of_power_seed(seed: int) -> Outcome:
+    logging.disable(logging.WARNING)  # a recovery says what it sets aside
+    return outcome_of(power_schedule(seed))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2_000, help="how many (2000)")
@@ -100,6 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--plain", action="store_true", help="two streams, bands, time windows: seeds of 2026-11-20")
     parser.add_argument("--workers", type=int, default=2, help="processes (2); 1: this one")
     parser.add_argument("--replay", help="a schedule as it was printed: run it alone")
+    parser.add_argument("--power-cuts", type=int, default=0, help="seeds with power cuts, until so many have fired")
     given = parser.parse_args(arguments)
     logging.getLogger("streamjoin_ds").setLevel(logging.ERROR)
     if given.replay:
@@ -114,6 +122,8 @@ def main(arguments: list[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         seeds = range(given.first, given.first + given.seeds)
         run = _of_plain_seed if given.plain else _of_seed
+        if given.power_cuts:
+            run, seeds = _of_power_seed, range(given.first, given.first + 10 * given.power_cuts)
         outcomes: Iterator[Outcome] = map(run, seeds)
         if given.workers > 1:
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(given.workers))
@@ -126,6 +136,9 @@ def main(arguments: list[str] | None = None) -> int:
             if outcome.violations:
                 failures.append(outcome)
                 print(f"seed {outcome.schedule.seed}: {outcome.violations[0]}", flush=True)
+            if given.power_cuts and fired["cut"] >= given.power_cuts:
+                given.seeds = number
+                break
             if number % 1000 == 0:
                 rate = number / (time.monotonic() - began)
                 print(f"{number} seeds, {len(failures)} failed, {rate:.1f} seeds/s", flush=True)
@@ -133,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{given.seeds} seeds in {took:.0f} s ({given.seeds / took:.1f} seeds/s), {drivers} drivers, {batches} batches"
     )
-    for kind, meaning in KINDS.items():
+    for kind, meaning in (KINDS | {"cut": "the power goes"}).items():
         print(f"  {fired[kind]:7d} {kind:7s} {meaning}")
     for name, meaning in ASKS.items():
         print(f"  {asked[name]:7d} {name:8s} {meaning}")

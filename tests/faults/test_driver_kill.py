@@ -135,7 +135,10 @@ def test_a_driver_that_slept_while_another_went_on_changes_nothing(undisturbed: 
         assert sleeper.poll() is None, sleeper.communicate()
         assert time.monotonic() < end
         time.sleep(0.05)
-    other = run_driver(table, checkpoint)
+    refused = run_driver(table, checkpoint)
+    assert refused.returncode == 1
+    assert f"CHECKPOINT_IN_USE: the checkpoint is in use by process {sleeper.pid}" in refused.stderr
+    other = run_driver(table, checkpoint, "take_over", "0")
     assert other.returncode == 0, other.stderr[-2000:]
     assert_as_undisturbed(table, undisturbed)
     for pid in map(int, Path(f"{checkpoint}.paused").read_text().split()):

@@ -36,6 +36,8 @@ class Watcher(Protocol):
 
     def block_written(self, name: str) -> None: ...
 
+    def forced(self, path: str) -> None: ...
+
     @property
     def current(self) -> Any: ...
 
@@ -86,7 +88,7 @@ def _kind(path: Any) -> str | None:
     folder = path[len(_watcher.root) + 1 :].split("/", 1)[0]
     if folder.startswith("matches"):
         return folder.removeprefix("matches_")
-    return {"exchange": "exchange", "blocks": "block"}.get(folder)
+    return {"exchange": "exchange", "blocks": "block", "checkpoint": "spark"}.get(folder)
 
 
 def _of_descriptor(descriptor: int) -> str | None:
@@ -113,6 +115,8 @@ def _hooked_fsync(descriptor: int) -> None:
     kind = _of_descriptor(descriptor)
     if kind is not None:
         at(f"{kind} sync")
+        assert _watcher is not None
+        _watcher.forced(os.readlink(f"/proc/self/fd/{descriptor}"))
 
 
 def _hooked(function: Callable[..., None], step: str) -> Callable[..., None]:

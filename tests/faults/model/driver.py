@@ -25,7 +25,9 @@ from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.readers import SensorsStreamReader
 from streamjoin_ds.stream import cell as cell_room
 from streamjoin_ds.stream import commit as commit_room
+from streamjoin_ds.stream.recovery import cuts_option
 from tests.faults.model.process import Killed, Process
+from tests.faults.model.stored import StoredCheckpoint
 
 if TYPE_CHECKING:
     from tests.faults.model.world import World
@@ -52,18 +54,28 @@ class Driver:
         self.dice = random.Random(f"driver {process.name} {world.schedule.seed}")
         options = {"plan": world.plan.to_json(), "max_rows_per_batch": str(batch_rows)}
         options |= {"parts": str(1 + world.schedule.seed % 3), "max_block_rows": str(2 + world.schedule.seed % 5)}
-        parsed = SourceOptions.parse(options)
-        schema = rows_schema(world.plan) if world.plan.exchange == "rows" else EXCHANGE_SCHEMA
-        clocks = (lambda: world.now_s), (lambda: 1e9 + world.now_s)
-        self.reader, self.tasks = SensorsStreamReader(parsed, schema, *clocks), SensorsStreamReader(parsed, schema)
+        self.options = options
+        self._connect(options)
         self.limit = ReadMaxRows(batch_rows)
         self.reports: list[Any] = []
         self.commit = commit_room.BatchCommit(world.plan)
 
+    def _connect(self, options: dict[str, str]) -> None:
+        world = self.world
+        parsed = SourceOptions.parse(options)
+        schema = rows_schema(world.plan) if world.plan.exchange == "rows" else EXCHANGE_SCHEMA
+        clocks = (lambda: world.now_s), (lambda: 1e9 + world.now_s)
+        self.reader, self.tasks = SensorsStreamReader(parsed, schema, *clocks), SensorsStreamReader(parsed, schema)
+
     def run(self) -> None:
         """Until there is nothing new."""
         log = self.world.checkpoint
+        cuts = self.world.recovered()
+        if cuts:
+            self._connect({**self.options, **cuts_option(cuts)})
         commit_room.committer_for(self.world.plan)  # as `start` does: tables are made before their files
+        if isinstance(log, StoredCheckpoint):
+            log.begin()
         initial = json.dumps(self.reader.initialOffset())
         batch = max(log.offsets, default=-1)
         planned = batch >= 0 and batch not in log.commits

@@ -17,6 +17,7 @@ __all__ = [
     "Schedule",
     "asking",
     "plain_schedule",
+    "power_schedule",
     "random_schedule",
     "shrunk",
 ]
@@ -118,6 +119,9 @@ class Schedule:
         Of `ASKS`; none: as all schedules were before there were any.
     merge_runs : int or None
         Of the cells' windows, forced; None: what suits windows in blocks.
+    power : bool
+        Whether the power may be cut: all is forced to the device that must be, Spark's files are files, and a fault of
+        the kind "cut" comes at the step of the run that its `nth` says.
     """
 
     seed: int
@@ -135,12 +139,15 @@ class Schedule:
     faults: tuple[Fault, ...] = ()
     asks: tuple[str, ...] = ()
     merge_runs: int | None = None
+    power: bool = False
 
     def to_text(self) -> str:
         """One line of JSON."""
         facts = asdict(self)
         if self.merge_runs is None:
             del facts["merge_runs"]
+        if not self.power:
+            del facts["power"]
         return json.dumps(facts, separators=(",", ":"))
 
     @classmethod
@@ -176,6 +183,16 @@ def random_schedule(seed: int) -> Schedule:
     if seed >= CLOCKS_FROM:
         asks = (*asks, *(name for name in ("idle", "future") if dice.random() < 0.25))
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
+
+
+def power_schedule(seed: int, cuts: int = 0) -> Schedule:
+    """A schedule with power cuts, one to three where `cuts` does not say, beside the faults of the seed."""
+    dice = random.Random(f"power {seed}")
+    schedule = random_schedule(seed)
+    others = tuple(fault for fault in schedule.faults if fault.kind != "back" and dice.random() < 0.5)
+    times = sorted(dice.randint(1, 900) for _ in range(cuts or dice.choice((1, 1, 2, 3))))
+    faults = tuple(Fault("cut", 0, "any", "step", time, dice.randrange(1 << 20)) for time in times)
+    return replace(schedule, faults=(*others, *faults), power=True)
 
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:

@@ -20,17 +20,23 @@ from streamjoin_ds.blocks import Cache
 from streamjoin_ds.engine import run_store
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.plan import Execution, Layout, Plan
+from streamjoin_ds.sink import durability as durability_room
 from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.stream import commit as commit_room
+from streamjoin_ds.stream.recovery import recovered
 from tests.faults.model import disk
 from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
 from tests.faults.model.delta_log import pointed
-from tests.faults.model.driver import Driver, StateMissingError, TaskFailedError
+from tests.faults.model.driver import QUERY_ID, Driver, StateMissingError, TaskFailedError
 from tests.faults.model.parsing import remembering_csv
+from tests.faults.model.power import Device
 from tests.faults.model.process import Fiber, Killed, Process
+from tests.faults.model.readable import readable
 from tests.faults.model.schedule import Fault, Schedule
+from tests.faults.model.stored import StoredCheckpoint
 
 __all__ = ["World", "simulated"]
 
@@ -77,7 +83,7 @@ class World:
             block_bytes=schedule.blocks or 0,
             retain_batches=schedule.retain,
         )
-        self.checkpoint = Checkpoint(schedule.retain)
+        self.checkpoint = self._stored(folder) if schedule.power else Checkpoint(schedule.retain)
         self.dice = random.Random(f"world {schedule.seed}")
         self.current: Process | None = None
         self.ticks = 0
@@ -98,12 +104,23 @@ class World:
         self.planned: dict[int, dict[str, Any]] = {}  # the offsets of each batch
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
+        self.recoveries = 0
         inputs = dict.fromkeys(self.case.inputs.values()) if schedule.source == "csv" else ()
         self._files = {name: self.case.text(name) for name in inputs}
         self._written = dict.fromkeys(self._files, 0)
         for name in self._files:
             (folder / f"{name}.csv").touch()
         self.feed(everything=not schedule.grows)
+        self.device: Device | None = None
+        self._cuts = {fault.nth: fault for fault in schedule.faults if fault.kind == "cut"}
+        if schedule.power:
+            attic = folder.with_name(f"{folder.name}.attic")
+            shutil.rmtree(attic, ignore_errors=True)
+            self.device = Device(folder, attic)
+
+    def _stored(self, folder: Path) -> StoredCheckpoint:
+        (folder / "checkpoint").mkdir()
+        return StoredCheckpoint(self.schedule.retain, folder=folder / "checkpoint", query_id=QUERY_ID)
 
     # ------------------------------------------------------------------ the run
 
@@ -173,6 +190,8 @@ class World:
         if process.gone:
             raise Killed
         self.ticks += 1
+        if self.ticks in self._cuts:
+            self._cut_off(self._cuts.pop(self.ticks))
         if self.parked:
             while self.parked and (due := min(self.parked, key=_first))[0] <= self.ticks:
                 self.parked.remove(due)
@@ -204,6 +223,34 @@ class World:
     def alive(self) -> bool:
         """Whether the running process is alive."""
         return self.current is not None and not self.current.gone
+
+    def _cut_off(self, fault: Fault) -> None:
+        """The power goes: nothing runs any more, and the disk is what the dice leave of it."""
+        assert self.device is not None
+        self.fired.append(fault)
+        for driver in self.drivers:
+            driver.dead = True
+        self.parked.clear()
+        self.workers[:] = [Cache(_CACHE_BYTES) for _ in self.workers]
+        before, self.current = self.current, None  # what happens to the disk now is nobody's doing
+        self.device.cut(random.Random(f"cut {fault.delay} {self.schedule.seed}"))
+        self.violations += readable(self)
+        self.current = before
+        raise Killed
+
+    def forced(self, path: str) -> None:
+        """See `disk.Watcher`."""
+        if self.device is not None:
+            self.device.force(path)
+
+    def recovered(self) -> list[Any]:
+        """What a start does before its query; how the source is to cut the next batches."""
+        if not isinstance(self.checkpoint, StoredCheckpoint):
+            return []
+        cuts = recovered(self.checkpoint.folder, TableSet(self.plan.table_root), self.plan.partitions)
+        self.checkpoint.reload()
+        self.recoveries += len(cuts) > 1
+        return cuts
 
     def block_written(self, name: str) -> None:
         """Note what a process writes that had stopped, or one with a rival: nobody may look after it."""
@@ -345,6 +392,7 @@ class World:
                 fingerprint=plan.bound.fingerprint,
                 description="model",
                 clock=lambda: 0,
+                durability=Durability(str(self.folder / "checkpoint"), durable=self.schedule.power),
             )
             committer.open()
             self.committers[driver] = committer
@@ -355,6 +403,7 @@ class World:
         """The model below and around the package, for as long as the context lasts."""
         with pytest.MonkeyPatch.context() as patch, disk.watched(self), pointed(self.delta):
             patch.setattr(run_store, "_cache", _CacheOfCurrent(self))
+            patch.setattr(durability_room, "AT_ONCE", 1)
             patch.setattr(commit_room, "committer_for", self.committer_for)
             patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", self.schedule.tailed)
             patch.setattr("streamjoin_ds.source.csv_lines.arrow_csv", remembering_csv())
@@ -404,3 +453,4 @@ def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
         yield world
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.with_name(f"{folder.name}.attic"), ignore_errors=True)

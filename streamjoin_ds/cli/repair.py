@@ -1,0 +1,48 @@
+"""``streamjoin repair``: mends a checkpoint and its tables where a program can, and says what is lost."""
+
+from __future__ import annotations
+
+import click
+
+from streamjoin_ds.errors import CheckpointInUseError
+from streamjoin_ds.stream.identity import local_path
+from streamjoin_ds.stream.lock import driving
+from streamjoin_ds.stream.repair import repaired
+
+__all__ = ["command"]
+
+
+@click.command("repair")
+@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.option("--to", metavar="PATH", help="The table of matches.  [default: as the last start noted it]")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+@click.pass_context
+def command(ctx: click.Context, checkpoint: str, to: str | None, dry_run: bool) -> None:
+    """Mend a CHECKPOINT and its tables after a power cut, a restored copy, a damaged block.
+
+    No row is invented: batches are done again, as they were cut, when the join is started next. What cannot be mended
+    is said, with the time up to which the results are complete; the exit status is then 1. See RUNBOOK.md.
+    """
+    from streamjoin_ds.stream.session import spark_session
+
+    folder = local_path(checkpoint)
+    if folder is None or not folder.is_dir():
+        findings = repaired(lambda: spark_session("streamjoin repair", delta=False), checkpoint, to, dry_run=dry_run)
+    else:
+        lock = driving(folder.resolve(), briefly=True)
+        try:
+            if lock.is_driven:
+                msg = "a query of this process uses the checkpoint"
+                raise CheckpointInUseError(msg, name="checkpoint", hint="stop it first")
+            findings = repaired(
+                lambda: spark_session("streamjoin repair", delta=False), checkpoint, to, dry_run=dry_run
+            )
+        finally:
+            lock.give_up()
+    for finding in findings:
+        done = "would be mended" if dry_run else "mended"
+        click.echo(f"{done if finding.is_mended else 'CANNOT BE MENDED'}: {finding.text}")
+    if not findings:
+        click.echo("nothing is wrong")
+    if not all(finding.is_mended for finding in findings):
+        ctx.exit(1)

@@ -1,0 +1,166 @@
+"""What must be on the device before a batch counts, forced there in groups: bytes and names of files alike.
+
+Spark, delta-rs and Hadoop write files and rename them, and leave it to the system when they reach the device: after a
+power cut any of them may be gone or empty, newer ones whole. Three rules keep what is left of use::
+
+    the checkpoint's files of a batch  before  the first entry of the batch in a table's log
+    a data file                        before  the entry that names it
+    the entry of the matches           before  the entry of the punctuation that speaks of them
+
+So a batch that any table has can be done again from the checkpoint, and one that is not in all tables will be.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from streamjoin_ds.errors import TableWriteError
+from streamjoin_ds.sink.tables import is_local
+
+__all__ = ["AT_ONCE", "Durability", "force"]
+
+AT_ONCE = 8  # a file system puts what several threads wait for into one journal commit
+_FEW = 2
+_NOT_SPARKS = frozenset({"blocks", "exchange"})  # a block is forced when it is written; the exchange is written again
+
+
+class Durability:
+    """Collects the files of a commit, and forces them to the device together; used by the driver, from one thread.
+
+    Object stores keep what they have acknowledged: of tables there nothing is collected.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The query's checkpoint, a local or shared folder; "" where there is none.
+    durable : bool, keyword-only
+        False: nothing is forced, and nothing is promised after a power cut.
+    """
+
+    def __init__(self, checkpoint: str = "", *, durable: bool = True) -> None:
+        self._checkpoint = checkpoint
+        self._durable = durable
+        self._files: dict[str, None] = {}
+        self._folders: dict[str, None] = {}
+        self._known: dict[str, frozenset[str]] = {}
+        self._next: dict[str, int] = {}  # version of a table's log that was not collected yet
+
+    def checkpoint(self, *, anew: bool = False) -> None:
+        """Collect what Spark has written into the checkpoint since the last time, `anew`: all that is there.
+
+        What it is writing is left; its name begins as no file of a whole batch does.
+        """
+        if self._durable and self._checkpoint:
+            known, self._known = {} if anew else self._known, {}
+            self._collect(self._checkpoint, known, _NOT_SPARKS)
+
+    def _collect(self, folder: str, known: dict[str, frozenset[str]], without: frozenset[str] = frozenset()) -> None:
+        before = known.get(folder)
+        names, folders = [], []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in without:
+                            folders.append(entry.name)
+                    elif not _is_passing(entry.name):
+                        names.append(entry.name)
+        except FileNotFoundError:  # purged meanwhile
+            return
+        self._known[folder] = frozenset((*names, *folders))
+        new = self._known[folder] - (before or frozenset())
+        if new or before is None:
+            self._folders[folder] = None
+        for name in names:
+            if name in new:
+                self._files[f"{folder}/{name}"] = None
+        for name in folders:
+            self._collect(f"{folder}/{name}", known)
+
+    def files(self, paths: Iterable[str]) -> None:
+        """Collect files, and the folders that hold their names."""
+        for path in paths:
+            if self._durable and is_local(path):
+                self._files[path] = None
+                self._folders[os.path.dirname(path)] = None
+
+    def opened(self, table_path: str) -> None:
+        """Collect a table that was just made or opened: the files of its log, and the names of its folders.
+
+        Who wrote them may have died before they were forced.
+        """
+        if not self._durable or not is_local(table_path):
+            return
+        folder, log = Path(table_path), f"{table_path}/_delta_log"
+        names = [name for name in os.listdir(log) if not _is_passing(name)]
+        self._files |= dict.fromkeys(f"{log}/{name}" for name in names)
+        self._folders |= dict.fromkeys(map(str, (log, folder, folder.parent, folder.parent.parent)))
+        versions = [int(name[:20]) for name in names if name[:20].isdigit() and name.endswith(".json")]
+        self._next[table_path] = max(versions, default=-1) + 1
+
+    def entries(self, table_path: str) -> None:
+        """Collect the log entries of a table since the last time, whoever wrote them."""
+        if table_path not in self._next:
+            return
+        log, version = f"{table_path}/_delta_log", self._next[table_path]
+        while os.path.exists(path := f"{log}/{version:020d}.json"):
+            self._files[path] = None
+            self._folders[log] = None
+            version += 1
+        self._next[table_path] = version
+
+    def log_checkpoint(self, table_path: str, version: int) -> None:
+        """Force a checkpoint of a table's log at once: the entries that it stands for may go next."""
+        log = f"{table_path}/_delta_log"
+        self.files([f"{log}/{version:020d}.checkpoint.parquet", f"{log}/_last_checkpoint"])
+        self.flush()
+
+    def flush(self) -> None:
+        """Force all that was collected to the device: bytes first, then names.
+
+        Raises
+        ------
+        TableWriteError
+            The file system does not say that they are there. The batch must then be done again.
+        """
+        files, self._files = list(self._files), {}
+        folders, self._folders = list(self._folders), {}
+        try:
+            _forced(files)
+            _forced(folders)
+        except OSError as error:
+            path = str(error.filename or self._checkpoint)
+            msg = f"{path} cannot be forced to the device: {error.strerror or 'the file system refuses'}"
+            raise TableWriteError(msg, name=path, hint="see to the device; durable=False does without") from error
+
+
+def _is_passing(name: str) -> bool:
+    """Whether a file is being written, or is a lock: but for checksums, what lasts is not hidden."""
+    return ".tmp" in name or (name.startswith(".") and not name.endswith(".crc"))
+
+
+def _forced(paths: list[str]) -> None:
+    if len(paths) <= _FEW or AT_ONCE == 1:
+        for path in paths:
+            force(path)
+        return
+    with ThreadPoolExecutor(min(AT_ONCE, len(paths))) as threads:
+        list(threads.map(force, paths))
+
+
+def force(path: str) -> None:
+    """Force a file's bytes, or the names in a folder, to the device; what was purged meanwhile needs it no more."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(descriptor)

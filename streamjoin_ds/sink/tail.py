@@ -1,0 +1,224 @@
+"""The newest entries of a table's log, as a power cut may leave them: empty, cut short, gone, or without their files.
+
+Nothing here changes a table but `Tail.set_aside`, which moves what cannot be read out of the log. It loses nothing
+where the batches of those entries are done again; whether they are is for the caller to know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from pyarrow import ArrowException, parquet
+
+from streamjoin_ds.sink.durability import force
+from streamjoin_ds.sink.tables import is_local
+
+__all__ = ["TORN_FOLDER", "Tail", "tail_of"]
+
+TORN_FOLDER = "_torn"
+"""What was set aside lies here, inside the table's folder; Delta and VACUUM overlook names that begin with "_"."""
+
+_MOST = 256  # entries that are looked at: more than a minute's
+_CHECKPOINT = ".checkpoint.parquet"
+_LAST = "_last_checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of one table's log.
+
+    Attributes
+    ----------
+    path : str
+        The table.
+    version : int
+        The newest entry that stays; -1 where none does.
+    last_batch : int or None
+        The newest batch of a join among the entries that stay; None where there is none among the newest.
+    torn : tuple of str
+        Names of files of the log that cannot stay.
+    query_id : str
+        The query whose batch that is; empty where there is none.
+    batches : tuple of int
+        Batches of whole entries that cannot stay, as they come after one that is not.
+    refusal : str
+        Why the torn files cannot simply go; empty where they can.
+    """
+
+    path: str
+    version: int
+    last_batch: int | None
+    torn: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
+    refusal: str = ""
+    query_id: str = ""
+
+    def set_aside(self) -> None:
+        """Move the torn files out of the log, the newest first, so that it has no gap at any moment."""
+        log, aside = Path(self.path) / "_delta_log", Path(self.path) / TORN_FOLDER
+        if not self.torn:
+            return
+        aside.mkdir(exist_ok=True)
+        for name in self.torn:
+            target, number = aside / name, 0
+            while target.exists():
+                number += 1
+                target = aside / f"{name}.{number}"
+            (log / name).rename(target)
+            force(str(log))
+
+
+def tail_of(path: str) -> Tail | None:
+    """Look at the end of a table's log; None where there is no log, or the table lies in an object store."""
+    log = f"{path}/_delta_log"
+    if not is_local(path) or not os.path.isdir(log):
+        return None
+    names = set(os.listdir(log))
+    versions = sorted(int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit())
+    if not versions:
+        return Tail(path, -1, None)
+    checkpoints = {int(name[:20]) for name in names if name.endswith(_CHECKPOINT) and name[:20].isdigit()}
+    newest = versions[-1]
+    first = max(versions[0], newest - _MOST)
+    entries = {version: _entry(log, version) for version in range(first, newest + 1)}
+    bad = _first_bad(path, entries)
+    torn = [_name(version) for version in reversed(versions) if bad is not None and version >= bad]
+    last = newest if bad is None else bad - 1
+    refusal = ""
+    torn_checkpoints = [version for version in sorted(checkpoints) if version > last or not _is_parquet(log, version)]
+    torn += [f"{version:020d}{_CHECKPOINT}" for version in torn_checkpoints]
+    whole = [version for version in checkpoints if version not in torn_checkpoints]
+    if (bad is not None or torn_checkpoints) and not _reaches(versions, max(whole, default=None), last):
+        refusal = "entries before it were cleaned away, and no whole checkpoint of the log stands for them"
+    if _LAST in names and (torn_checkpoints or not _is_json(f"{log}/{_LAST}")):
+        torn.append(_LAST)
+    gone = [entry for version, entry in entries.items() if bad is not None and version >= bad and entry is not None]
+    if any(_is_foreign(entry) for entry in gone):
+        refusal = "it is followed by a change of the table that no join made"
+    batches = tuple(batch for entry in gone if (batch := _batch(entry)) is not None)
+    kept = (entry for version, entry in sorted(entries.items(), reverse=True) if version <= last)
+    newest_own = next((entry for entry in kept if _batch(entry) is not None), [])
+    return Tail(path, last, _batch(newest_own), tuple(torn), batches, refusal, _query_id(newest_own))
+
+
+def _name(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+def _entry(log: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of an entry; None where it is not there or not whole."""
+    try:
+        lines = Path(f"{log}/{_name(version)}").read_bytes().splitlines()
+        actions = [json.loads(line) for line in lines if line.strip()]
+    except (OSError, ValueError):
+        return None
+    if not actions or not all(isinstance(action, dict) for action in actions):
+        return None
+    return actions if _is_whole(actions) else None
+
+
+def _is_whole(actions: list[dict[str, Any]]) -> bool:
+    """Whether an entry of a join has its transaction ids, which are its last lines; a table's first one its schema."""
+    operation = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)
+    if any("protocol" in action for action in actions) or operation == "CREATE TABLE":
+        return any("metaData" in action for action in actions) and any("protocol" in action for action in actions)
+    facts = _facts(actions)
+    applications = [action["txn"]["appId"] for action in actions if "txn" in action]
+    if facts is not None:
+        wanted = 2 + (facts.get("punctuation") is not None)
+        return len(applications) >= wanted
+    if operation == "WRITE" and any(one.startswith("streamjoin/") for one in applications):
+        return len(applications) >= 2
+    # A late or reject entry cut at a line's end has lost its ids: nobody else appends without any.
+    return bool(applications) or operation != "WRITE" or not _names_batch(actions)
+
+
+def _names_batch(actions: list[dict[str, Any]]) -> bool:
+    adds = [action["add"]["path"] for action in actions if "add" in action]
+    return not adds or any(path.startswith("batch-") for path in adds)
+
+
+def _facts(actions: list[dict[str, Any]]) -> dict[str, Any] | None:
+    for action in actions:
+        try:
+            facts = json.loads(action["commitInfo"]["userMetadata"])["streamjoin"]
+        except (KeyError, TypeError, ValueError):
+            continue
+        return facts if isinstance(facts, dict) else None
+    return None
+
+
+def _batch(actions: list[dict[str, Any]] | None) -> int | None:
+    """The batch that an entry is of, by its transaction id; None of any other entry."""
+    for action in actions or ():
+        application = action.get("txn", {}).get("appId", "")
+        if application.startswith("streamjoin/") and "#" not in application:
+            return int(action["txn"]["version"])
+    return None
+
+
+def _query_id(actions: list[dict[str, Any]] | None) -> str:
+    """The query that an entry's batch is of: the third part of one of its application ids."""
+    parts = (action.get("txn", {}).get("appId", "").split("/") for action in actions or ())
+    return next((part[2] for part in parts if part[0] == "streamjoin" and len(part) == 3), "")
+
+
+def _is_foreign(actions: list[dict[str, Any]]) -> bool:
+    """Whether an entry changes rows, or the table, and is no batch's."""
+    changes = (action.get("add") or action.get("remove") for action in actions)
+    data = any(change and change.get("dataChange", True) for change in changes)
+    return _batch(actions) is None and (data or any("metaData" in action for action in actions))
+
+
+def _first_bad(path: str, entries: dict[int, list[dict[str, Any]] | None]) -> int | None:
+    """The first version that is not whole, or names a file that is not there as it says."""
+    removed: set[str] = set()
+    bad = None
+    for version, actions in sorted(entries.items(), reverse=True):
+        if actions is None or not all(_is_there(path, add) for add in _adds(actions) if add["path"] not in removed):
+            bad = version
+        removed |= {action["remove"]["path"] for action in actions or () if "remove" in action}
+    return bad
+
+
+def _adds(actions: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    return (action["add"] for action in actions if "add" in action)
+
+
+def _is_there(path: str, add: dict[str, Any]) -> bool:
+    try:
+        file = Path(path) / unquote(add["path"])
+        if file.stat().st_size != add["size"]:
+            return False
+        with file.open("rb") as stream:  # a file of the right size may be zeros
+            stream.seek(-4, os.SEEK_END)
+            return stream.read() == b"PAR1"
+    except OSError:
+        return False
+
+
+def _is_parquet(log: str, version: int) -> bool:
+    try:
+        parquet.read_metadata(f"{log}/{version:020d}{_CHECKPOINT}")
+    except (OSError, ArrowException):
+        return False
+    return True
+
+
+def _is_json(path: str) -> bool:
+    try:
+        return isinstance(json.loads(Path(path).read_bytes()), dict)
+    except (OSError, ValueError):
+        return False
+
+
+def _reaches(versions: list[int], checkpoint: int | None, last: int) -> bool:
+    """Whether a reader comes from a checkpoint of the log, or from its beginning, to the version `last`."""
+    first = 0 if checkpoint is None else checkpoint + 1
+    return set(range(first, last + 1)) <= set(versions)

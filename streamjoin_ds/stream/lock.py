@@ -1,0 +1,214 @@
+"""Who drives a checkpoint: a lock that the driver holds for as long as its query lives, and that goes with its process.
+
+Two drivers of one checkpoint cannot spoil the tables (the second to commit a batch loses, by name), but Spark's own
+logs know no more than "look whether it is there, then rename". On a file system without locks that is what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from streamjoin_ds.errors import CheckpointInUseError
+
+__all__ = ["LOCK_FILE", "CheckpointLock", "driving", "held"]
+
+LOCK_FILE = ".driver.lock"
+_log = logging.getLogger(__name__)
+_held: dict[str, CheckpointLock] = {}  # this process's, by checkpoint
+_guard = threading.Lock()
+
+
+class Query(Protocol):
+    """What a lock asks of the query that it is held for."""
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it runs."""
+
+    def awaitTermination(self) -> object:
+        """Come back when it has ended."""
+
+
+class CheckpointLock:
+    """The lock of one checkpoint, as one process holds it.
+
+    Two queries of one process do not exclude each other here: Spark itself stops the first one.
+    """
+
+    def __init__(self, checkpoint: Path, descriptor: int | None) -> None:
+        self.checkpoint = str(checkpoint)
+        self._descriptor = descriptor
+        self._query: Query | None = None
+        self.starting = 1  # queries that are about to be held for
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nobody else can hold it: not where the file system has no locks."""
+        return self._descriptor is not None
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a query of this process runs under it."""
+        return self._query is not None and self._query.isActive
+
+    def hold_while(self, query: Query) -> None:
+        """Let go when this query ends, unless a later one of this process has the checkpoint by then."""
+        with _guard:
+            self._query = query
+            self.starting -= 1
+
+        def wait() -> None:
+            with contextlib.suppress(Exception):  # the query's error is its caller's, and Java may be gone
+                query.awaitTermination()
+            with _guard:
+                if self._query is query and not self.starting:
+                    self._release()
+
+        threading.Thread(target=wait, name="streamjoin-lock", daemon=True).start()
+
+    def give_up(self) -> None:
+        """Let go where no query was started, unless an earlier one still runs."""
+        with _guard:
+            self.starting -= 1
+            if not self.starting and not self.is_driven:
+                self._release()
+
+    def _release(self) -> None:
+        if _held.get(self.checkpoint) is self:
+            del _held[self.checkpoint]
+        self.forget()
+
+    def forget(self) -> None:
+        """Close what is held, in this process only: a process forked off it does not drive."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def driving(checkpoint: Path, *, take_over: bool = False, briefly: bool = False) -> CheckpointLock:
+    """The lock of a checkpoint, whose folder is made where there is none; this process holds it when it has it.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        Absolute.
+    take_over : bool, keyword-only
+        Put a new lock in the place of one that another process holds: it is stopped, or cut off. If it goes on it
+        loses at the tables, to whoever has committed its batch.
+    briefly : bool, keyword-only
+        To tidy up or mend, not to drive: who wants it meanwhile waits.
+
+    Raises
+    ------
+    CheckpointInUseError
+        Another process holds it.
+    """
+    with _guard:
+        there = _held.get(str(checkpoint))
+        if there is not None:
+            there.starting += 1
+            return there
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        lock = CheckpointLock(checkpoint, _locked(checkpoint / LOCK_FILE, take_over, briefly))
+        _held[str(checkpoint)] = lock
+        return lock
+
+
+@contextlib.contextmanager
+def held(checkpoint: Path) -> Iterator[bool]:
+    """Hold a checkpoint's lock for as long as the context lasts; False where somebody else does, or nobody can."""
+    try:
+        lock = driving(checkpoint, briefly=True)
+    except (CheckpointInUseError, OSError):
+        yield False
+        return
+    try:
+        yield lock.is_held and not lock.is_driven
+    finally:
+        lock.give_up()
+
+
+def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
+    """A descriptor that holds the lock of this file; None where the file system has no locks."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 4096)
+            if _is_brief(holder):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                os.close(descriptor)
+                continue
+            os.close(descriptor)
+            if not take_over:
+                raise _in_use(holder) from None
+            _log.warning("the checkpoint is taken over from %s", _who(holder))
+            _replace(path)
+            continue
+        except OSError as error:
+            os.close(descriptor)
+            _log.warning("the checkpoint's file system has no locks (%s): see that one driver uses it", error.strerror)
+            return None
+        if _is_there(path, descriptor):
+            os.ftruncate(descriptor, 0)
+            facts = {"pid": os.getpid(), "host": socket.gethostname(), "briefly": briefly}
+            os.pwrite(descriptor, json.dumps(facts).encode(), 0)
+            return descriptor
+        os.close(descriptor)  # of a lock that was replaced between the two calls
+
+
+def _replace(path: Path) -> None:
+    """Another file under this name: who holds the old one holds nothing that anybody asks for."""
+    aside = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex}")
+    aside.touch(0o600)
+    aside.replace(path)
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _is_brief(holder: bytes) -> bool:
+    try:
+        return json.loads(holder)["briefly"] is True
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _who(holder: bytes) -> str:
+    try:
+        facts = json.loads(holder)
+        return f"process {int(facts['pid'])} on {facts['host']}"
+    except (KeyError, TypeError, ValueError):
+        return "another process"
+
+
+def _in_use(holder: bytes) -> CheckpointInUseError:
+    msg = f"the checkpoint is in use by {_who(holder)}"
+    hint = "stop that one first; if it is stopped or cut off and will not end, --take-over (take_over=True)"
+    return CheckpointInUseError(msg, name="checkpoint", hint=hint)
+
+
+def _forget_all() -> None:
+    global _guard
+    _guard = threading.Lock()
+    for lock in _held.values():
+        lock.forget()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,275 @@
+"""Mending a checkpoint and its tables where a restart does not do it by itself; no row is invented.
+
+Whatever is mended is mended by doing batches again, as the ledger or the offset log says that they were cut. Where that
+cannot be, the answer says what is lost, and from when.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import dataset
+
+from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, StreamJoinError
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.sink.tail import tail_of
+from streamjoin_ds.source.offset import decode_offset, encode_offset
+from streamjoin_ds.source.readers import open_feed
+from streamjoin_ds.stream.identity import Identity, local_path
+from streamjoin_ds.stream.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
+from streamjoin_ds.stream.spark_files import SparkFiles, source_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Finding", "note_table", "repaired"]
+
+_TABLE_FILE = "table.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not right; `is_mended` where it can be (and, but for a dry run, was)."""
+
+    text: str
+    is_mended: bool
+
+
+def note_table(checkpoint: Path, root: str) -> None:
+    """Remember in the checkpoint where its tables lie."""
+    path, text = checkpoint / _TABLE_FILE, json.dumps({"table": root})
+    if not path.exists() or path.read_text() != text:
+        put(path, text)
+
+
+def repaired(
+    session: Callable[[], SparkSession], checkpoint: str, to: str | None = None, *, dry_run: bool
+) -> list[Finding]:
+    """Look for what a restart stumbles over, and mend it.
+
+    Parameters
+    ----------
+    session : callable
+        Gives a Spark session; called only where windows have blocks, whose names lie in Spark's state.
+    checkpoint : str
+        Of `StreamJoin.start`. Nobody may drive it.
+    to : str, optional
+        The table of matches, where the checkpoint does not know it, or it was moved.
+    dry_run : bool, keyword-only
+        Change nothing.
+
+    Returns
+    -------
+    list of Finding
+        Empty where nothing is wrong.
+
+    Raises
+    ------
+    ForeignCheckpointError
+        There is no join's checkpoint in the folder.
+    ArgumentError
+        Where the tables lie is not known.
+    """
+    folder = local_path(checkpoint)
+    identity = None if folder is None or not folder.exists() else Identity.load(folder)
+    if folder is None or identity is None:
+        msg = "there is no checkpoint of a join here"
+        hint = "the folder that `streamjoin run --checkpoint` was given"
+        raise ForeignCheckpointError(msg, name="checkpoint", hint=hint)
+    folder = folder.resolve()
+    return _Repair(folder, identity, TableSet(to or _table(folder)), session, dry_run=dry_run).run()
+
+
+def _table(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / _TABLE_FILE).read_bytes())["table"])
+    except (OSError, KeyError, TypeError, ValueError):
+        msg = "the checkpoint does not say where its tables lie"
+        raise ArgumentError(msg, name="to", hint="--to PATH: the table of matches") from None
+
+
+class _Repair:
+    def __init__(
+        self,
+        folder: Path,
+        identity: Identity,
+        tables: TableSet,
+        session: Callable[[], SparkSession],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._folder, self._identity, self._tables = folder, identity, tables
+        self._session, self._dry_run = session, dry_run
+        self._findings: list[Finding] = []
+        self._good: dict[str, bool] = {}
+        self._bad: list[str] = []
+
+    def run(self) -> list[Finding]:
+        spark = SparkFiles.of(self._folder, self._identity.partitions)
+        if spark.query_id is None and not self._with_query_id():
+            return self._findings
+        recovery = planned_recovery(
+            self._folder, self._tables, self._identity.partitions, far=True, fits=self._has_blocks
+        )
+        for problem in self._bad:
+            self._say(f"{problem}: the batches that wrote it are done again", is_mended=not recovery.refusal)
+        torn_offsets = recovery.refusal.startswith("the offsets of batch")
+        if recovery.refusal and not torn_offsets:
+            self._lost(recovery.refusal)
+            return self._findings
+        for note in recovery.notes:
+            self._say(note, is_mended=True)
+        offsets = self._derived(spark, recovery.last)
+        if offsets is None:
+            return self._findings
+        if not self._dry_run:
+            recovery.refusal = ""
+            recovery.carry_out()
+            for name, text in offsets.items():
+                put(self._folder / RECOVERY_FOLDER / "offsets" / name, text)
+        return self._findings
+
+    def _say(self, text: str, *, is_mended: bool) -> None:
+        self._findings.append(Finding(text, is_mended))
+
+    def _lost(self, why: str) -> None:
+        """Say what cannot be mended, and from when on results are missing."""
+        from streamjoin_ds.sink.reader import last_punctuation
+
+        try:
+            since = last_punctuation(self._tables.root)
+        except StreamJoinError:
+            since = None
+        when = "none are" if since is None else f"those before {_moment(since)} are"
+        advice = "restore a spare copy of the checkpoint, or begin with a new checkpoint and a new table"
+        self._say(f"{why}: of the results {when} complete; {advice}", is_mended=False)
+
+    # ------------------------------------------------------------------ the query's id
+
+    def _with_query_id(self) -> bool:
+        """Write the query's id again, as the tables' transactions tell it; False where they do not."""
+        if not any((self._folder / name).exists() for name in ("metadata", "offsets", "commits")):
+            return True  # nothing was begun
+        found = _query_ids(self._tables)
+        if not found:
+            return True  # nothing was committed: a restart begins anew
+        if len(found) > 1:
+            self._lost("the query's id is torn, and the tables name several")
+            return False
+        self._say("the query's id is torn or gone: it is written again, as the tables tell it", is_mended=True)
+        if not self._dry_run:
+            (self._folder / ".metadata.crc").unlink(missing_ok=True)
+            put(self._folder / "metadata", json.dumps({"id": found.pop()}))
+        return not self._dry_run
+
+    # ------------------------------------------------------------------ blocks
+
+    def _has_blocks(self, version: int) -> bool:
+        """Whether all blocks that a version of the state names are whole; those that are not are said."""
+        blocks = self._folder / "blocks"
+        if version == 0 or not blocks.is_dir():
+            return True
+        from streamjoin_ds.engine.snapshot import described
+        from streamjoin_ds.stream.inspection import state_rows
+        from streamjoin_ds.stream.state import CellState
+
+        names = {
+            run["block"]
+            for _, _, blob in state_rows(self._session(), self._folder, version - 1)
+            for runs in described(CellState.decode(blob).windows)
+            for run in runs
+            if run.get("block")
+        }
+        store = BlockStore(str(blocks))
+        for name in sorted(names - set(self._good)):
+            problem = _problem(store, name)
+            self._good[name] = problem is None
+            self._bad += [] if problem is None else [problem]
+        return all(self._good[name] for name in names)
+
+    # ------------------------------------------------------------------ offsets
+
+    def _derived(self, spark: SparkFiles, last: int) -> dict[str, str] | None:
+        """Offsets of the batches that the tables have and the checkpoint has not, by the ledger's counts.
+
+        None where they cannot be told: the ledger lacks a batch, or the input its records.
+        """
+        counts = self._counts(last)
+        if not counts:
+            return {}
+        if sorted(counts) != list(range(last + 1, last + 1 + len(counts))):
+            self._lost(f"the checkpoint ends at batch {last}, and the ledger lacks batches after it")
+            return None
+        bound = self._identity.bound
+        feeds = [
+            open_feed(stream, schema) for stream, schema in zip(bound.join.streams, bound.read_schemas, strict=True)
+        ]
+        found: dict[str, str] = {}
+        if last < 0:
+            at = [feed.initial() for feed in feeds]
+            found[INITIAL] = _entry(encode_offset(bound.names, at))
+        else:
+            facts = decode_offset(source_offset(spark.offsets[last]), bound.names)
+            at = [feed.position(fact) for feed, fact in zip(feeds, facts, strict=True)]
+        for batch, read in sorted(counts.items()):
+            for place, (feed, name) in enumerate(zip(feeds, bound.names, strict=True)):
+                if feed.frontier(at[place], read[name]).rows < read[name]:
+                    self._lost(f"batch {batch} cannot be done again: the input of {name} lacks records of it")
+                    return None
+                at[place] = feed.advance(at[place], read[name])
+            found[str(batch)] = _entry(encode_offset(bound.names, at))
+        text = f"the checkpoint ends at batch {last}, the tables hold batches up to {max(counts)}: it catches up"
+        self._say(text, is_mended=True)
+        return found
+
+    def _counts(self, last: int) -> dict[int, dict[str, int]]:
+        """By batch after `last` and stream, how many records the ledger says were read."""
+        from deltalake import DeltaTable
+
+        from streamjoin_ds.sink.reader import scanned
+
+        tail = tail_of(self._tables.ledger)
+        if tail is not None and (tail.torn or tail.last_batch is None or tail.last_batch <= last):
+            return {}
+        if not DeltaTable.is_deltatable(self._tables.ledger):
+            return {}
+        rows = scanned(DeltaTable(self._tables.ledger)).to_table(filter=dataset.field("batch_id") > last).to_pylist()
+        counts: dict[int, dict[str, int]] = {}
+        for row in rows:
+            counts.setdefault(row["batch_id"], {})[row["stream"]] = row["read"]
+        whole = set(self._identity.bound.names)
+        return {batch: read for batch, read in counts.items() if set(read) == whole}
+
+
+def _problem(store: BlockStore, name: str) -> str | None:
+    try:
+        store.read(name)
+    except StreamJoinError as error:
+        return error.message
+    return None
+
+
+def _entry(offset: Any) -> str:
+    """As Spark writes one."""
+    return f"v1\n{{}}\n{json.dumps(offset)}"
+
+
+def _query_ids(tables: TableSet) -> set[str]:
+    """Ids of the queries that committed to the tables, as the newest entries of their logs tell."""
+    found = set()
+    for name in ("ledger", "matches"):
+        tail = tail_of(tables.path_of(name))
+        if tail is not None and tail.query_id:
+            found.add(tail.query_id)
+    return found
+
+
+def _moment(us: int) -> str:
+    from datetime import datetime, timedelta, timezone
+
+    return (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=us)).isoformat()

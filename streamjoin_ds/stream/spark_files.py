@@ -1,0 +1,242 @@
+"""Spark's own files of a checkpoint on a local disk, and which of them are whole.
+
+::
+
+    metadata           the query's id
+    offsets/N          up to where batch N reads           commits/N          batch N is done
+    state/0/P/N.delta  what batch N - 1 changed in partition P         N.snapshot   all of it, now and then
+    .<name>.crc        Hadoop's checksums of any of them, 4 bytes for each 512
+
+Spark renames a file that is written to its end and syncs nothing, so a power cut leaves whole files, empty ones, ends
+cut off, zeros, or none; a checksum of what is no longer there as well.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+__all__ = ["SparkFiles", "source_offset"]
+
+_CRC_MAGIC, _CRC_HEADER = b"crc\x00", 8
+_LZ4_MAGIC, _LZ4_HEADER = b"LZ4Block", struct.Struct("<8sBiiI")
+_LZ4_SEED, _LZ4_STORED = 0x9747B28C, 0x10
+
+
+def source_offset(text: str) -> Any:
+    """The offset of the one source in an entry of the offset log."""
+    return json.loads(text.splitlines()[2])
+
+
+@dataclass
+class SparkFiles:
+    """What a checkpoint holds of Spark's.
+
+    Attributes
+    ----------
+    offsets : dict of int to str
+        Whole entries.
+    torn_offsets, torn_commits : set of int
+        Entries that are there and not whole.
+    commits : set of int
+        Whole entries.
+    query_id : str or None
+        None where ``metadata`` is not there, or not whole.
+    """
+
+    checkpoint: Path
+    partitions: int
+    offsets: dict[int, str] = field(default_factory=dict)
+    torn_offsets: set[int] = field(default_factory=set)
+    commits: set[int] = field(default_factory=set)
+    torn_commits: set[int] = field(default_factory=set)
+    query_id: str | None = None
+    has_metadata: bool = False
+    torn_checksums: list[Path] = field(default_factory=list)
+    _state: dict[Path, bool] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, checkpoint: Path, partitions: int) -> SparkFiles:
+        """Look at a checkpoint; changes nothing."""
+        found = cls(checkpoint, partitions)
+        for number, path in _numbered(checkpoint / "offsets"):
+            if found._is_whole(path, _is_offset):
+                found.offsets[number] = path.read_text()
+            else:
+                found.torn_offsets.add(number)
+        for number, path in _numbered(checkpoint / "commits"):
+            (found.commits if found._is_whole(path, _is_commit) else found.torn_commits).add(number)
+        metadata = checkpoint / "metadata"
+        found.has_metadata = metadata.exists()
+        if found.has_metadata and found._is_whole(metadata, _is_metadata):
+            found.query_id = str(json.loads(metadata.read_bytes())["id"])
+        return found
+
+    def has_state(self, version: int) -> bool:
+        """Whether every partition can be loaded as of a version: a snapshot and all that changed since."""
+        if version == 0:
+            return True
+        if self.provider and not self.provider.endswith("HDFSBackedStateStoreProvider"):
+            return True  # RocksDB verifies its own files, and names the one that is damaged
+        if not all(self._is_state(path) for path in self._schemas()):
+            return False
+        return all(self._reaches(partition, version) for partition in range(self.partitions))
+
+    @property
+    def provider(self) -> str:
+        """The class that keeps the state, as the last entry of the offset log tells; empty where there is none."""
+        if not self.offsets:
+            return ""
+        conf = json.loads(self.offsets[max(self.offsets)].splitlines()[1]).get("conf", {})
+        return str(conf.get("spark.sql.streaming.stateStore.providerClass", ""))
+
+    def torn_state(self, version: int) -> list[Path]:
+        """Files of the state that are not whole, of those after a version and those looked at on the way to it."""
+        for partition in range(self.partitions):
+            for suffix in ("delta", "snapshot"):
+                for number, path in _numbered(self._folder(partition), f".{suffix}"):
+                    if number > version:
+                        self._is_state(path)
+        return sorted(path for path, whole in self._state.items() if not whole)
+
+    def later_state(self, version: int) -> list[Path]:
+        """Files of the state after a version."""
+        return [
+            path
+            for partition in range(self.partitions)
+            for suffix in ("delta", "snapshot")
+            for number, path in _numbered(self._folder(partition), f".{suffix}")
+            if number > version
+        ]
+
+    def _reaches(self, partition: int, version: int) -> bool:
+        folder = self._folder(partition)
+        while version > 0:
+            snapshot = folder / f"{version}.snapshot"
+            if snapshot.exists() and self._is_state(snapshot):
+                return True
+            delta = folder / f"{version}.delta"
+            if not delta.exists() or not self._is_state(delta):
+                return False
+            version -= 1
+        return True
+
+    def _folder(self, partition: int) -> Path:
+        return self.checkpoint / "state" / "0" / str(partition)
+
+    def _schemas(self) -> Iterator[Path]:
+        paths = [self.checkpoint / "state" / "0" / "_metadata" / "metadata"]
+        paths += [self._folder(partition) / "_metadata" / "schema" for partition in range(self.partitions)]
+        return (path for path in paths if path.exists())
+
+    def _is_state(self, path: Path) -> bool:
+        if path not in self._state:
+            self._state[path] = self._is_whole(path, _is_state if path.suffix else bool)
+        return self._state[path]
+
+    def _is_whole(self, path: Path, is_right: Callable[[bytes], bool]) -> bool:
+        """By its checksums where there are any, else by what it says; checksums that do not fit a whole file are noted.
+
+        Hadoop refuses a file that its checksums do not fit, and reads one without any.
+        """
+        data = path.read_bytes()
+        sums = path.with_name(f".{path.name}.crc")
+        fits = _fits(data, sums)
+        if fits and data:
+            return True
+        if not is_right(data):
+            return False
+        if fits is False:
+            self.torn_checksums.append(sums)
+        return True
+
+
+def _numbered(folder: Path, suffix: str = "") -> Iterator[tuple[int, Path]]:
+    if folder.is_dir():
+        for path in folder.iterdir():
+            stem = path.name.removesuffix(suffix) if suffix else path.name
+            if stem.isdigit() and path.name.endswith(suffix):
+                yield int(stem), path
+
+
+def _fits(data: bytes, sums: Path) -> bool | None:
+    """Whether a file is what its checksums say; None where there are none."""
+    try:
+        text = sums.read_bytes()
+    except FileNotFoundError:
+        return None
+    if text[: len(_CRC_MAGIC)] != _CRC_MAGIC or len(text) < _CRC_HEADER:
+        return None if not text else False
+    size = int.from_bytes(text[4:8], "big")
+    if size < 1:
+        return False
+    found = b"".join(zlib.crc32(data[at : at + size]).to_bytes(4, "big") for at in range(0, len(data), size))
+    return found == text[_CRC_HEADER:]
+
+
+def _is_offset(data: bytes) -> bool:
+    lines = _lines(data)
+    return len(lines) > 2 and all(line == "-" or _is_object(line) for line in lines[1:])
+
+
+def _is_commit(data: bytes) -> bool:
+    lines = _lines(data)
+    return len(lines) > 1 and _is_object(lines[1])
+
+
+def _lines(data: bytes) -> list[str]:
+    """Of an entry of one of Spark's logs, its version first; none where it is not one."""
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        return []
+    return lines if lines and lines[0].startswith("v") and lines[0][1:].isdigit() else []
+
+
+def _is_metadata(data: bytes) -> bool:
+    try:
+        return isinstance(json.loads(data)["id"], str)
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _is_state(data: bytes) -> bool:
+    """Whether a file of the state is there to its end: LZ4's blocks and the empty one that closes them.
+
+    Of a codec that keeps no such marks: whether there is anything but zeros in it.
+    """
+    if not _LZ4_MAGIC.startswith(data[: len(_LZ4_MAGIC)]):
+        return bool(data.strip(b"\0"))
+    at = 0
+    codec = pa.Codec("lz4_raw")
+    while at + _LZ4_HEADER.size <= len(data):
+        magic, token, packed, size, check = _LZ4_HEADER.unpack_from(data, at)
+        at += _LZ4_HEADER.size
+        if magic != _LZ4_MAGIC or packed < 0 or size < 0 or at + packed > len(data):
+            return False
+        if not packed:
+            return at == len(data)
+        block = data[at : at + packed]
+        try:
+            plain = block if token & 0xF0 == _LZ4_STORED else codec.decompress(block, size, asbytes=True)
+        except pa.ArrowException:
+            return False
+        if xxhash.xxh32_intdigest(plain, _LZ4_SEED) & 0x0FFFFFFF != check:
+            return False
+        at += packed
+    return False

@@ -1,0 +1,313 @@
+"""The lines of RUNBOOK.md, each on a real checkpoint and tables: broken, mended as the line says, started, exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from streamjoin_ds.cli.main import error_text, group
+from streamjoin_ds.plan import Plan
+from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.spec import Stream
+from streamjoin_ds.stream import commit as commit_room
+from streamjoin_ds.stream.join import StreamJoin
+
+pytestmark = pytest.mark.spark
+
+ROWS = 7_200  # a batch is a run of its own, not a tail
+TABLES = ("", "_late", "_rejects", "_ledger", "_punctuations")
+
+
+def joined(folder: Path) -> StreamJoin:
+    streams = [Stream(name, str(folder / f"{name}.csv"), time="ts", time_unit="s", delay="1s") for name in ("r", "s")]
+    return StreamJoin(streams, "abs(r.x - s.x) <= 2", "20s")
+
+
+def line(name: str, number: int) -> str:
+    late = 30 if number % 50 == 17 else 0
+    return f"{1_704_067_200 + number - late},{number * (3 if name == 'r' else 7) % 101}\n"
+
+
+def fed(folder: Path, rows: int) -> None:
+    for name in ("r", "s"):
+        (folder / f"{name}.csv").write_text("ts,x\n" + "".join(line(name, number) for number in range(rows)))
+
+
+def run(spark: SparkSession, home: Path, inputs: Path, **options: Any) -> None:
+    options = {"max_rows_per_batch": 3_000} | options
+    with pytest.MonkeyPatch.context() as patch:  # every run is a block, however small
+        patch.setattr("streamjoin_ds.stream.query.Plan", partial(Plan, block_bytes=0))
+        query = joined(inputs).start(
+            spark, home / "matches", home / "ckpt", available_now=True, layout="1x1", **options
+        )
+    query.awaitTermination()
+
+
+def contents(home: Path) -> dict[str, list[dict[str, Any]]]:
+    found = {}
+    for name in TABLES:
+        table = scanned(DeltaTable(f"{home}/matches{name}")).to_table()
+        table = table.drop_columns([column for column in ("committed_at",) if column in table.column_names])
+        found[name] = table.sort_by([(column, "ascending") for column in table.column_names]).to_pylist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four batches of input, joined; then the whole input beside it, and what is to come of it."""
+    folder = tmp_path_factory.mktemp("runbook")
+    (folder / "in").mkdir()
+    fed(folder / "in", 2 * ROWS // 3)
+    run(spark, folder, folder / "in")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, begun: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    home = copied(begun, tmp_path_factory.mktemp("expected"))
+    fed(begun / "in", ROWS)
+    run(spark, home, begun / "in")
+    return contents(home)
+
+
+def copied(begun: Path, home: Path) -> Path:
+    for path in begun.iterdir():
+        if path.name != "in":
+            shutil.copytree(path, home / path.name)
+    commit_room._committers.clear()
+    return home
+
+
+@pytest.fixture
+def home(begun: Path, expected: dict[str, Any], tmp_path: Path) -> Path:
+    assert expected
+    return copied(begun, tmp_path)
+
+
+@pytest.fixture
+def typed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.setattr("streamjoin_ds.stream.session.spark_session", lambda *_, **__: spark)
+    return lambda *arguments: CliRunner().invoke(group, arguments, prog_name="streamjoin")
+
+
+def newest(folder: Path, pattern: str = "*.json") -> Path:
+    return max(folder.glob(pattern), key=lambda path: int(path.name.split(".")[0]))
+
+
+def torn_entry(home: Path, name: str) -> None:
+    newest(home / f"matches{name}" / "_delta_log").write_bytes(b"")
+
+
+def torn_offsets(home: Path) -> None:
+    """The power went when batch 4 was planned: its offsets are empty, and so is Spark's note that batch 3 is done."""
+    (home / "ckpt" / "offsets" / "4").write_bytes(b"")
+    (home / "ckpt" / "commits" / "3").write_bytes(b"v1\n{")
+
+
+def torn_state(home: Path) -> None:
+    (home / "ckpt" / "state" / "0" / "0" / "4.delta").write_bytes(b"LZ4")
+
+
+def last_two_states(home: Path) -> None:
+    torn_state(home)
+    path = home / "ckpt" / "state" / "0" / "0" / "3.delta"
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def log_checkpoint(home: Path) -> None:
+    DeltaTable(str(home / "matches")).create_checkpoint()
+    log = home / "matches" / "_delta_log"
+    (log / "_last_checkpoint").write_bytes(b"")
+    newest(log, "*.checkpoint.parquet").write_bytes(bytes(100))
+
+
+BY_ITSELF: dict[str, Callable[[Path], None]] = {
+    "an entry of the matches": lambda home: torn_entry(home, ""),
+    "an entry of the ledger": lambda home: torn_entry(home, "_ledger"),
+    "an entry of the punctuations": lambda home: torn_entry(home, "_punctuations"),
+    "an entry of the late tuples": lambda home: torn_entry(home, "_late"),
+    "offsets and commit": torn_offsets,
+    "the state": torn_state,
+    "two states": last_two_states,
+    "a checkpoint of the log": log_checkpoint,
+}
+
+
+@pytest.mark.parametrize("what", BY_ITSELF)
+def test_a_restart_mends_what_a_power_cut_tears(
+    what: str, spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
+) -> None:
+    BY_ITSELF[what](home)
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
+def test_a_whole_checkpoint_needs_no_repair(home: Path, typed: Callable[..., Result]) -> None:
+    for flags in ((), ("--dry-run",)):
+        done = typed("repair", str(home / "ckpt"), "--to", str(home / "matches"), *flags)
+        assert done.exit_code == 0, done.output
+        assert done.output == "nothing is wrong\n"
+
+
+def mended(typed: Callable[..., Result], home: Path, says: str) -> None:
+    """A dry run says it and changes nothing; the other says it and does it; after that nothing is wrong."""
+    before = {str(path): path.stat().st_mtime_ns for path in home.rglob("*") if path.name != ".driver.lock"}
+    command = ("repair", str(home / "ckpt"), "--to", str(home / "matches"))
+    dry = typed(*command, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert says in dry.output
+    assert "would be mended" in dry.output
+    after = {str(path): path.stat().st_mtime_ns for path in home.rglob("*") if path.name != ".driver.lock"}
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    assert changed <= {str(home / "ckpt")}  # the lock lies there
+    done = typed(*command)
+    assert done.exit_code == 0, done.output
+    assert says in done.output
+
+
+def test_a_missing_block_is_written_again(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+) -> None:
+    facts = json.loads(typed("inspect", str(home / "ckpt"), "--json").stdout)
+    runs = [run for cell in facts["cells"] for window in cell["windows"] for run in window["runs"]]
+    blocks = sorted({run["block"] for run in runs if run["block"]})
+    assert blocks
+    (home / "ckpt" / "blocks" / blocks[-1]).unlink()
+    with pytest.raises(Exception, match="BLOCK_MISSING"):
+        run(spark, home, begun / "in")
+    mended(typed, home, f"block {blocks[-1]} is not there: the batches that wrote it are done again")
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
+def test_a_checkpoint_from_a_backup_catches_up(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+) -> None:
+    """A copy of the checkpoint, then more batches; the copy comes back, and is cut otherwise."""
+    shutil.copytree(home / "ckpt", home / "backup")
+    run(spark, home, begun / "in")
+    shutil.rmtree(home / "ckpt")
+    (home / "backup").rename(home / "ckpt")
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        run(spark, home, begun / "in", max_rows_per_batch=1_100)
+    assert "FOREIGN_CHECKPOINT" in error_text(caught.value)[0]
+    shutil.rmtree(home / "ckpt")
+    copied_checkpoint = begun / "ckpt"
+    shutil.copytree(copied_checkpoint, home / "ckpt")
+    mended(typed, home, "the tables hold batches up to 5: it catches up")
+    run(spark, home, begun / "in", max_rows_per_batch=1_100)
+    assert contents(home) == expected
+
+
+def test_a_restored_table_is_given_its_batches_again(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
+) -> None:
+    """The folder of the matches as it was a batch ago, from a copy of the disk."""
+    log = home / "matches" / "_delta_log"
+    newest(log).unlink()
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
+def test_a_restore_is_undone_by_a_restore(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
+) -> None:
+    table = DeltaTable(str(home / "matches"))
+    newest_version = table.version()
+    table.restore(newest_version - 1)
+    DeltaTable(str(home / "matches")).restore(newest_version)
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
+def test_tables_may_move_together(spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]) -> None:
+    (home / "elsewhere").mkdir()
+    for path in [path for path in home.iterdir() if path.name.startswith("matches")]:
+        path.rename(home / "elsewhere" / path.name)
+    (home / "ckpt").rename(home / "elsewhere" / "ckpt")
+    run(spark, home / "elsewhere", begun / "in")
+    assert contents(home / "elsewhere") == expected
+
+
+def test_matches_alone_are_refused(spark: SparkSession, home: Path, begun: Path) -> None:
+    (home / "alone").mkdir()
+    (home / "matches").rename(home / "alone" / "matches")
+    (home / "ckpt").rename(home / "alone" / "ckpt")
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps it
+        run(spark, home / "alone", begun / "in")
+    assert "FOREIGN_CHECKPOINT" in error_text(caught.value)[0]
+
+
+def test_a_batch_that_fails_goes_on_when_its_file_is_back(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
+) -> None:
+    path = begun / "in" / "r.csv"
+    text = path.read_text()
+    before = {name: DeltaTable(f"{home}/matches{name}").version() for name in TABLES}
+    path.write_text(text.replace(",3\n", ",4\n", 1))
+    try:
+        for _ in range(2):
+            with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps it
+                run(spark, home, begun / "in")
+            assert "FILE_CHANGED" in error_text(caught.value)[0]
+    finally:
+        path.write_text(text)
+    assert {name: DeltaTable(f"{home}/matches{name}").version() for name in TABLES} == before
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
+def test_the_query_s_id_is_told_by_the_tables(
+    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+) -> None:
+    (home / "ckpt" / "metadata").write_bytes(b"")
+    with pytest.raises(Exception, match=r"RECOVERY.*streamjoin repair"):
+        run(spark, home, begun / "in")
+    mended(typed, home, "as the tables tell it")
+    run(spark, home, begun / "in")
+    assert contents(home) == expected
+
+
+def test_what_is_lost_is_said_with_its_time(home: Path, typed: Callable[..., Result]) -> None:
+    for path in (home / "ckpt" / "state" / "0" / "0").glob("*.delta"):
+        path.write_bytes(b"")
+    for path in (home / "ckpt" / "offsets").iterdir():
+        if path.name in ("0", "1"):
+            path.unlink()
+    done = typed("repair", str(home / "ckpt"), "--to", str(home / "matches"))
+    assert done.exit_code == 1
+    assert "CANNOT BE MENDED: no state is kept from which batch" in done.output
+    assert "of the results those before 2024-01-01T01:1" in done.output
+
+
+def test_a_second_driver_is_refused(home: Path, typed: Callable[..., Result]) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import pathlib, sys\nfrom streamjoin_ds.stream.lock import driving\n"
+        "driving(pathlib.Path(sys.argv[1]).resolve())\nprint('held', flush=True)\nsys.stdin.read()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(home / "ckpt")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "held\n"
+    refused = typed("repair", str(home / "ckpt"))
+    assert refused.exit_code == 2
+    assert (
+        f"CHECKPOINT_IN_USE: the checkpoint is in use by process {other.pid} on {os.uname().nodename}" in refused.output
+    )
+    other.kill()
+    other.communicate()
+    assert typed("repair", str(home / "ckpt"), "--to", str(home / "matches")).exit_code == 0

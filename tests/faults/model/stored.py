@@ -1,0 +1,128 @@
+"""`Checkpoint` in files, as Spark leaves them: written aside, renamed, never forced, each with Hadoop's checksums."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import xxhash
+
+from tests.faults.model import disk
+from tests.faults.model.checkpoint import Checkpoint
+
+__all__ = ["StoredCheckpoint"]
+
+_LZ4 = struct.Struct("<8sBiiI")
+
+
+@dataclass
+class StoredCheckpoint(Checkpoint):
+    """A checkpoint whose files a power cut may tear; `reload` is what a new driver reads.
+
+    Spark's maintenance writes a snapshot of each version here, the keenest that it can be.
+    """
+
+    folder: Path = field(default_factory=Path)
+    query_id: str = ""
+
+    def begin(self) -> None:
+        """What Spark does first when a query starts."""
+        path = self.folder / "metadata"
+        if not path.exists():
+            _write(path, json.dumps({"id": self.query_id}).encode())
+
+    def log_offsets(self, batch: int, text: str) -> None:
+        super().log_offsets(batch, text)
+        _write(self.folder / "offsets" / str(batch), f'v1\n{{"conf":{{}}}}\n{text}'.encode())
+
+    def log_commit(self, batch: int) -> None:
+        super().log_commit(batch)
+        _write(self.folder / "commits" / str(batch), b'v1\n{"nextBatchWatermarkMs":0}')
+
+    def keep_state(self, partition: int, version: int, state: dict[int, bytes]) -> None:
+        super().keep_state(partition, version, state)
+        texts = {str(cell): base64.b64encode(blob).decode() for cell, blob in state.items()}
+        data = _lz4(json.dumps(texts).encode())
+        folder = self.folder / "state" / "0" / str(partition)
+        _write(folder / f"{version}.delta", data)
+        _write(folder / f"{version}.snapshot", data)
+
+    def purge(self, batch: int) -> None:
+        super().purge(batch)
+        for name, kept in (("offsets", set(self.offsets)), ("commits", self.commits)):
+            for path in _entries(self.folder / name):
+                if int(path.name) not in kept:
+                    _remove(path)
+        newest = max((version for _, version in self.states), default=0)
+        for path in sorted((self.folder / "state").glob("0/*/*.*")):
+            if not path.name.startswith(".") and int(path.stem) < newest - self.retain:
+                _remove(path)
+
+    def reload(self) -> None:
+        """Read all, as Spark does when a query starts; an error is one with which it would end."""
+        self.offsets = {
+            int(path.name): _read(path).decode().splitlines()[2] for path in _entries(self.folder / "offsets")
+        }
+        self.commits = {
+            int(path.name) for path in _entries(self.folder / "commits") if _read(path).decode().splitlines()[1]
+        }
+        last = max(self.offsets, default=-1)
+        newest = last + 1 if last in self.commits else last
+        self.states = {}
+        for path in sorted((self.folder / "state").glob("0/*/*.*")):
+            # A delta of a batch that is done again is written over before anybody reads it.
+            if path.name.startswith(".") or (int(path.stem) > newest and path.suffix == ".delta"):
+                continue
+            texts = json.loads(_unpacked(_read(path)))
+            state = {int(cell): base64.b64decode(text) for cell, text in texts.items()}
+            self.states[int(path.parent.name), int(path.stem)] = state
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+
+
+def _sums(path: Path) -> Path:
+    return path.with_name(f".{path.name}.crc")
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.tmp")
+    disk.at("spark write", writes=True)
+    aside.write_bytes(data)
+    checksums = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
+    _sums(aside).write_bytes(b"crc\x00" + (512).to_bytes(4, "big") + checksums)
+    os.replace(aside, path)
+    os.replace(_sums(aside), _sums(path))
+
+
+def _remove(path: Path) -> None:
+    disk.unlink(path)
+    if _sums(path).exists():
+        disk.unlink(_sums(path))
+
+
+def _read(path: Path) -> bytes:
+    """As Hadoop does: where there are checksums of it, they must fit."""
+    data, sums = path.read_bytes(), _sums(path)
+    if sums.exists() and len(text := sums.read_bytes()) >= 8:
+        found = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
+        assert text[8:] == found, f"ChecksumException: {path.name}"
+    return data
+
+
+def _lz4(data: bytes) -> bytes:
+    check = xxhash.xxh32_intdigest(data, 0x9747B28C) & 0x0FFFFFFF
+    block = _LZ4.pack(b"LZ4Block", 0x15, len(data), len(data), check) + data
+    return block + _LZ4.pack(b"LZ4Block", 0x15, 0, 0, 0)
+
+
+def _unpacked(data: bytes) -> bytes:
+    assert len(data) > 2 * _LZ4.size, "premature EOF"
+    return data[_LZ4.size : -_LZ4.size]

@@ -1,0 +1,102 @@
+"""Power cuts: whatever was not forced to the device is lost, torn or reordered; a restart goes on exactly.
+
+`python -m tests.faults.simulate --power-cuts 1000` runs more of the same, and shrinks what fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.faults.model.schedule import Fault, Schedule, power_schedule
+from tests.faults.planted import Bug, Edit, planted
+from tests.faults.simulate import minimal, outcome_of
+
+SEEDS = 100
+BASE = Schedule(3, layout="1x1", partitions=1, source="csv", rows=12, batch_rows=8, retain=2, workers=1, power=True)
+EVERY = 9  # of the steps; the campaign takes each
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)  # a recovery says what it sets aside
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def cut_at(step: int, dice: int, schedule: Schedule = BASE) -> Schedule:
+    return replace(schedule, faults=(Fault("cut", 0, "any", "step", step, dice),))
+
+
+def check(schedules: Iterator[Schedule]) -> int:
+    """All are exact; how many of them had their power cut."""
+    cuts = 0
+    for schedule in schedules:
+        outcome = outcome_of(schedule)
+        cuts += outcome.fired["cut"]
+        if outcome.violations:
+            least = minimal(outcome.schedule)
+            pytest.fail("\n".join([outcome.violations[0], "at least:", str(least.schedule), *least.violations[:3]]))
+    return cuts
+
+
+def steps() -> int:
+    """Of the run that nothing disturbs."""
+    from tests.faults.model.world import simulated
+
+    with simulated(BASE) as world:
+        assert not world.violations
+        return world.ticks
+
+
+def test_seeds_with_power_cuts_are_exact() -> None:
+    assert check(power_schedule(seed) for seed in range(SEEDS)) > SEEDS
+
+
+def test_a_cut_at_steps_of_every_batch() -> None:
+    last = steps()
+    assert last > 200
+    assert check(cut_at(step, step) for step in range(1, last, EVERY)) == len(range(1, last, EVERY))
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("dice", range(4))
+def test_a_cut_at_every_step(dice: int) -> None:
+    last = steps()
+    assert check(cut_at(step, step * 4 + dice) for step in range(1, last)) == last - 1
+
+
+@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336])
+def test_seeds_that_found_a_bug(seed: int) -> None:
+    assert not outcome_of(power_schedule(seed)).violations
+
+
+_COMMIT = "streamjoin_ds.sink.commit:Committer."
+_RECOVERY = "streamjoin_ds.stream.recovery:"
+BUGS = (
+    Bug("nothing is forced", (Edit("streamjoin_ds.sink.durability:Durability.flush", "_forced(files)", "pass"),)),
+    Bug("names are not", (Edit("streamjoin_ds.sink.durability:Durability.flush", "_forced(folders)", "pass"),)),
+    Bug(
+        "Spark's files are not",
+        (Edit(f"{_COMMIT}commit_before", "self._durability.checkpoint(", "(lambda anew: None)("),),
+    ),
+    Bug(
+        "the entry of the matches is not, before the punctuation",
+        (Edit(f"{_COMMIT}_append", "self._durability.flush()", "name == 'punctuations' or self._durability.flush()"),),
+    ),
+    Bug("a torn entry of a log stays", (Edit(f"{_RECOVERY}Recovery.carry_out", "tail.set_aside()", "pass"),)),
+    Bug("torn states stay", (Edit(f"{_RECOVERY}_go_back", "*spark.torn_state(batch), ", ""),)),
+    Bug("states of lost batches stay", (Edit(f"{_RECOVERY}_go_back", ", *spark.later_state(found.last + 1)", ""),)),
+)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug: Bug) -> None:
+    with planted(bug):
+        for seed in range(150):
+            if outcome_of(power_schedule(seed)).violations:
+                return
+    pytest.fail(f"{bug.name}: not found in 150 seeds")

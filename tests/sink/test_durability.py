@@ -1,0 +1,95 @@
+"""What a commit forces to the device, and in which order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamjoin_ds.errors import TableWriteError
+from streamjoin_ds.sink.durability import Durability
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths, as `os.fsync` meets them."""
+    found: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    return found
+
+
+def written(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    return str(path)
+
+
+def test_what_is_new_in_the_checkpoint(tmp_path: Path, forced: list[str]) -> None:
+    first = {written(tmp_path / name) for name in ("metadata", "offsets/0", "offsets/.0.crc", "state/0/1/1.delta")}
+    for name in ("blocks/a.arrow", "exchange/b.arrow", "offsets/.1.tmp", "offsets/..1.tmp.crc", ".driver.lock"):
+        written(tmp_path / name)
+    durability = Durability(str(tmp_path))
+    durability.checkpoint()
+    durability.flush()
+    folders = {str(tmp_path / name) for name in ("", "offsets", "state", "state/0", "state/0/1")}
+    assert set(forced) == first | folders
+    assert max(map(forced.index, first)) < min(map(forced.index, folders))  # bytes first, then names
+    forced.clear()
+    new = written(tmp_path / "offsets/1")
+    durability.checkpoint()
+    durability.flush()
+    assert forced == [new, str(tmp_path / "offsets")]
+    forced.clear()
+    durability.flush()
+    assert forced == []
+    durability.checkpoint(anew=True)
+    durability.flush()
+    assert set(forced) == first | folders | {new}
+
+
+def test_entries_whoever_wrote_them(tmp_path: Path, forced: list[str]) -> None:
+    log = tmp_path / "matches" / "_delta_log"
+    written(log / f"{0:020d}.json")
+    durability = Durability()
+    durability.opened(str(tmp_path / "matches"))
+    durability.flush()
+    assert str(log / f"{0:020d}.json") in forced
+    assert {str(log), str(tmp_path / "matches"), str(tmp_path)} <= set(forced)
+    forced.clear()
+    two = [written(log / f"{version:020d}.json") for version in (1, 2)]
+    durability.entries(str(tmp_path / "matches"))
+    durability.flush()
+    assert forced == [*two, str(log)]
+
+
+def test_nothing_where_it_is_not_asked_for_or_of_no_use(tmp_path: Path, forced: list[str]) -> None:
+    path = written(tmp_path / "offsets" / "0")
+    for durability in (Durability(str(tmp_path), durable=False), Durability()):
+        durability.checkpoint()
+        durability.files([path] if durability._durable is False else ["s3://bucket/matches/a.parquet"])
+        durability.opened("s3://bucket/matches")
+        durability.entries("s3://bucket/matches")
+        durability.flush()
+    assert forced == []
+
+
+def test_a_device_that_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    path = written(tmp_path / "a.parquet")
+    monkeypatch.setattr(os, "fsync", refuses)
+    durability = Durability()
+    durability.files([path])
+    with pytest.raises(TableWriteError, match="Input/output error") as caught:
+        durability.flush()
+    assert caught.value.name == path
+
+
+def test_what_was_purged_meanwhile_needs_nothing(tmp_path: Path) -> None:
+    durability = Durability(str(tmp_path))
+    path = Path(written(tmp_path / "offsets" / "0"))
+    durability.checkpoint()
+    path.unlink()
+    durability.flush()

@@ -1,0 +1,116 @@
+"""The end of a table's log as a power cut leaves it: told right, set aside only where that is safe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from streamjoin_ds.sink.tail import TORN_FOLDER, tail_of
+
+
+def appended(path: Path, batch: int) -> None:
+    """A batch's entry, as the sink has delta-rs write it."""
+    facts = {"streamjoin": {"batch_id": batch, "punctuation": batch}}
+    applications = [Transaction(name, batch) for name in ("streamjoin/j", "streamjoin/j/q", "streamjoin/j#punctuation")]
+    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(facts)}, app_transactions=applications)
+    write_deltalake(str(path), pa.table({"a": [batch]}), mode="append", commit_properties=properties)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "matches"
+    DeltaTable.create(str(path), pa.schema([("a", pa.int64())]))
+    for batch in range(3):
+        appended(path, batch)
+    return path
+
+
+def entry(table: Path, version: int) -> Path:
+    return table / "_delta_log" / f"{version:020d}.json"
+
+
+def test_a_whole_log(table: Path) -> None:
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert (tail.version, tail.last_batch, tail.query_id, tail.torn, tail.refusal) == (3, 2, "q", (), "")
+
+
+def test_no_log(tmp_path: Path) -> None:
+    assert tail_of(str(tmp_path)) is None
+    assert tail_of("s3://bucket/matches") is None
+
+
+def test_an_entry_cut_at_any_byte_is_torn(table: Path) -> None:
+    """At a line's end too, where what is left is JSON: the transaction ids come last."""
+    data = entry(table, 3).read_bytes()
+    for size in range(len(data)):
+        entry(table, 3).write_bytes(data[:size])
+        tail = tail_of(str(table))
+        assert tail is not None
+        assert (tail.version, tail.last_batch, tail.torn) == (2, 1, (entry(table, 3).name,)), data[:size][-40:]
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "zeros", "short"])
+def test_an_entry_without_its_file_is_torn(table: Path, how: str) -> None:
+    add = next(json.loads(line)["add"] for line in entry(table, 3).read_text().splitlines() if '"add"' in line)
+    file = table / add["path"]
+    data = file.read_bytes()
+    file.unlink()
+    if how != "gone":
+        file.write_bytes({"empty": b"", "zeros": bytes(len(data)), "short": data[:-1]}[how])
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert (tail.version, tail.last_batch) == (2, 1)
+
+
+def test_what_comes_after_goes_too_and_a_reader_goes_on(table: Path) -> None:
+    entry(table, 2).write_bytes(b"")
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert (tail.version, tail.last_batch, tail.batches, tail.refusal) == (1, 0, (2,), "")
+    tail.set_aside()
+    assert DeltaTable(str(table)).version() == 1
+    assert sorted(path.name for path in (table / TORN_FOLDER).iterdir()) == [entry(table, 2).name, entry(table, 3).name]
+    appended(table, 1)
+    assert DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist() == [1, 0]
+
+
+def test_a_change_of_others_after_a_torn_entry_is_not_set_aside(table: Path) -> None:
+    DeltaTable(str(table)).delete("a = 0")
+    entry(table, 3).write_bytes(b"{")
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert "a change of the table that no join made" in tail.refusal
+
+
+def test_a_torn_compaction_is_taken_back(table: Path) -> None:
+    DeltaTable(str(table)).optimize.compact()
+    lines = entry(table, 4).read_text().splitlines()
+    add = next(json.loads(line)["add"] for line in lines if line.startswith('{"add"'))
+    (table / add["path"]).write_bytes(b"")
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert (tail.version, tail.last_batch, tail.refusal) == (3, 2, "")
+    tail.set_aside()
+    assert sorted(DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_torn_checkpoint_of_the_log_goes_while_entries_stand_for_it(table: Path) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    checkpoint = entry(table, 3).with_suffix("").with_suffix(".checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert set(tail.torn) == {checkpoint.name, "_last_checkpoint"}
+    tail.set_aside()
+    assert DeltaTable(str(table)).version() == 3
+    DeltaTable(str(table)).create_checkpoint()
+    checkpoint.write_bytes(b"")
+    entry(table, 0).unlink()
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert "no whole checkpoint" in tail.refusal
