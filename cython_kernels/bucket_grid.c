@@ -22,16 +22,6 @@ void sj_bucket_begin(sj_bucket_grid *grid)
 }
 
 /* The bucket of each of the rows; room for the cells of NUMBERED_ROWS rows is in `cells`. */
-/* Beyond so many cells a float is too coarse to tell them apart: what lies there shares the outermost ones. A band would
- * else cover so many of them that all buckets were looked at. */
-static void draw_near(int64_t *cells, int64_t count)
-{
-    for (int64_t at = 0; at < count; at++) {
-        const int64_t cell = cells[at];
-        cells[at] = cell > SJ_CELL_LIMIT ? SJ_CELL_LIMIT : cell < -SJ_CELL_LIMIT ? -SJ_CELL_LIMIT : cell;
-    }
-}
-
 static void number_rows(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t from,
                         int64_t count, int64_t *cells, int32_t *buckets)
 {
@@ -42,7 +32,7 @@ static void number_rows(const sj_bucket_grid *grid, const double *const *floats,
             int64_t *to = cells + key * NUMBERED_ROWS;
             if (grid->keys[key].is_float) {
                 sj_float_buckets(floats[key] + from + begin, part, grid->keys[key].float_width, 0.0, to);
-                draw_near(to, part);
+                sj_limit_cells(to, part);
             } else {
                 sj_int_buckets(ints[key] + from + begin, part, grid->keys[key].int_width, 0, to);
             }
@@ -389,7 +379,7 @@ int sj_bucket_probe_begin(sj_bucket_probe *probe)
         if (probe->columns.is_float[condition]) {
             sj_float_bucket_range(band->float_left[slot], count, band->float_lo[slot], band->float_hi[slot],
                                   grid->keys[key].float_width, probe->cell_from[key], probe->cell_to[key]);
-            draw_near(probe->cell_from[key], 2 * count);
+            sj_limit_cells(probe->cell_from[key], 2 * count);
         } else {
             sj_int_bucket_range(band->int_left[slot], count, band->int_lo[slot], band->int_hi[slot],
                                 grid->keys[key].int_width, probe->cell_from[key], probe->cell_to[key]);

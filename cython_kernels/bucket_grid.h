@@ -19,7 +19,6 @@
 
 /* Buckets that one probe looks up; where its band covers more cells it looks at all of them. */
 #define SJ_BUCKET_VISITS 64
-#define SJ_CELL_LIMIT ((int64_t)1 << 50)
 /* Buckets that are asked for before the first of them is looked at. */
 #define SJ_BUCKET_AHEAD 32
 

@@ -7,10 +7,16 @@
 #include "band.h"
 
 #define SJ_BUCKET_LIMIT ((int64_t)1 << 62)
+#define SJ_CELL_LIMIT ((int64_t)1 << 50)
 #define SJ_NAN_BUCKET INT64_MAX
 
 /* floor((x + offset) / width). Floats are clamped to +-2^62, NaN gets SJ_NAN_BUCKET; integers add saturating. */
 void sj_float_buckets(const double *column, int64_t count, double width, double offset, int64_t *buckets);
+
+/* Beyond SJ_CELL_LIMIT cells a float is too coarse to tell them apart: what lies there shares the outermost ones. A band
+ * would else cover so many of them that all buckets were looked at. */
+void sj_limit_cells(int64_t *cells, int64_t count);
+
 void sj_int_buckets(const int64_t *column, int64_t count, int64_t width, int64_t offset, int64_t *buckets);
 
 /* The first and the last bucket in which each probe can find a match; `last` may be NULL. */

@@ -102,3 +102,11 @@ void sj_directory_fill(const int64_t *sorted_buckets, int64_t count, int64_t *id
     }
     starts[entry] = count;
 }
+
+void sj_limit_cells(int64_t *cells, int64_t count)
+{
+    for (int64_t at = 0; at < count; at++) {
+        const int64_t cell = cells[at];
+        cells[at] = cell > SJ_CELL_LIMIT ? SJ_CELL_LIMIT : cell < -SJ_CELL_LIMIT ? -SJ_CELL_LIMIT : cell;
+    }
+}

@@ -26,8 +26,9 @@ from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.payload import Payload
-from streamjoin_ds.engine.run import Range, Run, RunForm, spanning
+from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.steps import Steps, alone
+from streamjoin_ds.engine.zone import Range, spanning
 
 __all__ = ["BucketRun", "in_order"]
 

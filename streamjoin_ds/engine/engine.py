@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.bucket_window import BUCKET_ROWS
+from streamjoin_ds.engine.bucketing import BUCKET_ROWS
 from streamjoin_ds.engine.chunks import Chunks, nobody
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.kernels import load_kernels

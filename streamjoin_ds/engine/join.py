@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.bucket_window import Bucketing
+from streamjoin_ds.engine.bucketing import Bucketing
 from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.forced_index import forced_index

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.parallel import ParallelFill, slice_edges
-from streamjoin_ds.engine.run import Range, Run
+from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.zone import Range
 
 __all__ = ["Probes"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +28,16 @@ from streamjoin_ds.engine.keys import is_stored, key_dtype, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.merging import Merging, RatioMerging
 from streamjoin_ds.engine.steps import Steps, alone
+from streamjoin_ds.engine.zone import Range, range_of, spanning
 from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.bucket_window import Bucketing
+    from streamjoin_ds.engine.bucketing import Bucketing
     from streamjoin_ds.engine.grid_sample import GridSample
     from streamjoin_ds.engine.run_view import RunView
     from streamjoin_ds.engine.tail import Tail
 
-__all__ = ["Range", "Run", "RunForm", "spanning"]
-
-Range = tuple[int | float, int | float]
+__all__ = ["Run", "RunForm"]
 
 _ROWS_PER_SEARCH = 64
 # A pass over fewer rows is sooner done than NumPy has searched (32 buckets of 5 000 rows: 50 us against 150).
@@ -89,7 +88,7 @@ class RunForm:
         tuples = self.with_hashes(tuples)
         keys = [self.key_of(tuples, number) for number in range(len(self.keys))]
         grid = self.chooser.choose(keys) if grid is None else grid
-        zone = tuple(_range(values) for values in keys)
+        zone = tuple(range_of(values) for values in keys)
         if not grid.is_sorted:
             return Run(self, tuples, grid, zone)
         (order,) = yield [self.ordering(keys, grid)]
@@ -106,7 +105,7 @@ class RunForm:
     def arrived(self, tuples: pa.RecordBatch) -> Run:
         """A run of these tuples as they lie, in no order that a probe can use."""
         tuples = self.with_hashes(tuples)
-        zone = tuple(_range(self.key_of(tuples, number)) for number in range(len(self.keys)))
+        zone = tuple(range_of(self.key_of(tuples, number)) for number in range(len(self.keys)))
         return Run(self, tuples, NO_GRID, zone)
 
     def _laying_out(
@@ -390,18 +389,7 @@ class Run:
     def kept(self, mask: npt.NDArray[np.bool_]) -> Run:
         """The run without the rows where the mask is false; it stays in grid order."""
         tuples = filtered(self.tuples, mask)
-        zone = tuple(_range(self.form.key_of(tuples, number)) for number in range(len(self.zone)))
+        zone = tuple(range_of(self.form.key_of(tuples, number)) for number in range(len(self.zone)))
         run = Run(self.form, tuples, self.grid, zone)
         run.level = self.level
         return run
-
-
-def spanning(zones: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:
-    """The zone map of all that several are of."""
-    ends = zip(*zones, strict=True)
-    return tuple((min([low for low, _ in key]), max([high for _, high in key])) for key in ends)
-
-
-def _range(values: npt.NDArray[Any]) -> Range:
-    """Smallest and largest; a zero has no sign, so that the range of all is that of the ranges of parts."""
-    return (values.min().item() + 0, values.max().item() + 0) if len(values) else (0, 0)

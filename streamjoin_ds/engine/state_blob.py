@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.bucket_window import bucketed
+from streamjoin_ds.engine.bucketing import bucketed
 from streamjoin_ds.engine.kept import State
 from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.run_store import RunStore

@@ -22,7 +22,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.columns import array_of, concatenated, filtered, fixed_width, item_dtype
 from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.keys import is_stored, is_widened, key_dtype
-from streamjoin_ds.engine.run import Range, Run, RunForm
+from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.zone import Range
 
 __all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
 

@@ -20,15 +20,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, PunctuationError, TableError
+from streamjoin_ds.errors import ForeignCheckpointError, PunctuationError, TableError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity
 from streamjoin_ds.sink.log import read_commit
-from streamjoin_ds.sink.report import FileReport
+from streamjoin_ds.sink.report import FileReport, check_reports
 from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row
 from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import (
-    BATCH_ID,
     EVENT_TIME,
     LATE_SCHEMA,
     LEDGER_SCHEMA,
@@ -241,7 +240,7 @@ class Committer:
         call :meth:`commit_after`.
         """
         batch = Batch(batch_id, query_id)
-        _check_reports(reports, batch_id)
+        check_reports(reports, batch_id)
         ledger = conformed(ledger, LEDGER_SCHEMA, name="ledger", batch_id=batch_id)
         metrics = conformed(metrics, METRICS_SCHEMA, name="metrics", batch_id=batch_id)
         check_ledger(ledger)
@@ -387,17 +386,3 @@ class Committer:
             if oldest is not None and int(np.datetime64(oldest.removesuffix("Z"), "us").astype(np.int64)) < last_us:
                 message = f"the file {report.path} holds results older than the punctuation {last_us} already given"
                 raise PunctuationError(message, name=report.path, hint="nothing was added to the matches")
-
-
-def _check_reports(reports: Sequence[FileReport], batch_id: int) -> None:
-    paths = [(report.table, report.path) for report in reports]
-    if len(set(paths)) != len(paths):
-        doubled = next(path for path in paths if paths.count(path) > 1)
-        message = f"the file {doubled[1]} is reported twice"
-        raise ArgumentError(message, name=doubled[1], hint="each file of a batch is reported once")
-    for report in reports:
-        stats = json.loads(report.stats)
-        bounds = {stats.get(side, {}).get(BATCH_ID, batch_id) for side in ("minValues", "maxValues")}
-        if bounds != {batch_id}:
-            message = f"the file {report.path} holds rows of another batch than {batch_id}"
-            raise ArgumentError(message, name=report.path, hint="report the files of the batch being committed")

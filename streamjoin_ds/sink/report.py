@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.sink.tables import BATCH_ID
 
-__all__ = ["REPORT_TABLES", "FileReport"]
+__all__ = ["REPORT_TABLES", "FileReport", "check_reports"]
 
 REPORT_TABLES = ("matches", "late", "rejects")
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")
@@ -84,3 +86,24 @@ def _loaded(text: str) -> object:
 def _refuse(name: str, hint: str) -> NoReturn:
     message = f"a file report's {name} is not of the form that is understood"
     raise ArgumentError(message, name=name, hint=hint)
+
+
+def check_reports(reports: Sequence[FileReport], batch_id: int) -> None:
+    """Refuse reports that name a file twice, or whose files hold rows of another batch.
+
+    Raises
+    ------
+    ArgumentError
+        They do; its name is the file's.
+    """
+    paths = [(report.table, report.path) for report in reports]
+    if len(set(paths)) != len(paths):
+        doubled = next(path for path in paths if paths.count(path) > 1)
+        message = f"the file {doubled[1]} is reported twice"
+        raise ArgumentError(message, name=doubled[1], hint="each file of a batch is reported once")
+    for report in reports:
+        stats = json.loads(report.stats)
+        bounds = {stats.get(side, {}).get(BATCH_ID, batch_id) for side in ("minValues", "maxValues")}
+        if bounds != {batch_id}:
+            message = f"the file {report.path} holds rows of another batch than {batch_id}"
+            raise ArgumentError(message, name=report.path, hint="report the files of the batch being committed")

@@ -22,6 +22,7 @@ from streamjoin_ds.engine import (
     bucket_census,
     bucket_move,
     bucket_window,
+    bucketing,
     finder,
     grid,
     joining,
@@ -31,7 +32,8 @@ from streamjoin_ds.engine import (
     window,
 )
 from streamjoin_ds.engine.bucket_run import BucketRun
-from streamjoin_ds.engine.bucket_window import BucketWindow, bucketed
+from streamjoin_ds.engine.bucket_window import BucketWindow
+from streamjoin_ds.engine.bucketing import bucketed
 from streamjoin_ds.engine.grid_sample import GridSample
 from streamjoin_ds.engine.kept import Kept
 from streamjoin_ds.engine.kernels import CHUNK_ROWS
@@ -222,7 +224,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
     monkeypatch.setattr(bucket_move, "_MOVED_ROWS", 100)
     monkeypatch.setattr(bucket_move, "_TOUCHED_BYTES", 100_000)
-    monkeypatch.setattr(bucket_window, "_FORESEEN", 1 if domain == 30 else 8)
+    monkeypatch.setattr(bucketing, "_FORESEEN", 1 if domain == 30 else 8)
     monkeypatch.setattr(bucket_census, "_COUNTED_BUCKETS", 100)
     bound, batch = steady(6000, domain)
     join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)

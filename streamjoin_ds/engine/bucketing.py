@@ -1,0 +1,178 @@
+"""When the windows of a stream go over to a bucket grid, how large it is made, and how a saved one is restored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.engine.bucket_run import BucketRun, in_order
+from streamjoin_ds.engine.bucket_shape import MAX_ROWS, SAMPLE_ROWS, BucketShape, chosen_shape
+from streamjoin_ds.engine.bucket_window import BucketWindow
+from streamjoin_ds.engine.columns import one_batch
+from streamjoin_ds.engine.grid import Grid, sampled
+from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.run import RunForm
+from streamjoin_ds.engine.window import Window, unlike_header
+from streamjoin_ds.engine.zone import Range, spanning
+from streamjoin_ds.errors import KernelError
+
+__all__ = ["BUCKET_ROWS", "Bucketing", "bucketed"]
+
+# Where nothing is forced: a smaller window stays in cache whatever its form.
+BUCKET_ROWS = 1 << 16
+
+# A window that is filling is given a grid for what it will be when it is full, but for no more than so many times the
+# rows it has: few grids are made on the way, and none when it is full, which would be a second one beside it.
+_FORESEEN = 8
+# Half of those that can be numbered: the room behind the buckets is numbered too.
+_MOST_FORESEEN = MAX_ROWS // 2
+# Where neighbours ask by other keys: whether a grid suits all is asked when the newest run is such a part of the rows.
+_CONTESTED_SHARE = 4
+
+
+class Bucketing:
+    """When and how the windows of one stream go over to a bucket grid.
+
+    Parameters
+    ----------
+    least_rows : int
+        Of a window that is to be in one.
+    extent : int
+        What the window spans once it is full, in units of its position.
+    is_sampled : bool
+        Whether an order of joining is to be decided by samples of it.
+    """
+
+    def __init__(self, least_rows: int, extent: int, *, is_sampled: bool = False) -> None:
+        self.least_rows, self.is_sampled = least_rows, is_sampled
+        self._extent = extent
+
+    def wanted_rows(self, rows: int, position: Range, lowest_kept: int | None) -> int:
+        """How many rows a grid is to be made for: as many as there will be, at this rate, when the window is full.
+
+        Parameters
+        ----------
+        rows : int
+            Of those that live.
+        position : (smallest, largest)
+            Of these, and of dead ones.
+        lowest_kept : int or None
+        """
+        oldest = int(position[0]) if lowest_kept is None else max(int(position[0]), lowest_kept)
+        span = int(position[1]) - oldest + 1
+        foreseen = rows * _FORESEEN if span * _FORESEEN <= self._extent else rows * self._extent // span
+        return max(rows, min(foreseen, _MOST_FORESEEN))
+
+    def window(self, window: Window) -> Window:
+        """The window in a bucket grid, where it is large enough and a key narrows what a probe meets.
+
+        Where neighbours ask by other keys each, it stays in runs, which can be seen in several orders.
+        """
+        form, rows = window.form, sum(run.rows for run in window.sealed)
+        if not self.least_rows <= rows <= _MOST_FORESEEN:
+            return window
+        if form.chooser.is_contested and window.sealed[-1].rows * _CONTESTED_SHARE < rows:
+            return window  # asked again when the newest run is a large one
+        try:
+            parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
+            keys = [sampled(values, SAMPLE_ROWS) for values in parts]
+            shape = chosen_shape(form.chooser, keys, rows)
+            if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
+                return window
+            return self._made(window, shape)
+        except MemoryError:  # runs serve on
+            return window
+
+    def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
+        """The window that `BucketWindow.to_facts` told of, from the same rows in runs.
+
+        Raises
+        ------
+        StateCorruptError
+            They are no such facts.
+        """
+        try:
+            shape, lowest_kept = BucketShape.from_facts(facts), facts["lowest_kept"]
+            if max(shape.keys) >= len(window.form.keys):
+                msg = "a cell is made of a key that there is not"
+                raise ValueError(msg)
+            if lowest_kept is not None and not (type(lowest_kept) is int and INT64_MIN <= lowest_kept <= INT64_MAX):
+                msg = "the lowest position is none"
+                raise ValueError(msg)
+            window, copied = _uncopied(window, facts)
+            made = self._made(window, shape, facts, lowest_kept, copied)
+            made.layout = _layout(facts.get("layout"), len(window.form.keys))
+            return made
+        except (KeyError, TypeError, ValueError, KernelError) as error:
+            raise unlike_header() from error
+
+    def _made(
+        self,
+        window: Window,
+        shape: BucketShape,
+        facts: Mapping[str, Any] | None = None,
+        lowest_kept: int | None = None,
+        copied: pa.RecordBatch | None = None,
+    ) -> BucketWindow:
+        form = window.form
+        tuples = one_batch([run.tuples for run in window.sealed], form.run_schema)
+        if facts is None:
+            tuples = in_order(form, tuples)
+        zone = spanning([run.zone for run in window.sealed])
+        run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts, copied)
+        if self.is_sampled and (facts is None or "sample" not in facts):
+            run.sample()
+        return BucketWindow(form, [run], window.tail, None, lowest_kept)
+
+
+def _uncopied(window: Window, facts: Mapping[str, Any]) -> tuple[Window, pa.RecordBatch | None]:
+    """The window as it is in use, and what was copied of it already; None: it was not being made anew."""
+    if "move" not in facts:
+        return window, None
+    if not facts["move"]["rows"]:
+        return window, pa.RecordBatch.from_pylist([], window.form.run_schema)
+    if len(window.sealed) < 2:
+        msg = "the rows that were copied are not there"
+        raise ValueError(msg)
+    return Window(window.form, window.sealed[:-1], window.tail), window.sealed[-1].tuples
+
+
+def _unbucketed(window: Window, facts: Any) -> Window:
+    try:
+        return _uncopied(window, facts)[0]
+    except (KeyError, TypeError, ValueError) as error:
+        raise unlike_header() from error
+
+
+def _layout(facts: Any, keys: int) -> tuple[Grid, int, int] | None:
+    """What `BucketWindow.to_facts` told of a layout; KeyError, TypeError or ValueError where it did not."""
+    if facts is None:
+        return None
+    rows, uses = facts["rows"], facts.get("uses", 1)
+    if type(rows) is not int or type(uses) is not int:
+        msg = "the rows of a layout are no number"
+        raise ValueError(msg)
+    return Grid.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses
+
+
+def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) -> list[Window]:
+    """Restored windows, in bucket grids where they were in such; `facts`: of `Window.to_facts`, one a window, or None.
+
+    Raises
+    ------
+    StateCorruptError
+        They are no such facts.
+    """
+    if facts is None:
+        return list(windows)
+    if not isinstance(facts, list) or len(facts) != len(windows):
+        raise unlike_header()
+    made = []
+    for form, window, found in zip(forms, windows, facts, strict=True):
+        if found is not None and form.bucketing is not None:
+            made.append(form.bucketing.restored(window, found))
+        else:
+            made.append(window if found is None else _unbucketed(window, found))
+    return made
