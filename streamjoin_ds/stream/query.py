@@ -106,14 +106,11 @@ def planned(
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
     """See `StreamJoin.start`."""
-    from streamjoin_ds.stream.worker_check import check_workers
-
     folder = local_path(checkpoint)
     if folder is None:
         msg = "the checkpoint is not on a local or shared file system"
         raise ArgumentError(msg, name="checkpoint", hint="give a folder that the driver and every worker see")
     folder = folder.resolve()
-    check_workers(spark)
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:
@@ -166,11 +163,14 @@ def _located(join: Join) -> Join:
 
 
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
+    from streamjoin_ds.stream.worker_check import check_workers
+
     identity = Identity.load(checkpoint)
     wanted = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
     if identity is None:
         bound = bound_join(join)
         check_execution(bound, options.execution)
+        check_workers(spark)  # before anything is written
         layout = wanted or _layout(bound, None, max(1, cores(spark) // options.execution.threads))
         identity = Identity.create(checkpoint, bound, layout, layout.cells)
     else:
@@ -178,6 +178,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         bound = bind(join, _first_seen(join, identity))
         identity.check(bound, wanted)
         check_execution(bound, options.execution)
+        check_workers(spark)
     exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded one: the same join may find its input in another place now
