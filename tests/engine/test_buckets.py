@@ -35,7 +35,6 @@ from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow
 from streamjoin_ds.engine.bucketing import bucketed
 from streamjoin_ds.engine.grid_sample import GridSample
-from streamjoin_ds.engine.kept import Kept
 from streamjoin_ds.engine.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.snapshot import opened
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
@@ -445,13 +444,20 @@ def test_a_push_that_another_overtook_is_refused(
     """It has seen grids that are changed when the other is over: what was begun for it is waited for first."""
     bound, batch = steady(2000, 50)
     join, twin = (WindowJoin(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
-    merge, left = Kept.merge, []
+    of_push, take_in = join._joining.results, join._kept.take_in
+    begun, left = [], []
 
-    def merging(*told, **named) -> None:
-        left.extend(results for results in join._reading if results.gi_frame is not None)
-        merge(*told, **named)
+    def results_of(arrivals):
+        progress, made = of_push(arrivals)
+        begun.append(made)
+        return progress, made
 
-    monkeypatch.setattr(Kept, "merge", merging)
+    def taking_in(*, waits: bool) -> None:
+        left.append([made for made in begun if made.gi_frame is not None])
+        take_in(waits=waits)
+
+    monkeypatch.setattr(join._joining, "results", results_of)
+    monkeypatch.setattr(join._kept, "take_in", taking_in)
     for place in range(0, 6000, 1000):
         batches = {stream: batch(place, 1000) for stream in (0, 1)}
         reading, unread = join.push(batches, place), join.push(batches, place)
@@ -461,7 +467,9 @@ def test_a_push_that_another_overtook_is_refused(
             list(reading)
         unread.close()
     assert join.save() == twin.save()
-    assert left == []
+    assert len(begun) == 12
+    assert left
+    assert not any(left), "a push was still being read when grids changed"
 
 
 def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
@@ -510,10 +518,11 @@ def test_full_windows_with_a_payload_give_what_runs_give(
         expected = results(runs, batches, place)
         before = join.windows[0]
         held = before.bucket_run.payload.rows if isinstance(before, BucketWindow) else 0
-        straight = WindowJoin.restored(bound, join.save(), bucket_rows=1000)
+        straight = WindowJoin.restored(bound, join.save(), bucket_rows=1000) if number % 4 == 1 else None
         assert results(join, batches, place) == expected
-        assert results(straight, batches, place) == expected
-        assert straight.save() == join.save()
+        if straight is not None:
+            assert results(straight, batches, place) == expected
+            assert straight.save() == join.save()
         if number % 7 == 6:
             join = WindowJoin.restored(bound, join.save(), bucket_rows=1000, threads=threads, chunk_rows=512)
         window = join.windows[0]

@@ -138,14 +138,21 @@ BUGS = (
     _bug("late at the bound", ("source.outbox:Outbox.add", "before[:-1] > ts", "before[:-1] >= ts")),
     _bug(
         "late at the bound, against the parts before",
-        ("engine.lateness:StreamClock.late_in_part", "< watermark", "<= watermark"),
+        ("engine.lateness:StreamClock.late_in_part", "< self._limit", "<= self._limit"),
     ),
-    _bug("lateness judged by batch", ("stream.cell:Cell.__init__", "clock.largest = largest", "clock.largest = None")),
+    _bug("lateness judged by batch", ("stream.cell:Cell.__init__", "clock.floor = largest,", "clock.floor = None,")),
     _bug(
         "parts in the order of arrival", ("stream.cell:Cell._judged", "sorted(by_number.items())", "by_number.items()")
     ),
     _bug("tuples expire at the bound", ("engine.window:_thinned", "position_key) >= lowest", "position_key) > lowest")),
-    _bug("the largest watermark expires", ("stream.cell:Cell._watermark", "return min(", "return max(")),
+    _bug(
+        "the largest watermark expires",
+        (
+            "engine.lateness:low_watermark",
+            "min(known) if before is None else max(before, min(known))",
+            "max(known) if before is None else max(before, max(known))",
+        ),
+    ),
     _bug(
         "the window without its end",
         ("spec.window:TimeWindow.rules", "self.extent(right)", "self.extent(right) - 1"),
@@ -158,7 +165,9 @@ BUGS = (
     _bug(
         "rejects have no number", ("source.records:inside_form", "pa.array(index +", "pa.array(np.arange(len(index)) +")
     ),
-    _bug("rejects do not count as read", ("source.file_feed:FileFeed.read", "chunk.count", "chunk.tuples.num_rows")),
+    _bug(
+        "rejects do not count as read", ("source.file_feed:FileFeed._read_to", "chunk.count", "chunk.tuples.num_rows")
+    ),
     _bug(
         "numbers begin anew in each batch",
         (
@@ -309,6 +318,21 @@ BUGS = (
             "grown = step.standing(grown) if len(order) > 1 else grown",
         ),
         asks=("residual",),
+    ),
+    # --- idle streams, records from the future
+    _bug(
+        "what is older than the watermark is not late after a silence",
+        ("stream.cell:Cell.__init__", "= largest, self.state.watermark_us", "= largest, None"),
+        asks=("idle",),
+    ),
+    _bug(
+        "a record from the future tells the time of the batches after it",
+        (
+            "source.file_scan:FileScan._running",
+            "valid & ~too_far_ahead(ts, valid, self._tail.time, limit)",
+            "valid",
+        ),
+        asks=("future",),
     ),
 )
 

@@ -306,9 +306,10 @@ def test_on_spark_too(spark: SparkSession, window: str, exchange: str, layout: s
 @pytest.mark.spark
 def test_periodic_windows_over_dataframes(spark: SparkSession) -> None:
     rows = [{"ts": 1_700_000_000_000_000 + n * 400_000, "x": n} for n in range(40)]
-    frame = spark.createDataFrame([(row["ts"], row["x"]) for row in rows], "ts BIGINT, x BIGINT")
+    # Two frames: one under two names would be one input, whose tuples do not meet themselves.
+    left, right = (spark.createDataFrame([(r["ts"], r["x"]) for r in rows], "ts BIGINT, x BIGINT") for _ in "lr")
     join = StreamJoin([Stream("l"), Stream("r")], "abs(l.x - r.x) <= 3", "every 1s for 2s")
-    found = join.dataframe({"l": frame, "r": frame}, layout="1x2").select("l_x", "r_x", "window_id").collect()
+    found = join.dataframe({"l": left, "r": right}, layout="1x2").select("l_x", "r_x", "window_id").collect()
     schema = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
     table = pa.Table.from_pylist(rows, schema=schema)
     answer = [(row["l_x"], row["r_x"], row["window_id"]) for row in oracle_join(join, {"l": table, "r": table})]

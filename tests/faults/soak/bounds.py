@@ -26,7 +26,8 @@ BOUNDS: Mapping[str, float] = {
     "deleted_maps": 64,
     "maps": 1_500,
     "open_files": 128,
-    "threads": 192,  # pools of delta-rs and Arrow, per process, of a size that the machine gives
+    # delta-rs alone may have 512 that wait for files, each for as long as it has work and 10 s more
+    "threads": 640,
     # resident; the first sample of a process comes after its imports
     "driver_bytes": 900 << 20,
     "worker_bytes": 700 << 20,
