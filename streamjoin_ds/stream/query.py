@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_commi
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.lock import driving
 from streamjoin_ds.stream.recovery import cuts_option, recovered
-from streamjoin_ds.stream.repair import note_table
 from streamjoin_ds.stream.session import note_join
+from streamjoin_ds.stream.table_note import note_table
 from streamjoin_ds.stream.visibility import seen_by_workers
 from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
 
@@ -134,8 +134,7 @@ def _recovered(plan: Plan) -> list[Any]:
 
 def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
     committer_for(plan)  # creates the tables, or refuses them, before anything runs
-    options = replace(options, source_options=(*options.source_options, *cuts_option(cuts).items()))
-    frame = references(spark, plan, options)
+    frame = references(spark, plan, options, cuts)
     cells = (
         frame.groupBy("cell")
         .applyInPandasWithState(CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout")
@@ -249,15 +248,15 @@ def cores(spark: SparkSession) -> int:
         return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 2), 16)
 
 
-def references(spark: SparkSession, plan: Plan, options: QueryOptions) -> DataFrame:
-    """The source of a plan: one row a block and cell, whatever the way of the exchange."""
+def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Sequence[Any] = ()) -> DataFrame:
+    """The source of a plan: one row a block and cell, whatever the way of the exchange; `cuts` is of `recovered`."""
     from streamjoin_ds.source.sensors import SensorsDataSource
 
     spark.dataSource.register(SensorsDataSource)
     reader = spark.readStream.format("sensors").option("plan", plan.to_json())
     if options.max_rows_per_batch is not None:
         reader = reader.option("max_rows_per_batch", str(options.max_rows_per_batch))
-    for name, value in options.source_options:
+    for name, value in (*options.source_options, *cuts_option(cuts).items()):
         reader = reader.option(name, value)
     frame = reader.load()
     if plan.exchange == "rows":

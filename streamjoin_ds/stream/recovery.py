@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -319,6 +319,6 @@ def put(path: Path, text: str) -> None:
     force(str(path.parent))
 
 
-def cuts_option(cuts: list[Any]) -> dict[str, str]:
+def cuts_option(cuts: Sequence[Any]) -> dict[str, str]:
     """As an option of the source."""
-    return {"cuts": json.dumps(cuts)} if len(cuts) > 1 else {}
+    return {"cuts": json.dumps(list(cuts))} if len(cuts) > 1 else {}

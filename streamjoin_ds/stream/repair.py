@@ -23,13 +23,12 @@ from streamjoin_ds.source.readers import open_feed
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
 from streamjoin_ds.stream.spark_files import SparkFiles, source_offset
+from streamjoin_ds.stream.table_note import noted_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Finding", "note_table", "repaired"]
-
-_TABLE_FILE = "table.json"
+__all__ = ["Finding", "repaired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,6 @@ class Finding:
 
     text: str
     is_mended: bool
-
-
-def note_table(checkpoint: Path, root: str) -> None:
-    """Remember in the checkpoint where its tables lie."""
-    path, text = checkpoint / _TABLE_FILE, json.dumps({"table": root})
-    if not path.exists() or path.read_text() != text:
-        put(path, text)
 
 
 def repaired(
@@ -87,7 +79,7 @@ def repaired(
 
 def _table(folder: Path) -> str:
     try:
-        return str(json.loads((folder / _TABLE_FILE).read_bytes())["table"])
+        return noted_table(folder)
     except (OSError, KeyError, TypeError, ValueError):
         msg = "the checkpoint does not say where its tables lie"
         raise ArgumentError(msg, name="to", hint="--to PATH: the table of matches") from None

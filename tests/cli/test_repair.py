@@ -24,18 +24,18 @@ from streamjoin_ds.stream.join import StreamJoin
 
 pytestmark = pytest.mark.spark
 
-ROWS = 7_200  # a batch is a run of its own, not a tail
+ROWS = 7_200  # a batch is a run of its own, not a tail, and lies in the window as a whole: so there are blocks
 TABLES = ("", "_late", "_rejects", "_ledger", "_punctuations")
 
 
 def joined(folder: Path) -> StreamJoin:
     streams = [Stream(name, str(folder / f"{name}.csv"), time="ts", time_unit="s", delay="1s") for name in ("r", "s")]
-    return StreamJoin(streams, "abs(r.x - s.x) <= 2", "20s")
+    return StreamJoin(streams, "abs(r.x - s.x) <= 2", "1800s")
 
 
 def line(name: str, number: int) -> str:
     late = 30 if number % 50 == 17 else 0
-    return f"{1_704_067_200 + number - late},{number * (3 if name == 'r' else 7) % 101}\n"
+    return f"{1_704_067_200 + number - late},{number * (3 if name == 'r' else 7) % 10_007}\n"
 
 
 def fed(folder: Path, rows: int) -> None:

@@ -15,9 +15,9 @@ from tests.faults.model.schedule import Fault, Schedule, power_schedule
 from tests.faults.planted import Bug, Edit, planted
 from tests.faults.simulate import minimal, outcome_of
 
-SEEDS = 100
+SEEDS = 24
 BASE = Schedule(3, layout="1x1", partitions=1, source="csv", rows=12, batch_rows=8, retain=2, workers=1, power=True)
-EVERY = 9  # of the steps; the campaign takes each
+EVERY = 15  # of the steps; the campaign takes each
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +56,11 @@ def test_seeds_with_power_cuts_are_exact() -> None:
     assert check(power_schedule(seed) for seed in range(SEEDS)) > SEEDS
 
 
+@pytest.mark.campaign
+def test_many_seeds_with_power_cuts_are_exact() -> None:
+    assert check(power_schedule(seed) for seed in range(SEEDS, 600)) > 600
+
+
 def test_a_cut_at_steps_of_every_batch() -> None:
     last = steps()
     assert last > 200
@@ -69,7 +74,7 @@ def test_a_cut_at_every_step(dice: int) -> None:
     assert check(cut_at(step, step * 4 + dice) for step in range(1, last)) == last - 1
 
 
-@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336])
+@pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787])
 def test_seeds_that_found_a_bug(seed: int) -> None:
     assert not outcome_of(power_schedule(seed)).violations
 
@@ -93,10 +98,13 @@ BUGS = (
 )
 
 
+FIND_ONE = (0, 1, 2, 56, 79, 277)  # each bug is found by one of these, as long as steps are numbered as they were
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug) -> None:
     with planted(bug):
-        for seed in range(150):
+        for seed in dict.fromkeys((*FIND_ONE, *range(150))):
             if outcome_of(power_schedule(seed)).violations:
                 return
     pytest.fail(f"{bug.name}: not found in 150 seeds")

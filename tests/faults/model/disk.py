@@ -116,7 +116,9 @@ def _hooked_fsync(descriptor: int) -> None:
     if kind is not None:
         at(f"{kind} sync")
         assert _watcher is not None
-        _watcher.forced(os.readlink(f"/proc/self/fd/{descriptor}"))
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.exists(path):  # not what another process has put a file in the place of meanwhile, or purged
+            _watcher.forced(path)
 
 
 def _hooked(function: Callable[..., None], step: str) -> Callable[..., None]:

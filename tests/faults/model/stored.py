@@ -78,7 +78,14 @@ class StoredCheckpoint(Checkpoint):
             # A delta of a batch that is done again is written over before anybody reads it.
             if path.name.startswith(".") or (int(path.stem) > newest and path.suffix == ".delta"):
                 continue
-            texts = json.loads(_unpacked(_read(path)))
+            if path.suffix == ".delta" and path.with_suffix(".snapshot").exists():
+                continue  # loading stops at a snapshot
+            try:
+                texts = json.loads(_unpacked(_read(path)))
+            except AssertionError:
+                if int(path.stem) == newest:
+                    raise
+                continue  # two attempts wrote it in turns; nobody loads it, and who needs it misses it
             state = {int(cell): base64.b64decode(text) for cell, text in texts.items()}
             self.states[int(path.parent.name), int(path.stem)] = state
 
@@ -93,8 +100,11 @@ def _sums(path: Path) -> Path:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.tmp")
     disk.at("spark write", writes=True)
+    aside, number = path.with_name(f".{path.name}.tmp"), 0
+    # What is there is of an attempt that has stopped, or died: each writes under a name of its own.
+    while aside.exists() or _sums(aside).exists():
+        aside, number = path.with_name(f".{path.name}.{number}.tmp"), number + 1
     aside.write_bytes(data)
     checksums = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
     _sums(aside).write_bytes(b"crc\x00" + (512).to_bytes(4, "big") + checksums)
