@@ -24,8 +24,9 @@ BOUNDS: Mapping[str, float] = {
     "log_entries": 3_000,
     # a process's maps of files that are deleted: retired blocks
     "deleted_maps": 64,
-    "maps": 1_500,
-    "open_files": 128,
+    # two of a thread's stack, and what is mapped of blocks; the system allows 65 530
+    "maps": 4_000,
+    "open_files": 512,
     # delta-rs alone may have 512 that wait for files, each for as long as it has work and 10 s more
     "threads": 640,
     # resident; the first sample of a process comes after its imports

@@ -92,23 +92,23 @@ class Life:
 
     def run(self) -> None:
         """Run batches until told to end."""
-        newest, is_committed = self.checkpoint.last()
-        if newest >= 0 and not is_committed:
-            start = self._start_of(newest)
-            self._batch(newest, start, self.checkpoint.offset(newest))
+        done, is_committed = self.checkpoint.last()
+        if done >= 0 and not is_committed:
+            self._batch(done, self._start_of(done), self.checkpoint.offset(done))
+        # As Spark does, it goes on from what it has done itself: a rival's entries are in its way, not on it.
+        start = self._start_of(done + 1)
         while not (self.root / "stop").exists():
-            newest, _ = self.checkpoint.last()
-            start = self._start_of(newest + 1)
             end = _plain(self.reader.latestOffset(start, ReadMaxRows(self.max_rows)))
             if end == start:
                 if (self.root / "drain").exists():
                     break
                 time.sleep(_IDLE_S)
                 continue
-            self.checkpoint.log_offset(newest + 1, end)
-            if newest >= 0:
+            self.checkpoint.log_offset(done + 1, end)
+            if done >= 0:
                 self.reader.commit(start)
-            self._batch(newest + 1, start, end)
+            self._batch(done + 1, start, end)
+            done, start = done + 1, end
         committer_for(self.plan)[1].close()
 
     def _start_of(self, batch_id: int) -> dict[str, Any]:
