@@ -12,7 +12,6 @@ the ledger of a batch is there when its matches are.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +37,7 @@ from streamjoin_ds.sink.tables import (
     check_match_schema,
     filesystem_of,
 )
-from streamjoin_ds.sink.target import Batch, Target
+from streamjoin_ds.sink.target import Batch, Target, now_us
 from streamjoin_ds.sink.writer import TableWriter
 
 __all__ = ["CommitOutcome", "Committer"]
@@ -66,10 +65,6 @@ class CommitOutcome:
     def already_there(self) -> bool:
         """Whether the matches were in the table before this call."""
         return not self.committed
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 class Committer:
@@ -108,7 +103,7 @@ class Committer:
         join_id: str,
         fingerprint: str,
         description: str,
-        clock: Callable[[], int] = _now_us,
+        clock: Callable[[], int] = now_us,
         durability: Durability | None = None,
     ) -> None:
         check_match_schema(match_schema)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import dataset, fs
 
+from streamjoin_ds.sink.log import NO_HOOKS
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import filesystem_of
 from streamjoin_ds.sink.writer import TableWriter
@@ -28,7 +29,6 @@ from streamjoin_ds.sink.writer import TableWriter
 __all__ = ["Compaction", "compact"]
 
 _ATTEMPTS = 50  # commits of others that may come first, one after the other
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _NEXT_VERSION_ONLY = 0  # retries of delta-rs: each would let a rival's commit pass unseen
 _log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def _replaced(table: DeltaTable, group: Sequence[_File], written: Sequence[FileR
                 "append",
                 schema,
                 commit_properties=CommitProperties(max_commit_retries=_NEXT_VERSION_ONLY),
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_HOOKS,
             )
         except CommitFailedError:
             continue  # somebody else has this version: look again at what is there

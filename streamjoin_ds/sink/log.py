@@ -25,9 +25,9 @@ from pyarrow import fs
 from streamjoin_ds.errors import LogCleanedError, TableError
 from streamjoin_ds.sink.tables import filesystem_of, is_local
 
-__all__ = ["LogCommit", "LogEntry", "entry_name", "put_entry", "read_actions", "read_commit"]
+__all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "entry_name", "put_entry", "read_actions", "read_commit"]
 
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _APP_PREFIX = "streamjoin/"
 
 
@@ -151,7 +151,7 @@ def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:
             "append",
             table.schema(),
             commit_properties=properties,
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_HOOKS,
         )
     except CommitFailedError:
         return False

@@ -23,7 +23,7 @@ from streamjoin_ds.sink.retention import missing_properties, new_properties
 from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of, is_local
 
-__all__ = ["Batch", "Target"]
+__all__ = ["Batch", "Target", "now_us"]
 
 _ATTEMPTS = 100
 
@@ -36,7 +36,8 @@ class Batch:
     query_id: str
 
 
-def _now_us() -> int:
+def now_us() -> int:
+    """Return the wall clock, in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
@@ -66,7 +67,7 @@ class Target:
         identity: Identity,
         *,
         every_batch: bool,
-        clock: Callable[[], int] = _now_us,
+        clock: Callable[[], int] = now_us,
         durability: Durability | None = None,
     ) -> None:
         self.path = path

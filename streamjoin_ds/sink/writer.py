@@ -33,6 +33,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
+from streamjoin_ds.sink.durability import force
 from streamjoin_ds.sink.report import REPORT_TABLES, FileReport
 from streamjoin_ds.sink.statistics import FileStatistics
 from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of, is_local
@@ -302,11 +303,11 @@ class _OpenFile:
         size_bytes = int(self._stream.tell())
         self._stream.close()
         if self._durable:
-            _force_to_disk(self._aside)
+            force(self._aside)
         if self._aside != self._path:
             self._filesystem.move(self._aside, self._path)
             if self._durable:
-                _force_to_disk(os.path.dirname(self._path))
+                force(os.path.dirname(self._path))
         return size_bytes
 
     def discard(self) -> None:
@@ -317,14 +318,6 @@ class _OpenFile:
         for path in {self._aside, self._path}:
             with contextlib.suppress(FileNotFoundError):
                 self._filesystem.delete_file(path)
-
-
-def _force_to_disk(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _copied(table: pa.Table) -> pa.Table:
