@@ -13,6 +13,7 @@ from streamjoin_ds.source.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from tests.source.feeds import csv_text, expected, feed, json_text, read_all, rows, steps, tuples, write
 
+NOTHING = gzip.compress(b"", mtime=0)
 TEXTS = {"csv": csv_text, "json": json_text}
 
 
@@ -23,7 +24,7 @@ def frozen(path: Path) -> FileFeed:
     return reader
 
 
-@pytest.mark.parametrize("nothing", [b"", gzip.compress(b""), gzip.compress(b"") * 2, b"\0" * 5])
+@pytest.mark.parametrize("nothing", [b"", NOTHING, NOTHING * 2, b"\0" * 5], ids=["empty", "member", "members", "zeros"])
 @pytest.mark.parametrize("ending", ["csv.gz", "json.gz"])
 def test_a_gz_file_of_nothing_holds_nothing_up(tmp_path: Path, ending: str, nothing: bytes) -> None:
     write(tmp_path / f"a.{ending}", rows(5))
