@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from streamjoin_ds.errors import TableWriteError
 from streamjoin_ds.sink.tables import is_local
 
-__all__ = ["AT_ONCE", "Durability", "force"]
+__all__ = ["Durability", "force"]
 
-AT_ONCE = 8  # a file system puts what several threads wait for into one journal commit
-_FEW = 2
+_AT_ONCE = 64  # open files; a commit has about 30, a start as many as the checkpoint
 _NOT_SPARKS = frozenset({"blocks", "exchange"})  # a block is forced when it is written; the exchange is written again
 
 
@@ -143,24 +142,48 @@ def _is_passing(name: str) -> bool:
 
 
 def _forced(paths: list[str]) -> None:
-    if len(paths) <= _FEW or AT_ONCE == 1:
-        for path in paths:
-            force(path)
-        return
-    with ThreadPoolExecutor(min(AT_ONCE, len(paths))) as threads:
-        list(threads.map(force, paths))
+    """Force several files, or folders: all are under way before the first is waited for.
+
+    A file system then puts them into one journal commit. Threads that wait for a file each took 2 to 10 times as long
+    (ext4, 20 small files), one file after the other as long or longer.
+    """
+    for first in range(0, len(paths), _AT_ONCE):
+        several = paths[first : first + _AT_ONCE]
+        with ExitStack() as opened:
+            descriptors = [(path, _opened(path, opened)) for path in several]
+            for _, descriptor in descriptors:
+                _begin(descriptor)
+            for path, descriptor in descriptors:
+                _sync(path, descriptor)
 
 
 def force(path: str) -> None:
     """Force a file's bytes, or the names in a folder, to the device; what was purged meanwhile needs it no more."""
+    with ExitStack() as opened:
+        _sync(path, _opened(path, opened))
+
+
+def _opened(path: str, until: ExitStack) -> int | None:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
+        return None
+    until.callback(os.close, descriptor)
+    return descriptor
+
+
+def _begin(descriptor: int | None) -> None:
+    """Have the system write a file's pages, without waiting: the advice is taken where it is known, and never fails."""
+    if descriptor is not None and hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # a folder, a pipe
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _sync(path: str, descriptor: int | None) -> None:
+    if descriptor is None:
         return
     try:
         os.fsync(descriptor)
     except OSError as error:
         error.filename = path
         raise
-    finally:
-        os.close(descriptor)

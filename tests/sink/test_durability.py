@@ -93,3 +93,13 @@ def test_what_was_purged_meanwhile_needs_nothing(tmp_path: Path) -> None:
     durability.checkpoint()
     path.unlink()
     durability.flush()
+
+
+def test_more_files_than_are_opened_at_once(tmp_path: Path, forced: list[str]) -> None:
+    paths = [written(tmp_path / f"{number}.json") for number in range(150)]
+    before = len(os.listdir("/proc/self/fd"))
+    durability = Durability()
+    durability.files([*paths[:99], str(tmp_path / "purged.json"), *paths[99:]])
+    durability.flush()
+    assert forced == [*paths, str(tmp_path)]
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -20,7 +20,6 @@ from streamjoin_ds.blocks import Cache
 from streamjoin_ds.engine import run_store
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.plan import Execution, Layout, Plan
-from streamjoin_ds.sink import durability as durability_room
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.tables import TableSet
@@ -407,7 +406,6 @@ class World:
         """The model below and around the package, for as long as the context lasts."""
         with pytest.MonkeyPatch.context() as patch, disk.watched(self), pointed(self.delta):
             patch.setattr(run_store, "_cache", _CacheOfCurrent(self))
-            patch.setattr(durability_room, "AT_ONCE", 1)
             patch.setattr(commit_room, "committer_for", self.committer_for)
             patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", self.schedule.tailed)
             patch.setattr("streamjoin_ds.source.csv_lines.arrow_csv", remembering_csv())
