@@ -45,6 +45,7 @@ _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those there are.
 _COUNTED_SHARE = 16
 _PAGE_BYTES = 4096
+_TOO_MANY = "a grid has as many rows as can be numbered"
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
@@ -166,8 +167,10 @@ class BucketRun(BucketColumns):
     ) -> BucketRun:
         """A grid for so many rows."""
         chunk_rows = form.kernels.module.CHUNK_ROWS
-        crowded = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0
-        chunks = min(shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + _SPARE_CHUNKS, MAX_ROWS // chunk_rows)
+        crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, MAX_ROWS // chunk_rows
+        if shape.buckets > most:
+            raise MemoryError(_TOO_MANY)
+        chunks = min(shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + _SPARE_CHUNKS, most)
         columns = chunk_columns(form, chunks, payload.names)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
@@ -299,8 +302,7 @@ class BucketRun(BucketColumns):
         chunk_rows = self.form.kernels.module.CHUNK_ROWS
         chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, MAX_ROWS // chunk_rows
         if chunks >= most:
-            msg = "a grid has as many rows as can be numbered"
-            raise MemoryError(msg)
+            raise MemoryError(_TOO_MANY)
         columns = chunk_columns(self.form, min(int(chunks * _ENLARGED) + _SPARE_CHUNKS, most), self.payload.names)
         native = self.native.enlarged(list(columns.values()))
         facts = self.built_rows, self._swept_to, self._uncounted_rows

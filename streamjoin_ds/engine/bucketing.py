@@ -86,7 +86,7 @@ class Bucketing:
             return window
 
     def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
-        """The window that `BucketWindow.to_facts` told of, from the same rows in runs.
+        """The window that `BucketWindow.to_facts` told of, from the same rows in runs; those, where it has no room.
 
         Raises
         ------
@@ -102,7 +102,10 @@ class Bucketing:
                 msg = "the lowest position is none"
                 raise ValueError(msg)
             window, copied = _uncopied(window, facts)
-            made = self._made(window, shape, facts, lowest_kept, copied)
+            try:
+                made = self._made(window, shape, facts, lowest_kept, copied)
+            except MemoryError:  # of what was beside it too, there may be more than a grid takes: runs serve on
+                return window
             made.layout = _layout(facts.get("layout"), len(window.form.keys))
             return made
         except (KeyError, TypeError, ValueError, KernelError) as error:

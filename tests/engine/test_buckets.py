@@ -315,7 +315,7 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
     monkeypatch: pytest.MonkeyPatch, threads: int, is_late: bool
 ) -> None:
     """The push is in, what it finds is right, and they go into the grid when there is room again."""
-    bound, batch = steady(6000, 30)
+    bound, batch = steady(6000, 150)
     join, twin = WindowJoin(bound, bucket_rows=100, threads=threads), WindowJoin(bound, bucket_rows=100)
     batches = [{stream: batch(place, 1500) for stream in (0, 1)} for place in range(0, 12_000, 1500)]
     expected = [sorted(pushed(twin, one, 0)) for one in batches]
@@ -344,6 +344,23 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
     for number in (5, 6, 7):
         assert sorted(pushed(again, batches[number], 0)) == expected[number]
     assert join.counters["state_rows"] == again.counters["state_rows"] == twin.counters["state_rows"]
+
+
+def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamjoin_ds.engine.bucket_run.MAX_ROWS", 4_000)
+    monkeypatch.setattr("streamjoin_ds.engine.bucketing._MOST_FORESEEN", 2_000)
+    bound, batch = steady(6000, 150)
+    join, twin = WindowJoin(bound, bucket_rows=100, threads=2), WindowJoin(bound)
+    beside = 0
+    for place in range(0, 12_000, 1500):
+        batches = {stream: batch(place, 1500) for stream in (0, 1)}
+        assert sorted(pushed(join, batches, 0)) == sorted(pushed(twin, batches, 0))
+        beside += len(join.windows[0].sealed) - 1
+    assert isinstance(join.windows[0], BucketWindow)
+    assert beside
+    again = WindowJoin.restored(bound, join.save(), bucket_rows=100)
+    batches = {stream: batch(12_000, 1500) for stream in (0, 1)}
+    assert sorted(pushed(again, batches, 0)) == sorted(pushed(twin, batches, 0))
 
 
 @pytest.mark.parametrize("make", [steady, mixed])
