@@ -27,6 +27,7 @@ TORN_FOLDER = "_torn"
 _MOST = 256  # entries that are looked at: more than a minute's
 _CHECKPOINT = ".checkpoint.parquet"
 _LAST = "_last_checkpoint"
+_FILES_SAID = {"add": ("num_added_files", "numAddedFiles"), "remove": ("num_removed_files", "numRemovedFiles")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,26 @@ def _is_whole(actions: list[dict[str, Any]]) -> bool:
         return len(applications) >= wanted
     if operation == "WRITE" and any(one.startswith("streamjoin/") for one in applications):
         return len(applications) >= 2
-    # A late or reject entry cut at a line's end has lost its ids: nobody else appends without any.
-    return bool(applications) or operation != "WRITE" or not _names_batch(actions)
+    if operation != "WRITE":
+        return _has_all_files(actions)
+    # A late or reject entry cut at a line's end has lost its ids: nobody else appends without any. A compaction has
+    # none; it names the files that it replaces first, and the one in their place last.
+    return bool(applications) or _is_compaction(actions) or not _names_batch(actions)
+
+
+def _is_compaction(actions: list[dict[str, Any]]) -> bool:
+    changes = {kind: change for action in actions for kind, change in action.items() if kind in ("add", "remove")}
+    return len(changes) == 2 and not any(change.get("dataChange", True) for change in changes.values())
+
+
+def _has_all_files(actions: list[dict[str, Any]]) -> bool:
+    """Whether somebody's entry names as many files as its first line says that it took and gave."""
+    metrics = next((action["commitInfo"].get("operationMetrics") for action in actions if "commitInfo" in action), None)
+    for kind, names in _FILES_SAID.items():
+        said = next((str((metrics or {}).get(name)) for name in names if name in (metrics or {})), "0")
+        if said.isdigit() and sum(kind in action for action in actions) < int(said):
+            return False
+    return True
 
 
 def _names_batch(actions: list[dict[str, Any]]) -> bool:

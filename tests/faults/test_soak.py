@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.faults.soak.faults import FAULTS
 from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.rows import DELAY_US, Recorded, expected
-from tests.faults.soak.run import FAULTS, Soak
+from tests.faults.soak.run import Soak
 
 SECONDS = 60.0
 

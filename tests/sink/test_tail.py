@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.tail import TORN_FOLDER, tail_of
 
 
@@ -97,6 +99,45 @@ def test_a_torn_compaction_is_taken_back(table: Path) -> None:
     assert (tail.version, tail.last_batch, tail.refusal) == (3, 2, "")
     tail.set_aside()
     assert sorted(DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_compaction_of_the_join_is_whole_and_torn_where_it_is_cut(table: Path) -> None:
+    for batch in range(3):
+        (file,) = (path for path in table.glob("*.parquet") if pq.read_table(path)["a"].to_pylist() == [batch])
+        renamed = file.with_name(f"batch-{batch:08d}-0000.parquet")
+        file.rename(renamed)
+        log = entry(table, batch + 1)
+        log.write_text(log.read_text().replace(file.name, renamed.name))
+    compact(str(table))
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert (tail.version, tail.last_batch, tail.torn) == (4, 2, ())
+    lines = entry(table, 4).read_bytes().splitlines(keepends=True)
+    assert len(lines) == 5
+    for count in range(len(lines)):
+        entry(table, 4).write_bytes(b"".join(lines[:count]))
+        tail = tail_of(str(table))
+        assert tail is not None
+        assert (tail.version, tail.last_batch, tail.torn) == (3, 2, (entry(table, 4).name,))
+
+
+@pytest.mark.parametrize("how", ["delete", "update"])
+def test_a_change_of_others_that_is_cut_between_its_files_is_torn(table: Path, how: str) -> None:
+    write_deltalake(str(table), pa.table({"a": [1, 2, 3]}), mode="append")
+    if how == "delete":
+        DeltaTable(str(table)).delete("a = 2")
+    else:
+        DeltaTable(str(table)).update(updates={"a": "a + 1"}, predicate="a = 2")
+    tail = tail_of(str(table))
+    assert tail is not None
+    assert (tail.version, tail.torn) == (5, ())
+    lines = entry(table, 5).read_bytes().splitlines(keepends=True)
+    assert len(lines) > 2
+    for count in range(len(lines)):
+        entry(table, 5).write_bytes(b"".join(lines[:count]))
+        tail = tail_of(str(table))
+        assert tail is not None
+        assert (tail.version, tail.torn) == (4, (entry(table, 5).name,))
 
 
 def test_a_torn_checkpoint_of_the_log_goes_while_entries_stand_for_it(table: Path) -> None:

@@ -7,12 +7,41 @@ there, or none, or half of them, or zeros. Worse than any real file system, so t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-__all__ = ["Device"]
+__all__ = ["Device", "kept", "names_in"]
+
+
+def kept(path: str, attic: Path) -> int:
+    """The inode of a file; a link to it stays, so that its number means this file for ever."""
+    inode = os.stat(path).st_ino
+    with contextlib.suppress(FileExistsError):
+        os.link(path, attic / str(inode))
+    return inode
+
+
+def names_in(folder: str, attic: Path, known: set[int] | None = None) -> dict[str, int]:
+    """The names in a folder and their inodes, a link to each file; none to one that is `known` to have it."""
+    names = {}
+    for entry in os.scandir(folder):
+        inode = entry.inode()
+        names[entry.name] = inode
+        if known is not None and inode in known:
+            continue
+        if not entry.is_dir(follow_symlinks=False):
+            try:
+                kept(entry.path, attic)
+            except FileNotFoundError:  # another process has removed it meanwhile
+                del names[entry.name]
+                continue
+        if known is not None:
+            known.add(inode)
+    return names
 
 
 class Device:
@@ -34,31 +63,23 @@ class Device:
         self.lost = 0
         self._settle(root)
 
+    def survives(self, inodes: Iterable[int], folders: Mapping[int, dict[str, int]]) -> None:
+        """Take over what other processes forced: files, and the names in folders; `kept` has a link to each."""
+        self._bytes.update(inodes)
+        self._names.update(folders)
+
     def force(self, path: str) -> None:
         """What `os.fsync` of a file or folder does."""
         if not os.path.isdir(path):
-            self._bytes.add(self._kept(path))
+            self._bytes.add(kept(path, self._attic))
             return
-        names = {}
-        for entry in os.scandir(path):
-            names[entry.name] = entry.inode()
-            if not entry.is_dir(follow_symlinks=False):
-                self._kept(entry.path)
-        self._names[os.stat(path).st_ino] = names
-
-    def _kept(self, path: str) -> int:
-        """The inode of a file; a link to it stays, so that its number means this file for ever."""
-        inode = os.stat(path).st_ino
-        link = self._attic / str(inode)
-        if not link.exists():
-            os.link(path, link)
-        return inode
+        self._names[os.stat(path).st_ino] = names_in(path, self._attic)
 
     def cut(self, dice: random.Random) -> None:
         """The power goes, and comes back: what is on the disk now."""
         stays = dice.choice((0.0, 0.3, 0.7, 0.9, 1.0))  # all new names lost, or none, or in any order
         for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name):
-            if entry.is_dir():
+            if entry.is_dir(follow_symlinks=False) and entry.path != str(self._attic):
                 self._cut(Path(entry.path), dice, stays)
         self._settle(self.root)
 
@@ -98,7 +119,7 @@ class Device:
         """All that is there has been on the device for long."""
         self.force(str(folder))
         for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) and entry.path != str(self._attic):
                 self._settle(Path(entry.path))
             elif folder != self.root:
                 self.force(entry.path)

@@ -15,7 +15,7 @@ import xxhash
 from tests.faults.model import disk
 from tests.faults.model.checkpoint import Checkpoint
 
-__all__ = ["StoredCheckpoint"]
+__all__ = ["StoredCheckpoint", "lz4_file", "lz4_text", "sums_of", "sums_path"]
 
 _LZ4 = struct.Struct("<8sBiiI")
 
@@ -47,7 +47,7 @@ class StoredCheckpoint(Checkpoint):
     def keep_state(self, partition: int, version: int, state: dict[int, bytes]) -> None:
         super().keep_state(partition, version, state)
         texts = {str(cell): base64.b64encode(blob).decode() for cell, blob in state.items()}
-        data = _lz4(json.dumps(texts).encode())
+        data = lz4_file(json.dumps(texts).encode())
         folder = self.folder / "state" / "0" / str(partition)
         _write(folder / f"{version}.delta", data)
         _write(folder / f"{version}.snapshot", data)
@@ -81,7 +81,7 @@ class StoredCheckpoint(Checkpoint):
             if path.suffix == ".delta" and path.with_suffix(".snapshot").exists():
                 continue  # loading stops at a snapshot
             try:
-                texts = json.loads(_unpacked(_read(path)))
+                texts = json.loads(lz4_text(_read(path)))
             except AssertionError:
                 if int(path.stem) == newest:
                     raise
@@ -94,8 +94,15 @@ def _entries(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
 
 
-def _sums(path: Path) -> Path:
+def sums_path(path: Path) -> Path:
+    """Where the checksums of a file lie."""
     return path.with_name(f".{path.name}.crc")
+
+
+def sums_of(data: bytes) -> bytes:
+    """Hadoop's checksums of a file's bytes."""
+    checksums = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
+    return b"crc\x00" + (512).to_bytes(4, "big") + checksums
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -103,36 +110,37 @@ def _write(path: Path, data: bytes) -> None:
     disk.at("spark write", writes=True)
     aside, number = path.with_name(f".{path.name}.tmp"), 0
     # What is there is of an attempt that has stopped, or died: each writes under a name of its own.
-    while aside.exists() or _sums(aside).exists():
+    while aside.exists() or sums_path(aside).exists():
         aside, number = path.with_name(f".{path.name}.{number}.tmp"), number + 1
     aside.write_bytes(data)
-    checksums = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
-    _sums(aside).write_bytes(b"crc\x00" + (512).to_bytes(4, "big") + checksums)
+    sums_path(aside).write_bytes(sums_of(data))
     os.replace(aside, path)
-    os.replace(_sums(aside), _sums(path))
+    os.replace(sums_path(aside), sums_path(path))
 
 
 def _remove(path: Path) -> None:
     disk.unlink(path)
-    if _sums(path).exists():
-        disk.unlink(_sums(path))
+    if sums_path(path).exists():
+        disk.unlink(sums_path(path))
 
 
 def _read(path: Path) -> bytes:
     """As Hadoop does: where there are checksums of it, they must fit."""
-    data, sums = path.read_bytes(), _sums(path)
+    data, sums = path.read_bytes(), sums_path(path)
     if sums.exists() and len(text := sums.read_bytes()) >= 8:
         found = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
         assert text[8:] == found, f"ChecksumException: {path.name}"
     return data
 
 
-def _lz4(data: bytes) -> bytes:
+def lz4_file(data: bytes) -> bytes:
+    """As Spark writes a file of the state: LZ4's blocks, and the empty one that closes them."""
     check = xxhash.xxh32_intdigest(data, 0x9747B28C) & 0x0FFFFFFF
     block = _LZ4.pack(b"LZ4Block", 0x15, len(data), len(data), check) + data
     return block + _LZ4.pack(b"LZ4Block", 0x15, 0, 0, 0)
 
 
-def _unpacked(data: bytes) -> bytes:
+def lz4_text(data: bytes) -> bytes:
+    """What `lz4_file` was given."""
     assert len(data) > 2 * _LZ4.size, "premature EOF"
     return data[_LZ4.size : -_LZ4.size]

@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 
 from tests.faults.soak.bounds import BOUNDS
-from tests.faults.soak.run import FAULTS, Soak, Verdict
+from tests.faults.soak.faults import FAULTS
+from tests.faults.soak.run import Soak, Verdict
 
 _ROOM_BYTES = 4 << 30
 
@@ -39,7 +40,7 @@ def tell(verdict: Verdict, seed: int) -> None:
     per_second = verdict.batches / verdict.seconds
     click.echo(
         f"seed {seed}: {verdict.batches} batches in {verdict.seconds:.0f} s ({per_second:.1f} a second), "
-        f"{verdict.results} results followed"
+        f"{verdict.results} results followed; {verdict.poisoned} bad files, {verdict.lost} lost or torn by power cuts"
     )
     for kind, meaning in FAULTS.items():
         click.echo(f"  {verdict.faults[kind]:6d} {kind:8s} {meaning}")

@@ -85,7 +85,8 @@ class Samples:
 
     def commits(self, root: Path) -> None:
         """Compare the time of a commit in the last 1 000 batches with the first 1 000; fewer say nothing."""
-        times = [line["commit_s"] for line in batch_lines(root)]
+        # Forced to the device or not, they are not to be compared.
+        times = [line["commit_s"] for line in batch_lines(root) if line.get("durable")]
         if len(times) >= 2 * _SHARE:
             growth = statistics.median(times[-_SHARE:]) / statistics.median(times[:_SHARE])
             self.note("commit_growth", growth, f"{len(times)} batches")

@@ -1,11 +1,18 @@
-"""What Spark keeps of a query on a local disk: offsets before a batch, states, and a commit after it."""
+"""What Spark keeps of a query on a local disk, in its own formats: offsets before a batch, states, and a commit after it.
+
+State partition n holds cell n; version b + 1 is what batch b left, as a snapshot. Nothing is forced to the device here,
+as Spark forces nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.faults.model.stored import lz4_file, lz4_text, sums_of, sums_path
 
 __all__ = ["Checkpoint", "RivalError"]
 
@@ -27,9 +34,15 @@ class Checkpoint:
 
     def __init__(self, folder: Path, retain: int) -> None:
         self.folder, self.retain = folder, retain
-        self._logs = {name: folder / name for name in ("offsets", "commits", "states")}
-        for log in self._logs.values():
-            log.mkdir(parents=True, exist_ok=True)
+        self._state = folder / "state" / "0"
+
+    def begin(self, query_id: str) -> None:
+        """What Spark does first when a query starts."""
+        for name in ("offsets", "commits"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        path = self.folder / "metadata"
+        if not path.exists():
+            self._put(path, json.dumps({"id": query_id}).encode())
 
     def last(self) -> tuple[int, bool]:
         """Return the newest batch whose offsets are logged, or -1, and whether it is committed."""
@@ -39,44 +52,82 @@ class Checkpoint:
 
     def offset(self, batch_id: int) -> dict[str, Any]:
         """Return the offsets at the end of a batch."""
-        return json.loads((self._logs["offsets"] / str(batch_id)).read_text())  # type: ignore[no-any-return]
+        text = _read(self.folder / "offsets" / str(batch_id)).decode()
+        return json.loads(text.splitlines()[2])  # type: ignore[no-any-return]
 
     def log_offset(self, batch_id: int, offset: dict[str, Any]) -> None:
         """Log the end of a batch, before it is run."""
-        self._put("offsets", batch_id, json.dumps(offset).encode())
+        text = f'v1\n{{"conf":{{}}}}\n{json.dumps(offset)}'
+        self._put_new(self.folder / "offsets" / str(batch_id), text.encode())
 
     def log_commit(self, batch_id: int) -> None:
         """Log that a batch is done, and forget what no longer can be gone back to."""
-        self._put("commits", batch_id, b"{}")
-        for name in self._logs:
+        self._put_new(self.folder / "commits" / str(batch_id), b'v1\n{"nextBatchWatermarkMs":0}')
+        for name in ("offsets", "commits"):
             for number in self._numbers(name):
                 if number < batch_id - self.retain - 1:
-                    for path in self._logs[name].glob(f"{number}.*" if name == "states" else str(number)):
-                        path.unlink(missing_ok=True)
+                    _remove(self.folder / name / str(number))
+        for cell in self._cells():
+            for path in cell.glob("[0-9]*.snapshot"):
+                if int(path.stem) < batch_id - self.retain:
+                    _remove(path)
 
     def state(self, batch_id: int, cell: int) -> bytes | None:
         """Return a cell's state after a batch; None before the first one."""
         if batch_id < 0:
             return None
-        return (self._logs["states"] / f"{batch_id}.{cell}").read_bytes()
+        return lz4_text(_read(self._state / str(cell) / f"{batch_id + 1}.snapshot"))
+
+    def states(self, batch_id: int) -> Iterator[tuple[int, bytes]]:
+        """Give each cell and its state after a batch."""
+        for folder in sorted(self._cells()):
+            yield int(folder.name), lz4_text(_read(folder / f"{batch_id + 1}.snapshot"))
 
     def keep_state(self, batch_id: int, cell: int, state: bytes) -> None:
         """Keep a cell's state after a batch; a batch that is done again writes over it."""
-        aside = self._logs["states"] / f"{batch_id}.{cell}.{os.getpid()}.tmp"
-        aside.write_bytes(state)
-        os.replace(aside, self._logs["states"] / f"{batch_id}.{cell}")
+        folder = self._state / str(cell)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._put(folder / f"{batch_id + 1}.snapshot", lz4_file(state))
+
+    def _cells(self) -> list[Path]:
+        return list(self._state.iterdir()) if self._state.is_dir() else []
 
     def _numbers(self, name: str) -> set[int]:
-        return {int(path.name.partition(".")[0]) for path in self._logs[name].iterdir() if path.name[0] != "."}
+        folder = self.folder / name
+        return {int(path.name) for path in folder.iterdir() if path.name.isdigit()} if folder.is_dir() else set()
 
-    def _put(self, name: str, batch_id: int, content: bytes) -> None:
-        """Write an entry whole, and only where there is none."""
-        aside = self._logs[name] / f".{batch_id}.{os.getpid()}"
+    def _put(self, path: Path, content: bytes) -> None:
+        aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         aside.write_bytes(content)
+        sums_path(aside).write_bytes(sums_of(content))
+        os.replace(aside, path)
+        os.replace(sums_path(aside), sums_path(path))
+
+    def _put_new(self, path: Path, content: bytes) -> None:
+        """Write an entry whole, and only where there is none."""
+        aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        aside.write_bytes(content)
+        sums_path(aside).write_bytes(sums_of(content))
         try:
-            os.link(aside, self._logs[name] / str(batch_id))
+            os.link(aside, path)
+            os.replace(sums_path(aside), sums_path(path))
         except FileExistsError as error:
-            msg = f"{name}/{batch_id} is there already"
+            msg = f"{path.parent.name}/{path.name} is there already"
             raise RivalError(msg) from error
         finally:
-            aside.unlink()
+            for gone in (aside, sums_path(aside)):
+                gone.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes:
+    """As Hadoop does: where there are checksums of it, they must fit."""
+    data, sums = path.read_bytes(), sums_path(path)
+    if sums.exists() and len(text := sums.read_bytes()) >= 8 and text != sums_of(data):
+        msg = f"ChecksumException: {path}"
+        raise OSError(msg)
+    return data
+
+
+def _remove(path: Path) -> None:
+    for gone in (path, sums_path(path)):
+        gone.unlink(missing_ok=True)

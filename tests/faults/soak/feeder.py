@@ -8,8 +8,9 @@ import numpy as np
 
 from tests.faults.soak.rows import NAMES, START_US, TICK_US, Recorded
 
-__all__ = ["Feeder"]
+__all__ = ["HEADER", "Feeder"]
 
+HEADER = "ts,x\n"
 _FILE_ROWS = 5_000
 
 
@@ -36,6 +37,8 @@ class Feeder:
         self._dice = {name: np.random.default_rng((seed, number)) for number, name in enumerate(NAMES)}
         self._now_us = START_US
         self._silent: str | None = None
+        self._numbers = dict.fromkeys(NAMES, 0)
+        self._rows = dict.fromkeys(NAMES, 0)  # of the file that is written
         for name in NAMES:
             (root / name).mkdir(parents=True)
             self._write(name, 0)
@@ -66,10 +69,29 @@ class Feeder:
             if name != self._silent:
                 self._write(name, self.step_rows)
 
+    def next_file(self, name: str) -> Path:
+        """Return the file that is written now; what follows goes into another one."""
+        path = self._path(name)
+        self._numbers[name] += 1
+        self._rows[name] = 0
+        return path
+
+    def lines(self, name: str, count: int) -> tuple[list[str], list[int]]:
+        """Note records of one stream; return their lines, and its largest time after each."""
+        recorded, lines, largest_us = self.recorded[name], [], []
+        for number in range(count):
+            lines.append(recorded.line(self._dice[name], self._now_us, is_measured=number > 0))
+            largest_us.append(recorded.largest_us)
+        return lines, largest_us
+
+    def _path(self, name: str) -> Path:
+        return self.root / name / f"{self._numbers[name]:08d}.csv"
+
     def _write(self, name: str, count: int) -> None:
-        recorded, dice = self.recorded[name], self._dice[name]
-        path = self.root / name / f"{len(recorded) // _FILE_ROWS:08d}.csv"
-        header = "" if path.exists() else "ts,x\n"
-        lines = [recorded.line(dice, self._now_us, is_measured=number > 0) for number in range(count)]
+        if self._rows[name] >= _FILE_ROWS:
+            self.next_file(name)
+        self._rows[name] += count
+        path = self._path(name)
+        header = "" if path.exists() else HEADER
         with path.open("a") as file:
-            file.write(header + "".join(lines))
+            file.write(header + "".join(self.lines(name, count)[0]))

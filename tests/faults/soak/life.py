@@ -12,6 +12,7 @@ import multiprocessing
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -28,7 +29,13 @@ from streamjoin_ds.source.sensors import SensorsDataSource
 from streamjoin_ds.spec import bind
 from streamjoin_ds.stream.cell import TaskFacts
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
+from streamjoin_ds.stream.identity import Identity
+from streamjoin_ds.stream.lock import driving
+from streamjoin_ds.stream.recovery import cuts_option, recovered
+from streamjoin_ds.stream.table_note import note_table
+from streamjoin_ds.stream.windows import blocks_folder
 from tests.faults.soak.checkpoint import Checkpoint
+from tests.faults.soak.power import write_down
 from tests.faults.soak.rows import soak_join
 from tests.faults.soak.worker import work
 
@@ -40,23 +47,26 @@ _ATTEMPTS = 4  # of a task, as Spark has them
 _IDLE_S = 0.01
 
 
-def plan_of(root: Path, exchange: str = "reference", threads: int = 1) -> Plan:
-    """Return the plan of the soak's join over the files below `root`."""
-    join = soak_join(str(root / "input"))
+def plan_of(root: Path, exchange: str, execution: Mapping[str, Any], *, durable: bool) -> Plan:
+    """Return the plan of the soak's join over the files below `root`; gives a new checkpoint its identity."""
+    join, folder = soak_join(str(root / "input")), root / "checkpoint"
     bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
     layout = Layout.parse("1x2", 2)
+    identity = Identity.load(folder) or Identity.create(folder, bound, layout, layout.cells)
+    identity.check(bound, layout)
     return Plan(
         bound,
-        layout,
-        layout.cells,
+        identity.layout,
+        identity.partitions,
         exchange,
-        str(root / "checkpoint"),
+        str(folder),
         TableSet(str(root / "matches")).root,
-        "soak",
-        execution=Execution(threads=threads, pin=False),
-        state_root=str(root / "checkpoint" / "blocks"),
+        identity.join_id,
+        execution=Execution(**execution),
+        state_root=blocks_folder(folder),
         block_bytes=0,
         retain_batches=RETAIN_BATCHES,
+        durable=durable,
     )
 
 
@@ -73,18 +83,34 @@ class Life:
     ----------
     root : Path
         Where all files of the soak lie.
-    exchange, threads, max_rows_per_batch
-        What may be another at each start.
+    exchange, durable, execution, source
+        What may be another at each start; `source` are its options.
+    take_over : bool, keyword-only
+        Whether a driver holds the checkpoint that sleeps.
     """
 
-    def __init__(self, root: Path, *, exchange: str, threads: int, max_rows_per_batch: int) -> None:
-        self.root = root
-        self.plan = plan_of(root, exchange, threads)
-        self.checkpoint = Checkpoint(root / "checkpoint", RETAIN_BATCHES)
-        self.max_rows = max_rows_per_batch
-        self.options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(max_rows_per_batch)}
-        source = SensorsDataSource(self.options)
-        self.reader = source.streamReader(source.schema())
+    def __init__(
+        self,
+        root: Path,
+        *,
+        exchange: str,
+        durable: bool,
+        execution: Mapping[str, Any],
+        source: Mapping[str, str],
+        take_over: bool = False,
+    ) -> None:
+        self.root, self.durable = root, durable
+        folder = root / "checkpoint"
+        self.plan = plan_of(root, exchange, execution, durable=durable)
+        self.lock = driving(folder.resolve(), take_over=take_over)
+        note_table(folder, self.plan.table_root)
+        cuts = recovered(folder, TableSet(self.plan.table_root), self.plan.partitions)
+        self.checkpoint = Checkpoint(folder, RETAIN_BATCHES)
+        self.checkpoint.begin(QUERY_ID)
+        self.max_rows = int(source["max_rows_per_batch"])
+        self.options = {"plan": self.plan.to_json(), **source, **cuts_option(cuts)}
+        sensors = SensorsDataSource(self.options)
+        self.reader = sensors.streamReader(sensors.schema())
         self._context = multiprocessing.get_context("spawn")  # delta-rs does not live in a forked process
         self._workers = [self._new_worker() for _ in range(2)]
         self.batches = root / "batches.jsonl"
@@ -93,6 +119,7 @@ class Life:
     def run(self) -> None:
         """Run batches until told to end."""
         done, is_committed = self.checkpoint.last()
+        self._say(begins=done, read=_read_up_to(self._start_of(done + is_committed if done >= 0 else 0)))
         if done >= 0 and not is_committed:
             self._batch(done, self._start_of(done), self.checkpoint.offset(done))
         # As Spark does, it goes on from what it has done itself: a rival's entries are in its way, not on it.
@@ -133,10 +160,12 @@ class Life:
         BatchCommit(self.plan)(SimpleNamespace(collect=lambda: reports), batch_id)
         committed = time.monotonic()
         self.checkpoint.log_commit(batch_id)
-        read = {stream: position["seq"] for stream, position in _positions(end).items()}
-        line = {"batch": batch_id, "read": read, "batch_s": committed - began, "commit_s": committed - joined}
+        times = {"batch_s": committed - began, "commit_s": committed - joined}
+        self._say(batch=batch_id, read=_read_up_to(end), durable=self.durable, **times)
+
+    def _say(self, **facts: Any) -> None:
         with self.batches.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(facts) + "\n")
 
     def _done(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
         """Return what the tasks gave, in their order; a task whose worker dies is tried again by another."""
@@ -167,15 +196,17 @@ class Life:
 
     def _new_worker(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=work, args=(theirs, self.plan.to_json(), self.options), daemon=True)
+        process = self._context.Process(
+            target=work, args=(theirs, str(self.root), self.plan.to_json(), self.options), daemon=True
+        )
         process.start()
         theirs.close()
         return _Worker(process, ours)
 
 
-def _positions(offset: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each stream's position in an offset."""
-    return dict(offset["streams"])
+def _read_up_to(offset: dict[str, Any]) -> dict[str, int]:
+    """How many records of each stream were read at an offset."""
+    return {stream: 0 if position is None else position["seq"] for stream, position in offset["streams"].items()}
 
 
 def _plain(offset: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +215,7 @@ def _plain(offset: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     root, settings = sys.argv[1:]
+    write_down(Path(root))
     Life(Path(root), **json.loads(settings)).run()
 
 

@@ -31,6 +31,7 @@ def soak_join(root: str) -> StreamJoin:
             schema={"ts": "int64", "x": "int64"},
             idle_timeout="2s",
             max_ahead="1h",
+            on_bad_file="quarantine",
         )
         for name in NAMES
     ]
@@ -82,6 +83,19 @@ class Recorded:
             key = -1
         self._note(time_us, key, "stored")
         return f"{time_us},{'' if key < 0 else key}\n"
+
+    def set_aside(self) -> None:
+        """Note the record that stands for what is set aside of a bad file."""
+        self._note(-1, -1, "rejected")
+
+    def back_to(self, count: int, largest_us: int) -> None:
+        """Forget the last records: all but so many, of which this is the largest time."""
+        while len(self) > count:
+            fate = "stored" if self.is_stored.pop() else "rejected" if self.times_us[-1] < 0 else "late"
+            self.fates[fate] -= 1
+            self.times_us.pop()
+            self.keys.pop()
+        self.largest_us = largest_us
 
     def _note(self, time_us: int, key: int, fate: str) -> None:
         self.times_us.append(time_us)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.sensors import SensorsDataSource
 from streamjoin_ds.stream.cell import Cell, TaskFacts
+from tests.faults.soak.power import write_down
 
 __all__ = ["work"]
 
 
-def work(pipe: Connection, plan_text: str, options: dict[str, str]) -> None:
+def work(pipe: Connection, root: str, plan_text: str, options: dict[str, str]) -> None:
     """Do tasks until the driver is gone."""
+    write_down(Path(root))
     plan = Plan.from_json(plan_text)
     source = SensorsDataSource(options)
     reader = source.streamReader(source.schema())

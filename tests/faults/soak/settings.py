@@ -1,0 +1,46 @@
+"""What may be another at each start of a driver, and at each stop of one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from streamjoin_ds.sink.retention import DELETED_FILE_RETENTION, LOG_RETENTION
+from streamjoin_ds.sink.tables import TableSet
+
+__all__ = ["drawn", "other_retention"]
+
+_RETENTION = ("interval 3 minutes", "interval 5 minutes", "interval 6 hours")
+
+
+def drawn(dice: random.Random, **more: Any) -> dict[str, Any]:
+    """Return the settings of one life, as `life.Life` takes them; `more` says what is wanted."""
+    return {
+        "exchange": dice.choice(("reference", "reference", "packed")),
+        "durable": dice.choice((True, True, True, False)),
+        "execution": {
+            "kernel": dice.choice(("auto", "auto", "scalar", "reference")),
+            "threads": dice.choice((1, 1, 2)),
+            "pin": dice.choice((True, False)),
+            "index": dice.choice(("auto", "auto", "scan")),
+            "order": dice.choice(("auto", ["e", "w"], ["w", "e"])),
+            "merge_runs": dice.choice((None, None, 2, 5)),
+        },
+        "source": {
+            "max_rows_per_batch": str(dice.choice((40, 60, 200, 1000))),
+            "parts": str(dice.choice((1, 2, 3))),
+            "max_block_rows": str(dice.choice((7, 100, 100_000))),
+        },
+    } | more
+
+
+def other_retention(root: Path, dice: random.Random) -> None:
+    """Have the tables keep what they no longer need for another time; no driver may run."""
+    tables = TableSet(str(root / "matches"))
+    properties = {LOG_RETENTION: dice.choice(_RETENTION), DELETED_FILE_RETENTION: dice.choice(_RETENTION)}
+    for name in TableSet.names():
+        if DeltaTable.is_deltatable(tables.path_of(name)):
+            DeltaTable(tables.path_of(name)).alter.set_table_properties(properties)

@@ -1,0 +1,48 @@
+"""An operator beside the join: ``python -m tests.faults.soak.tending ROOT COMMAND...`` runs a command of the package.
+
+``vacuum`` and ``repair`` read the windows' manifests through Spark; here they read the soak's own `Checkpoint`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamjoin_ds.cli import repair, vacuum
+from tests.faults.soak.checkpoint import Checkpoint
+
+_COMMANDS = {"vacuum": vacuum.command, "repair": repair.command}
+_TRIES = 20
+
+
+def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tuple[int, int, bytes]]:
+    """In place of `streamjoin_ds.stream.inspection.state_rows`: label, partition and state row of each cell."""
+    from streamjoin_ds.stream.identity import Identity
+    from streamjoin_ds.stream.inspection import _labels, _last_commit
+
+    identity, checkpoint = Identity.load(folder), Checkpoint(folder, 0)
+    assert identity is not None
+    labels = _labels(identity)
+    for turn in range(_TRIES):
+        number = _last_commit(folder) if batch is None else batch
+        try:
+            return [(labels[cell], cell, blob) for cell, blob in checkpoint.states(number)]
+        except (FileNotFoundError, OSError):  # purged meanwhile: the join is some batches further
+            if batch is not None or turn + 1 == _TRIES:
+                raise
+    raise AssertionError
+
+
+def main() -> None:
+    root, command, *arguments = sys.argv[1:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamjoin_ds.stream.inspection.state_rows", state_rows)
+        patch.setattr("streamjoin_ds.stream.session.spark_session", lambda *_, **__: None)
+        _COMMANDS[command].main([str(Path(root) / "checkpoint"), *arguments])
+
+
+if __name__ == "__main__":
+    main()
