@@ -55,11 +55,12 @@ def tell(verdict: Verdict, seed: int) -> None:
 @click.option("--minutes", type=float, default=10.0, show_default=True)
 @click.option("--fault-every", "fault_every_s", type=float, default=60.0, show_default=True, help="Seconds.")
 @click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(list(FAULTS)), help="Of faults, if not all.")
 @click.option("--keep", is_flag=True, help="Keep the files, on the ordinary disk; the disk is then never full.")
-def main(minutes: float, fault_every_s: float, seed: int, keep: bool) -> None:
+def main(minutes: float, fault_every_s: float, seed: int, kinds: tuple[str, ...], keep: bool) -> None:
     """Run a soak; a violation ends it with status 1."""
     root = Path(tempfile.mkdtemp(prefix="streamjoin-soak-"))
-    work, kinds = root / "work", tuple(FAULTS)
+    work, kinds = root / "work", kinds or tuple(FAULTS)
     work.mkdir()
     with contextlib.ExitStack() as stack:
         if keep or not stack.enter_context(small_disk(work)):

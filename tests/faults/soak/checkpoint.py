@@ -1,4 +1,4 @@
-"""What Spark keeps of a query on a local disk, in its own formats: offsets before a batch, states, and a commit after it.
+"""What Spark keeps of a query on a local disk, in its formats: offsets before a batch, states, a commit after it.
 
 State partition n holds cell n; version b + 1 is what batch b left, as a snapshot. Nothing is forced to the device here,
 as Spark forces nothing.

@@ -27,7 +27,7 @@ RESTS = ("cut", "long", "damaged", "drift")
 """Kinds of files that are come to in the order of their names: whoever reads them, and when."""
 
 LATER = ("late", "changed")
-"""Kinds that are found where reading stands then: all that was written must be read before, and nothing more written."""
+"""Kinds that are found where reading stands then: all that was written must be read before, and nothing be written."""
 
 _ROWS = 40
 _JUNK = "1,1\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from streamjoin_ds.engine import bucket_window, window
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.source.sensors import SensorsDataSource
 from streamjoin_ds.stream.cell import Cell, TaskFacts
@@ -15,10 +16,14 @@ from tests.faults.soak.power import write_down
 
 __all__ = ["work"]
 
+_TAILED_ROWS = 20  # of a window's end that is in no block: batches are small here, and blocks are wanted
+
 
 def work(pipe: Connection, root: str, plan_text: str, options: dict[str, str]) -> None:
     """Do tasks until the driver is gone."""
     write_down(Path(root))
+    for module in (window, bucket_window):
+        module.MAX_TAILED_ROWS = _TAILED_ROWS
     plan = Plan.from_json(plan_text)
     source = SensorsDataSource(options)
     reader = source.streamReader(source.schema())
