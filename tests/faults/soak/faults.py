@@ -159,6 +159,8 @@ class Faults:
 
     def vacuum(self) -> None:
         """Beside a driver at work; or beside one that starts, when all that its states name is older than asked for."""
+        if not self._drivers.lines.starts:
+            return  # the first driver has not come so far as to make the checkpoint
         left = self._soak.root / "checkpoint" / "blocks" / _LEFT
         if left.parent.is_dir():
             left.write_bytes(b"of a task that died")
@@ -181,6 +183,8 @@ class Faults:
             self._soak.fail(f"vacuum left {left.name}: {text}")
 
     def repair(self) -> None:
+        if not self._drivers.lines.starts:
+            return
         if self._dice.random() < 0.5:
             self._soak.stop("stop")
         else:
