@@ -27,7 +27,7 @@ TORN_FOLDER = "_torn"
 _MOST = 256  # entries that are looked at: more than a minute's
 _CHECKPOINT = ".checkpoint.parquet"
 _LAST = "_last_checkpoint"
-_FILES_SAID = {"add": ("num_added_files", "numAddedFiles"), "remove": ("num_removed_files", "numRemovedFiles")}
+_FILES_SAID = {"add": "num_added_files", "remove": "num_removed_files"}  # by delta-rs
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ def _is_compaction(actions: list[dict[str, Any]]) -> bool:
 
 def _has_all_files(actions: list[dict[str, Any]]) -> bool:
     """Whether somebody's entry names as many files as its first line says that it took and gave."""
-    metrics = next((action["commitInfo"].get("operationMetrics") for action in actions if "commitInfo" in action), None)
-    for kind, names in _FILES_SAID.items():
-        said = next((str((metrics or {}).get(name)) for name in names if name in (metrics or {})), "0")
-        if said.isdigit() and sum(kind in action for action in actions) < int(said):
+    said = next((action["commitInfo"].get("operationMetrics") for action in actions if "commitInfo" in action), None)
+    for kind, name in _FILES_SAID.items():
+        count = (said or {}).get(name, 0)
+        if isinstance(count, int) and sum(kind in action for action in actions) < count:
             return False
     return True
 

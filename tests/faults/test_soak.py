@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import random
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from streamjoin_ds.source.readers import open_feed
 from tests.faults.soak.faults import FAULTS
 from tests.faults.soak.feeder import Feeder
-from tests.faults.soak.rows import DELAY_US, Recorded, expected
+from tests.faults.soak.poison import RESTS, Poison
+from tests.faults.soak.power import Power, write_down
+from tests.faults.soak.rows import DELAY_US, Recorded, expected, soak_join
 from tests.faults.soak.run import Soak
 
 SECONDS = 60.0
@@ -55,3 +62,40 @@ def test_what_comes_back_is_not_late(tmp_path):
     stored = np.array(back.times_us[before:])[np.array(back.is_stored[before:], bool)]
     assert len(stored) > 0
     assert stored.min() >= first - DELAY_US
+
+
+@pytest.mark.parametrize("kind", RESTS)
+def test_what_is_read_of_a_bad_file_is_told(tmp_path, kind):
+    feeder = Feeder(tmp_path / "input", 1, 20)
+    feeder.step()
+    poison = Poison(feeder, random.Random(1))
+    poison.drop("e", kind)
+    feeder.step()
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
+    feed = open_feed(soak_join(str(tmp_path / "input")).streams[0], schema)
+    assert feed.frontier(feed.initial(), 1000).rows == len(feeder.recorded["e"])
+    assert poison.dropped.total() == 1
+
+
+def test_a_power_cut_takes_what_was_not_forced(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", os.fsync)  # `write_down` puts another in its place
+    left = set()
+    for seed in range(20):
+        (folder := tmp_path / str(seed) / "checkpoint").mkdir(parents=True)
+        (folder / "old").write_text("old")
+        power = Power(folder.parent)
+        write_down(folder.parent)
+        for path in (folder / "forced", folder):
+            if path != folder:
+                path.write_text("forced")
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        (folder / "new").write_text("new")
+        power.cut(random.Random(seed))
+        assert (folder / "old").read_text() == "old"
+        assert (folder / "forced").read_text() == "forced"
+        left.add((folder / "new").read_text() if (folder / "new").exists() else None)
+        power.end()
+        assert sorted(path.name for path in folder.parent.iterdir()) == ["checkpoint"]
+    assert {None, "", "new"} <= left

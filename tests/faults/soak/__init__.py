@@ -3,13 +3,15 @@
 ::
 
     feeder ─► files ─► life (a driver process, two worker processes) ─► Delta tables ─► consumer
-                          ▲ kill, stop, full disk, other settings         │ follows, OPTIMIZEs, DELETEs
-                          │                                               ▼
-                        faults                               oracle, bounds on what may grow
+      ▲                   ▲ kill, stop, power cut, full disk, other       │ follows, OPTIMIZEs, DELETEs
+      │ bad files         │ settings, vacuum, repair                      ▼
+      └────────────────── faults                             oracle, bounds on what may grow
 
 The source, the cells, the commits and the tables are the package's and delta-rs'; processes, files, signals and the
-disk are the system's. Spark's part (offset log, commit log, state) is `checkpoint.Checkpoint`, which makes a batch cost
-tens of milliseconds instead of hundreds: two hours hold as many batches as half a day of triggers.
+disk are the system's. Spark's part (offset log, commit log, state) is `checkpoint.Checkpoint`, in Spark's own formats,
+which makes a batch cost tens of milliseconds instead of hundreds: two hours hold as many batches as half a day of
+triggers. A driver begins as `StreamJoin.start` does: its lock, the recovery, the tables. What a power cut takes is told
+by `tests.faults.model.power`, from what the processes wrote down that they forced.
 
 ``python -m tests.faults.soak --minutes 10`` runs it; each bound is a line of `bounds.BOUNDS`.
 """
