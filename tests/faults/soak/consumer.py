@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.reader import Follower
@@ -73,6 +74,9 @@ class Consumer:
             f"e_seq % {DELETED_STEP} = {DELETED_REST} "
             f"AND event_time < arrow_cast({before_us}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
         )
-        metrics = DeltaTable(self._path).delete(condition)
+        try:
+            metrics = DeltaTable(self._path).delete(condition)
+        except CommitFailedError:  # a batch was committed meanwhile: nothing was deleted, the next look tries again
+            return 0
         self.deleted_before_us = before_us
         return int(metrics["num_deleted_rows"])
