@@ -31,7 +31,7 @@ from tests.faults.model.schedule import (
     random_schedule,
     shrunk,
 )
-from tests.faults.model.world import simulated
+from tests.faults.model.simulation import simulated
 
 __all__ = ["Outcome", "exhaustive", "minimal", "outcome_of"]
 

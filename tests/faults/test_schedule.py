@@ -21,7 +21,8 @@ from tests.faults.model.schedule import (
     random_schedule,
     shrunk,
 )
-from tests.faults.model.world import World, simulated
+from tests.faults.model.simulation import simulated
+from tests.faults.model.world import World
 from tests.faults.planted import BUGS, planted
 from tests.faults.simulate import minimal, outcome_of
 

@@ -17,7 +17,8 @@ from streamjoin_ds.sink.snapshot import Snapshot
 from tests.faults.model.invariants import violations
 from tests.faults.model.process import Killed
 from tests.faults.model.schedule import WRITES, Fault, Schedule
-from tests.faults.model.world import World, simulated
+from tests.faults.model.simulation import simulated
+from tests.faults.model.world import World
 
 BASE = Schedule(11, layout="1x2", rows=24, batch_rows=12, source="csv", retain=3)
 BATCH = 2
