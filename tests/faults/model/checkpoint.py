@@ -64,7 +64,6 @@ class Checkpoint:
 
     def purge(self, batch: int, retain: int) -> None:
         """What Spark does at the start of `batch`, and its maintenance of the state some time later."""
-        self.retain = min(self.retain, retain)  # what is gone does not come back when more is to be kept
         first = batch - retain
         self.offsets = {n: text for n, text in self.offsets.items() if n >= first}
         self.commits = {n for n in self.commits if n >= first}

@@ -72,6 +72,7 @@ class Driver:
     def run(self) -> None:
         """Until there is nothing new."""
         log = self.world.checkpoint
+        log.retain = min(log.retain, self.plan.retain_batches)  # what is gone does not come back with more to keep
         cuts = self.world.recovered()
         if cuts:
             self._connect({**self.options, **cuts_option(cuts)})

@@ -233,9 +233,7 @@ def _blocks(world: World, named: set[str]) -> list[str]:
     there = world.block_names()
     leaked = {name for name in there - named - world.late_blocks if not name.startswith(".")}
     if "settings" in world.schedule.asks:
-        leaked = (
-            set()
-        )  # of a batch that was done again in blocks of another size: `streamjoin vacuum`
+        leaked = set()  # of a batch that was done again in blocks of another size: `streamjoin vacuum`
     texts = [f"{name} leaks" for name in sorted(leaked)]
     aside = len({name for name in there if name.startswith(".")})
     deaths = sum(fault.kind != "twice" for fault in world.fired)

@@ -60,7 +60,7 @@ def _unreadable(stem: str, dice: random.Random) -> InputFile:
     """A file of which nothing can be read: garbage in place of gzip, or another header."""
     if dice.random() < 0.5:
         return InputFile(f"{stem}.csv.gz", b"this is not gzip", True, [_NOTHING], [1])
-    return InputFile(f"{stem}.csv", b"ts,x,z\n1,1,1\n", True, [_NOTHING], [1])
+    return InputFile(f"{stem}.csv", b"ts,z,y\n1,1,1\n", True, [_NOTHING], [1])
 
 
 def _file(stem: str, rows: Sequence[dict[str, Any]], dice: random.Random) -> InputFile:

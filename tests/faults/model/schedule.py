@@ -184,8 +184,8 @@ def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed: 0 to 5 faults, mostly 1 to 3; of two seeds in five a plain join's (`plain_schedule`).
 
     From `SELVES_FROM` on every fifth is a self-join as well, from `CLOCKS_FROM` on every fourth has streams that fall
-    silent, and every fourth records from the future; from `CHANGES_FROM` on three in ten have folders with bad files,
-    four in ten restart under other settings, and one in eight has its tables looked after.
+    silent, and every fourth records from the future; from `CHANGES_FROM` on every fourth has folders with bad
+    files, four in ten restart under other settings, and one in twelve has its tables looked after.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -194,7 +194,7 @@ def random_schedule(seed: int) -> Schedule:
     if seed >= CLOCKS_FROM:
         asks = (*asks, *(name for name in ("idle", "future") if dice.random() < 0.25))
     if seed >= CHANGES_FROM:
-        shares = {"quarantine": 0.3, "settings": 0.4, "upkeep": 0.125}
+        shares = {"quarantine": 0.25, "settings": 0.4, "upkeep": 0.08}
         asks = (*asks, *(name for name, share in shares.items() if dice.random() < share))
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
