@@ -122,7 +122,6 @@ def settings_of(world: World, life: int) -> Settings:
 
 def kept_partitions(of_state: int, of_session: int) -> int:
     """How many partitions Spark is told to use."""
-    del of_session
     return of_state
 
 

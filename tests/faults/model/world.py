@@ -132,6 +132,7 @@ class World:
     def drive(self) -> bool:
         """One driver, until it ends or stops; whether it found nothing new."""
         process = Process(f"driver {len(self.drivers)}", "driver", 0, Cache(1))
+        self.input.disturb(self)
         settings = self.lives[process] = settings_of(self, len(self.drivers))
         self.drivers.append(process)
         back = any(fault.kind == "back" for fault in self.schedule.faults)
