@@ -71,7 +71,8 @@ def exhaustive(
 
     A place twice is a fault during recovery from the same one.
     """
-    source = "csv" if "future" in asks else "listed"  # what is generated has no bound on how far it is ahead
+    # What is generated has no bound on how far it is ahead, and no bad files.
+    source = "csv" if {"future", "quarantine"} & {*asks} else "listed"
     plain = Schedule(seed, layout=layout, source=source, rows=18, batch_rows=12, asks=asks)
     if "three" in asks:
         plain = replace(plain, rows=12)

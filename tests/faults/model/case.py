@@ -220,7 +220,7 @@ def case_of(schedule: Schedule) -> Case:
             rows[source] = _rows(random.Random(f"{source} {schedule.seed}"), stream.delay_us, schedule)
         rows[stream.name] = rows[source]
     files: dict[str, tuple[InputFile, ...]] = {}
-    if "quarantine" in schedule.asks:
+    if "quarantine" in schedule.asks and schedule.source == "csv":
         files = {name: files_of(name, rows[name], schedule.seed) for name in dict.fromkeys(asked.inputs.values())}
         records = {name: [row for file in listed for row in file.records] for name, listed in files.items()}
         rows = {name: records[source] for name, source in asked.inputs.items()}
