@@ -29,8 +29,6 @@ _EVERY_STEPS = 40
 class NoUpkeep:
     """Most runs are without: it costs more than all the rest."""
 
-    failures = 0
-
     def after_commit(self) -> None:
         """Nothing."""
 

@@ -87,7 +87,6 @@ class World:
         self.recoveries = 0
         self.is_settling = False
         self.lives: dict[Process, Settings] = {}
-        self.unkept: set[str] = set()  # of maintenance: rounds that failed
         is_read = schedule.source == "csv"
         self.input = Folders(self.case, folder) if self.case.files else GrowingFiles(self.case, folder, is_read=is_read)
         self.feed(everything=not schedule.grows)
