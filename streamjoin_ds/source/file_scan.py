@@ -83,7 +83,7 @@ class FileScan:
     ignore_missing : bool
         Whether files that were read to their end, and whose batches are done, may be removed.
     columns : pyarrow.Schema
-        Those that travel: where bad files are set aside, a file must have them all.
+        Those that travel: a file must have them all.
     """
 
     def __init__(self, stream: Stream, location: Location, ignore_missing: bool, columns: pa.Schema) -> None:
@@ -294,7 +294,8 @@ class FileScan:
         if entry.size == 0:
             return 0
         schema = self._columns if self._quarantine else self._schema
-        rows = ParquetRows(entry, schema, self._stream.time, self._stream.name)
+        # All must be there, as for text; where nothing is set aside they are not all read twice.
+        rows = ParquetRows(entry, self._columns, self._stream.time, self._stream.name)
         first = self._tail.offset
         if first >= rows.count:
             if rows.count == 0 and self._digest.offset == 0:
@@ -328,8 +329,8 @@ class FileScan:
         if self._format is None:
             kind = self._location.format_of(entry)
             self._format = TextFormat(kind, self._schema, self._stream, entry.path)
-            if self._quarantine:  # what a task would find, once it is decided that the file is read
-                TextFormat(kind, self._columns, self._stream, entry.path).open(self._text, limit, complete)
+            # What a task would find: once a batch with this file is logged, quarantine comes too late for it.
+            TextFormat(kind, self._columns, self._stream, entry.path).open(self._text, limit, complete)
         if self._blocks is None:
             if not self._format.open(self._text, limit, complete):
                 self.held_back_bytes = 0 if complete else entry.size

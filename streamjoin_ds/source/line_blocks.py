@@ -65,15 +65,27 @@ class LineBlocks:
                 self._read_to += len(data)
                 self.ended = len(data) < BLOCK_BYTES and self._fault is None
                 self._rest += data
-            if len(self._rest) > MAX_LINE_BYTES and self._rest.find(b"\n", 0, MAX_LINE_BYTES) < 0:
+            long = self._long_line()
+            if long == 0:
                 msg = f"a line of {self._path} is longer than {MAX_LINE_BYTES} bytes"
                 raise FileFormatError(msg, name=self._path, hint="a record is one line; is this the right format?")
             cut = len(self._rest) if self.ended and complete else self._rest.rfind(b"\n") + 1
+            cut = cut if long is None else long
             if cut or self.ended:
                 block, self._rest = self._rest[:cut], self._rest[cut:]
                 return block
             if self._fault is not None:
                 raise self._fault
+
+    def _long_line(self) -> int | None:
+        """Where the first line that is too long begins in what is not given yet; the same wherever reading began."""
+        begin = 0
+        while len(self._rest) - begin > MAX_LINE_BYTES:
+            end = self._rest.rfind(b"\n", begin, begin + MAX_LINE_BYTES + 1)
+            if end < 0:
+                return begin
+            begin = end + 1
+        return None
 
 
 class TextFormat:

@@ -179,6 +179,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pacing = Pacing(options.pace, clock)
         self._idleness = Idleness(options.streams, clock, wall)
         self._latest: dict[str, Any] | None = None
+        self._is_swept = False  # of blocks of a run before, whose exchange may have been by reference
 
     def initialOffset(self) -> dict[str, Any]:
         """Before the first tuple of every stream."""
@@ -268,7 +269,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask for what lies before `end` again: its exchange blocks go."""
         plan = self._options.plan
-        if plan is not None and plan.exchange == "reference":
+        if plan is not None and (plan.exchange == "reference" or not self._is_swept):
+            self._is_swept = True
             remove_committed(plan, [position.seq for position in self._positions(end)])
 
     def stop(self) -> None:

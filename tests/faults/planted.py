@@ -334,6 +334,86 @@ BUGS = (
         ),
         asks=("future",),
     ),
+    # --- bad files
+    _bug(
+        "quarantine forgets the rest when a batch is done again",
+        (
+            "source.readers:SensorsStreamReader.partitions",
+            "plan = self._options.plan",
+            "plan = self._options.plan\n    FileFeed._again = self._latest is None",
+        ),
+        (
+            "source.file_feed:FileFeed.read",
+            "asides = [] if end is None else",
+            "asides = [] if end is None or getattr(self, '_again', False) else",
+        ),
+        asks=("quarantine",),
+    ),
+    _bug(
+        "a late file is set aside at every start",
+        (
+            "source.file_scan:FileScan._put_aside",
+            "names = name_sum(bad.names, tail.names)",
+            "names = tail.names",
+        ),
+        asks=("quarantine",),
+    ),
+    _bug(
+        "a replay finds late files anew",
+        ("source.file_feed:FileFeed.files_between", 'self._stream.on_bad_file != "quarantine"', "True"),
+        asks=("quarantine",),
+    ),
+    _bug(
+        "a line is too long where reading it began",
+        (
+            "source.line_blocks:LineBlocks._long_line",
+            "begin = 0",
+            "begin = 0 if self._rest.find(b'\\n', 0, MAX_LINE_BYTES) < 0 else len(self._rest)",
+        ),
+        asks=("quarantine",),
+    ),
+    # --- restarts under other settings
+    Bug(
+        "the session's partitions in place of the state's",
+        (Edit("tests.faults.model.settings:kept_partitions", "return of_state", "return of_session"),),
+        ("settings",),
+    ),
+    _bug(
+        "another layout is not refused",
+        ("stream.identity:Identity.check", "layout is not None and layout != self.layout", "False"),
+        asks=("settings",),
+    ),
+    _bug(
+        "another delay is not refused",
+        ("stream.identity:Identity.check", "bound.fingerprint != self.bound.fingerprint", "False"),
+        asks=("settings",),
+    ),
+    _bug(
+        "blocks of another exchange stay",
+        ("source.readers:SensorsStreamReader.commit", "or not self._is_swept", ""),
+        asks=("settings",),
+    ),
+    # --- what keeps the tables small
+    _bug(
+        "compaction does not check that replaced files are there",
+        ("sink.compaction:_replaced", "any(file.path not in there for file in group)", "False"),
+        asks=("upkeep",),
+    ),
+    _bug(
+        "compaction leaves out what is before a gap",
+        ("sink.compaction:_rewritten", "for file in group]", "for file in group[1:]]"),
+        asks=("upkeep",),
+    ),
+    _bug(
+        "VACUUM removes files that the table has",
+        ("sink.cleaning:vacuum", "name in table.live or", ""),
+        asks=("upkeep",),
+    ),
+    _bug(
+        "the log is cleaned beyond its last checkpoint",
+        ("sink.cleaning:clean_log", "if file.version < base:", "if file.version <= table.version and base:"),
+        asks=("upkeep",),
+    ),
 )
 
 # As it was: a schedule in some thousands meets it (`test_regressions` has one).

@@ -16,7 +16,7 @@ from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model.invariants import violations
 from tests.faults.model.schedule import CRASH_POINTS, Fault, random_schedule
-from tests.faults.model.world import simulated
+from tests.faults.model.simulation import simulated
 
 SCHEMA = pa.schema([pa.field("a", pa.int64())])
 

@@ -45,7 +45,7 @@ def check(schedules: Iterator[Schedule]) -> int:
 
 def steps() -> int:
     """Of the run that nothing disturbs."""
-    from tests.faults.model.world import simulated
+    from tests.faults.model.simulation import simulated
 
     with simulated(BASE) as world:
         assert not world.violations

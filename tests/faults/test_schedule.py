@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from tests.faults.model.case import case_of
+from tests.faults.model.input_files import Folders
 from tests.faults.model.invariants import _Tables, violations
 from tests.faults.model.schedule import (
     ASKS,
+    CHANGES_FROM,
     CLOCKS_FROM,
     POINTS,
     SELVES_FROM,
+    UPKEEP_POINTS,
     WRITES,
     Fault,
     Schedule,
@@ -21,7 +25,8 @@ from tests.faults.model.schedule import (
     random_schedule,
     shrunk,
 )
-from tests.faults.model.world import World, simulated
+from tests.faults.model.simulation import simulated
+from tests.faults.model.world import World
 from tests.faults.planted import BUGS, planted
 from tests.faults.simulate import minimal, outcome_of
 
@@ -57,8 +62,12 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     seeds = range(SELVES_FROM - 150, SELVES_FROM + 150)
     asked = {seed: random_schedule(seed).asks for seed in seeds}
     clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
-    assert {name for asks in asked.values() for name in asks} == set(ASKS) - {"idle", "future"}
-    assert clocks == set(ASKS)
+    changes = {"quarantine", "settings", "upkeep"}
+    assert {name for asks in asked.values() for name in asks} == set(ASKS) - {"idle", "future"} - changes
+    assert clocks == set(ASKS) - changes
+    assert {name for seed in range(CHANGES_FROM, CHANGES_FROM + 100) for name in random_schedule(seed).asks} == set(
+        ASKS
+    )
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20
@@ -126,6 +135,28 @@ def test_every_point_that_a_fault_can_name_is_one_that_processes_come_to() -> No
                 seen[actor].add(point)
     for actor, points in POINTS.items():
         assert set(points) | set(WRITES[actor]) <= seen[actor], actor
+
+
+def test_every_step_of_the_upkeep_is_one_that_drivers_come_to() -> None:
+    seen = set[tuple[str, str]]()
+    for seed in range(6):
+        with simulated(replace(asking(plain_schedule(seed), ("upkeep",)), faults=(), rows=30, batch_rows=6)) as world:
+            seen |= set(world.seen)
+    assert {("driver", point) for point in UPKEEP_POINTS} <= seen
+
+
+def test_files_come_late_and_change_and_lives_have_settings_of_their_own() -> None:
+    """What runs are to be exact under does happen in them."""
+    happened = Counter[str]()
+    for seed in range(12):
+        with simulated(asking(plain_schedule(seed), ("quarantine", "settings"))) as world:
+            assert isinstance(world.input, Folders)
+            happened["late"] += sum(map(len, world.input.late.values()))
+            happened["changed"] += len(world.input.changed)
+            happened["refused"] += sum(settings.must_refuse is not None for settings in world.lives.values())
+            happened["stops"] += sum(bool(settings.may_refuse) for settings in world.lives.values())
+            happened["ways"] += len({settings.plan.exchange for settings in world.lives.values()}) > 1
+    assert all(happened[name] for name in ("late", "changed", "refused", "stops", "ways")), happened
 
 
 def test_shrinking_keeps_what_is_needed_and_no_more() -> None:

@@ -15,9 +15,11 @@ import pytest
 from streamjoin_ds.errors import BlockWriteError, ForeignCheckpointError, StreamJoinError, TableWriteError
 from streamjoin_ds.sink.snapshot import Snapshot
 from tests.faults.model.invariants import violations
+from tests.faults.model.patches import installed
 from tests.faults.model.process import Killed
 from tests.faults.model.schedule import WRITES, Fault, Schedule
-from tests.faults.model.world import World, simulated
+from tests.faults.model.simulation import simulated
+from tests.faults.model.world import World
 
 BASE = Schedule(11, layout="1x2", rows=24, batch_rows=12, source="csv", retain=3)
 BATCH = 2
@@ -78,7 +80,7 @@ def interrupted(tmp_path: Path) -> Iterator[Interrupted]:
     faults = (Fault("crash", BATCH, "driver", "sink"), Fault("back", 99, "driver", "plan"))
     schedule = replace(BASE, batch_rows=8, workers=1, faults=faults)
     world = Interrupted(schedule, tmp_path / "run")
-    with world.installed():
+    with installed(world):
         assert isinstance(world.attempted(), Killed)
         world.workers.clear()  # of a new process: nothing in its cache
         world.workers += [type(world.drivers[0].cache)(1 << 26)]

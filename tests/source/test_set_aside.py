@@ -162,6 +162,32 @@ def test_how_much_of_a_cut_file_is_read_does_not_depend_on_the_batches(tmp_path:
     assert last.seq > 5000
 
 
+@pytest.mark.parametrize(("ending", "poison"), POISON[:-1])
+def test_a_bad_file_stops_the_planner_before_a_batch_has_it(
+    tmp_path: Path, ending: str, poison: Callable[[Path], int]
+) -> None:
+    """Once a batch with it is logged, its task fails at every start, and quarantine comes too late."""
+    write(tmp_path / f"a.{ending}", rows(5))
+    poison(tmp_path / f"b.{ending}")
+    with pytest.raises((FileFormatError, SchemaDriftError)):
+        feed(tmp_path).frontier(FilePosition(), 100)
+
+
+@pytest.mark.parametrize("block_bytes", [7, 64, 150, 4096])
+@pytest.mark.parametrize("length", [99, 100, 101, 150])
+def test_a_line_is_too_long_wherever_its_reading_begins(
+    tmp_path: Path, block_bytes: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_blocks, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", block_bytes)
+    text = csv_text(rows(10))
+    (tmp_path / "a.csv").write_text(text + "x" * length + "\n" + csv_text(rows(3, 10), header=False))
+    for size in SIZES:
+        chunks = batches(tmp_path, size)
+        assert data(chunks) == rows_of(rows(13 if length <= 100 else 10))
+        assert [reject.line for reject in rejects(chunks)] == [12]
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_line_over_the_limit(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_blocks, "MAX_LINE_BYTES", 2000)

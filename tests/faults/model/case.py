@@ -6,7 +6,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from streamjoin_ds.source.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.testing import ahead_rows, batch_watermarks, filtered_rows, late_rows, oracle_join
 from tests.faults.model.asks import asked_of
+from tests.faults.model.poison import HEADER, InputFile, files_of, line_of
 from tests.faults.model.schedule import Schedule
 
 __all__ = ["Case", "allow_listed", "case_of", "facts_text"]
@@ -28,7 +29,6 @@ _COLUMNS = {"ts": pa.timestamp("us", tz="UTC"), "x": pa.int64(), "y": pa.float64
 _START_US = 1_704_067_200_000_000
 _TICK_US = 250_000  # few different times: pairs exactly a window, or a delay, apart are common
 _FUTURE_US = 40_000_000  # further than any `max_ahead`, which is further than all of a run
-_BROKEN = "what is this,1"
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,10 @@ class Case:
         Of each batch how many records of each stream were read at its end; where something goes by that (`given`).
     watermarks : list of int or None
         At the end of each of these batches.
+    files : dict of str to tuple of InputFile
+        Of each input, where it is a folder.
+    places : dict of str to list of (str, int)
+        Of each record its file's name and its line there.
     """
 
     join: Join
@@ -65,22 +69,26 @@ class Case:
     ahead: dict[str, list[int]]
     ends: tuple[tuple[int, ...], ...] = ()
     watermarks: tuple[int | None, ...] = ()
+    files: dict[str, tuple[InputFile, ...]] = field(default_factory=dict)
+    places: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The streams' names, in order."""
         return self.join.names
 
-    def bound(self, source: str, folder: Path) -> BoundJoin:
-        """The join over files in `folder`, or over the generator `listed`."""
+    def bound(self, source: str, folder: Path, *, stops: bool = False) -> BoundJoin:
+        """The join over files in `folder`, or over the generator `listed`; `stops`: at a bad file."""
         schema = pa.schema([pa.field(name, kind, name != "ts") for name, kind in _COLUMNS.items()])
         streams = []
         for name, stream in zip(self.names, self.join.streams, strict=True):
             number = self.names.index(self.inputs[name])
             facts = {"stream": number, "rows": len(self.rows[name]), "key": _keep(self.rows[name])}
-            where = str(folder / f"{self.inputs[name]}.csv") if source == "csv" else Generator("listed", facts)
+            path = folder / (f"input-{self.inputs[name]}" if self.files else f"{self.inputs[name]}.csv")
+            where = str(path) if source == "csv" else Generator("listed", facts)
             columns = schema if source == "csv" else None
             clocks = {"idle_timeout": stream.idle_timeout, "max_ahead": stream.max_ahead if source == "csv" else None}
+            clocks["on_bad_file"] = "quarantine" if self.files and not stops else "stop"
             streams.append(Stream(name, where, delay=stream.delay, schema=columns, where=stream.where, **clocks))
         asked = self.join
         join = Join(streams, asked.predicates, asked.window, asked.select, include_self_pairs=asked.include_self_pairs)
@@ -88,11 +96,17 @@ class Case:
 
     def text(self, name: str) -> bytes:
         """A stream as CSV."""
-        lines = ["ts,x,y"]
-        for row in self.rows[name]:
-            fields = ("" if value is None else str(value) for value in row.values())
-            lines.append(_BROKEN if row["ts"] is None else ",".join(fields))
-        return "".join(line + "\n" for line in lines).encode()
+        return (HEADER + "".join(f"{line_of(row)}\n" for row in self.rows[name])).encode()
+
+    def with_aside(self, asides: Mapping[str, Sequence[tuple[int, str]]]) -> Case:
+        """The case where files were set aside that nobody could foresee: of each stream numbers, and files' names."""
+        rows = {name: list(listed) for name, listed in self.rows.items()}
+        places = {name: list(listed) for name, listed in self.places.items()}
+        for name, found in asides.items():
+            for number, file in sorted(found):
+                rows[name].insert(number, dict.fromkeys(_COLUMNS))
+                places[name].insert(number, (file, 0))
+        return _judged(replace(self, rows=rows, places=places))
 
     def given(self, ends: Sequence[Sequence[int]], idle: Sequence[Sequence[str]]) -> Case:
         """The case where streams were idle: what must come out, once it is known when, and what had been read then."""
@@ -205,10 +219,29 @@ def case_of(schedule: Schedule) -> Case:
         if source not in rows:
             rows[source] = _rows(random.Random(f"{source} {schedule.seed}"), stream.delay_us, schedule)
         rows[stream.name] = rows[source]
-    late = {name: late_rows(join, name, rows[name]) for name in join.names}
-    filtered = {name: filtered_rows(join, name, rows[name]) for name in join.names}
-    ahead = {name: ahead_rows(join, name, rows[name]) for name in join.names}
-    return Case(join, rows, oracle_join(join, rows), late, filtered, asked.compared, asked.inputs, ahead)
+    files: dict[str, tuple[InputFile, ...]] = {}
+    if "quarantine" in schedule.asks and schedule.source == "csv":
+        files = {name: files_of(name, rows[name], schedule.seed) for name in dict.fromkeys(asked.inputs.values())}
+        records = {name: [row for file in listed for row in file.records] for name, listed in files.items()}
+        rows = {name: records[source] for name, source in asked.inputs.items()}
+    places = {
+        name: [(file.name, line) for file in files[source] for line in file.lines]
+        if files
+        else [(f"{source}.csv", number + 2) for number in range(len(rows[name]))]
+        for name, source in asked.inputs.items()
+    }
+    return _judged(Case(join, rows, [], {}, {}, asked.compared, asked.inputs, {}, files=files, places=places))
+
+
+def _judged(case: Case) -> Case:
+    join, rows = case.join, case.rows
+    return replace(
+        case,
+        results=oracle_join(join, rows),
+        late={name: late_rows(join, name, rows[name]) for name in join.names},
+        filtered={name: filtered_rows(join, name, rows[name]) for name in join.names},
+        ahead={name: ahead_rows(join, name, rows[name]) for name in join.names},
+    )
 
 
 def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:

@@ -26,12 +26,15 @@ class Checkpoint:
     Attributes
     ----------
     states : dict of (partition, version) to dict of cell to bytes
+    kinds : dict of (partition, version) to object
+        Under which settings each was written: states of two need not be the same bytes.
     """
 
     retain: int
     offsets: dict[int, str] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
     states: dict[tuple[int, int], dict[int, bytes]] = field(default_factory=dict)
+    kinds: dict[tuple[int, int], object] = field(default_factory=dict)
 
     def log_offsets(self, batch: int, text: str) -> None:
         if batch in self.offsets:
@@ -45,7 +48,7 @@ class Checkpoint:
             raise ConcurrentWriteError(msg)
         self.commits.add(batch)
 
-    def keep_state(self, partition: int, version: int, state: dict[int, bytes]) -> None:
+    def keep_state(self, partition: int, version: int, state: dict[int, bytes], kind: object = None) -> None:
         """Write a version; over one that is there, as Spark's first format of checkpoints does.
 
         One that nobody can come back to may differ: a driver that stopped before it logged its offsets finds, once they
@@ -53,18 +56,19 @@ class Checkpoint:
         that left it, and these are purged when a batch is planned, before there is a newer version.
         """
         there = self.states.get((partition, version))
-        if there is not None and there != state and version - 1 >= max(self.offsets, default=0) - self.retain:
+        differs = there is not None and there != state and self.kinds.get((partition, version)) == kind
+        if differs and version - 1 >= max(self.offsets, default=0) - self.retain:
             msg = f"partition {partition} version {version}"
             raise StateDiffersError(msg)
-        self.states[partition, version] = state
+        self.states[partition, version], self.kinds[partition, version] = state, kind
 
-    def purge(self, batch: int) -> None:
+    def purge(self, batch: int, retain: int) -> None:
         """What Spark does at the start of `batch`, and its maintenance of the state some time later."""
-        first = batch - self.retain
+        first = batch - retain
         self.offsets = {n: text for n, text in self.offsets.items() if n >= first}
         self.commits = {n for n in self.commits if n >= first}
         newest = max((version for _, version in self.states), default=0)
-        self.states = {key: state for key, state in self.states.items() if key[1] >= newest - self.retain}
+        self.states = {key: state for key, state in self.states.items() if key[1] >= newest - retain}
 
     def taken_back(self, batches: int) -> int:
         """Take the query back by up to so many batches, as far as everything for it is kept; how many it was.

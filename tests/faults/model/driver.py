@@ -27,6 +27,7 @@ from streamjoin_ds.stream import cell as cell_room
 from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.stream.recovery import cuts_option
 from tests.faults.model.process import Killed, Process
+from tests.faults.model.settings import Settings
 from tests.faults.model.stored import StoredCheckpoint
 
 if TYPE_CHECKING:
@@ -49,31 +50,33 @@ class TaskFailedError(Exception):
 class Driver:
     """One life of the query."""
 
-    def __init__(self, world: World, process: Process, batch_rows: int) -> None:
-        self.world, self.process = world, process
+    def __init__(self, world: World, process: Process, batch_rows: int, settings: Settings) -> None:
+        self.world, self.process, self.plan = world, process, settings.plan
         self.dice = random.Random(f"driver {process.name} {world.schedule.seed}")
-        options = {"plan": world.plan.to_json(), "max_rows_per_batch": str(batch_rows)}
+        options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(batch_rows)}
         options |= {"parts": str(1 + world.schedule.seed % 3), "max_block_rows": str(2 + world.schedule.seed % 5)}
+        options |= settings.options
         self.options = options
         self._connect(options)
         self.limit = ReadMaxRows(batch_rows)
         self.reports: list[Any] = []
-        self.commit = commit_room.BatchCommit(world.plan)
+        self.commit = commit_room.BatchCommit(self.plan)
 
     def _connect(self, options: dict[str, str]) -> None:
         world = self.world
         parsed = SourceOptions.parse(options)
-        schema = rows_schema(world.plan) if world.plan.exchange == "rows" else EXCHANGE_SCHEMA
+        schema = rows_schema(self.plan) if self.plan.exchange == "rows" else EXCHANGE_SCHEMA
         clocks = (lambda: world.now_s), (lambda: 1e9 + world.now_s)
         self.reader, self.tasks = SensorsStreamReader(parsed, schema, *clocks), SensorsStreamReader(parsed, schema)
 
     def run(self) -> None:
         """Until there is nothing new."""
         log = self.world.checkpoint
+        log.retain = min(log.retain, self.plan.retain_batches)  # what is gone does not come back with more to keep
         cuts = self.world.recovered()
         if cuts:
             self._connect({**self.options, **cuts_option(cuts)})
-        commit_room.committer_for(self.world.plan)  # as `start` does: tables are made before their files
+        commit_room.committer_for(self.plan)  # as `start` does: tables are made before their files
         if isinstance(log, StoredCheckpoint):
             log.begin()
         initial = json.dumps(self.reader.initialOffset())
@@ -115,7 +118,7 @@ class Driver:
             self.reader.commit(json.loads(before))
             world.source_done = json.loads(before)["streams"]
         world.point("purge")
-        log.purge(batch)
+        log.purge(batch, self.plan.retain_batches)
         return end
 
     def _batch(self, batch: int, start: dict[str, Any], end: dict[str, Any]) -> None:
@@ -127,8 +130,10 @@ class Driver:
         for row in self._shuffled(rows):
             by_label[row.cell].append(row)
         self.reports = []
-        for number in self._shuffled(range(world.schedule.partitions)):
-            cells = {cell: label for cell, label in enumerate(world.plan.labels) if world.partition_of(cell) == number}
+        partitions = self.plan.partitions
+        for number in self._shuffled(range(partitions)):
+            # Spark's partition of a cell: labels are chosen so that cells go round (`plan.labels`).
+            cells = {cell: label for cell, label in enumerate(self.plan.labels) if cell % partitions == number}
             self.reports += self._task("cell", lambda n=number, c=cells: self._cells(batch, n, c, by_label))
         world.point("sink")
         self.commit(SimpleNamespace(collect=self._collected), batch)
@@ -178,8 +183,8 @@ class Driver:
         world = self.world
         world.point("begin")
         batches: Any = self.tasks.read(partition)
-        if world.plan.exchange == "rows":
-            batches = pack_rows(world.plan)(iter(list(batches)))
+        if self.plan.exchange == "rows":
+            batches = pack_rows(self.plan)(iter(list(batches)))
         rows = []
         for batch in batches:
             assert batch.schema.names == EXCHANGE_SCHEMA.names
@@ -201,12 +206,14 @@ class Driver:
             if not rows:
                 continue
             files, facts, blob = cell_room.Cell(
-                world.plan, cell, state.get(cell), cell_room.TaskFacts(batch, QUERY_ID)
+                self.plan, cell, state.get(cell), cell_room.TaskFacts(batch, QUERY_ID)
             ).run(rows)
             state[cell] = blob
             reports += [SimpleNamespace(kind="file", cell=cell, facts=file.to_json()) for file in files]
             reports.append(SimpleNamespace(kind="cell", cell=cell, facts=json.dumps(facts)))
         world.point("state put")
-        world.checkpoint.keep_state(partition, batch + 1, state)
+        plan = self.plan
+        kind = (plan.block_bytes, plan.retain_batches, plan.execution)
+        world.checkpoint.keep_state(partition, batch + 1, state, kind)
         world.point("state kept")
         return reports

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.engine import run_store
@@ -38,17 +40,34 @@ class _Tables:
 
     def __init__(self, world: World) -> None:
         self.set = TableSet(world.plan.table_root)
-        self.commits = {name: self._commits(self.set.path_of(name)) for name in TableSet.names()}
+        read = self._live if "upkeep" in world.schedule.asks else self._commits
+        self.commits = {name: read(self.set.path_of(name)) for name in TableSet.names()}
+        if read == self._live:
+            self.commits["matches"] = self._of_batches(self.commits)
         # What was planned is known from the ledger's read counts only where it is right; offsets are purged.
         self.ends: dict[int, list[int]] = {}
         names = world.case.names
         self.case = world.case
+        planned = [world.planned[batch] for batch in sorted(world.planned) if batch < len(self.commits["matches"])]
+        self.asides = self._asides(names, planned)
+        if self.case.files and world.schedule.grows:
+            unforeseen = {name: [(n, file) for n, kind, file in self.asides[name] if kind != "rest"] for name in names}
+            self.case = self.case.with_aside(unforeseen)
         if "idle" in world.schedule.asks:
-            planned = [world.planned[batch] for batch in sorted(world.planned) if batch < len(self.commits["matches"])]
             ends = [[offset["streams"][name]["seq"] for name in names] for offset in planned]
             clocks = [offset.get("clocks", {}) for offset in planned]
             idle = [[name for name in names if clock.get(name, {}).get("idle")] for clock in clocks]
-            self.case = world.case.given(ends, idle)
+            self.case = self.case.given(ends, idle)
+
+    @staticmethod
+    def _asides(names: Sequence[str], planned: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, str, str]]]:
+        """What the offsets of the batches set aside: of each stream number, kind and file."""
+        found: dict[str, list[tuple[int, str, str]]] = {}
+        for name in names:
+            facts = [one for offset in planned for one in offset["streams"][name].get("aside", ())]
+            # A batch without a record of a stream ends where it began, to the letter.
+            found[name] = list(dict.fromkeys((number, kind, file) for number, _, _, _, file, kind, *_ in facts))
+        return found
 
     def _commits(self, path: str) -> list[tuple[Any, list[dict[str, Any]]]]:
         commits = []
@@ -61,6 +80,22 @@ class _Tables:
             commits.append((commit, rows))
             version += 1
         return commits
+
+    def _live(self, path: str) -> list[tuple[Any, list[dict[str, Any]]]]:
+        """As a reader who knows nothing of us finds the table: its log is cleaned, and its files are compacted."""
+        return [(None, [row for uri in DeltaTable(path).file_uris() for row in _rows(uri)])]
+
+    @staticmethod
+    def _of_batches(commits: Any) -> list[tuple[Any, list[dict[str, Any]]]]:
+        """The matches of each batch, with the punctuation that its row gives."""
+        rows: dict[int, list[dict[str, Any]]] = {}
+        for row in commits["matches"][0][1]:
+            rows.setdefault(row["batch_id"], []).append(row)
+        given = sorted(commits["punctuations"][0][1], key=lambda row: row["batch_id"])
+        commits["punctuations"] = [(None, given)]
+        facts = [SimpleNamespace(batch_id=row["batch_id"], punctuation_us=row["punctuation"]) for row in given]
+        found = [(fact, rows.pop(fact.batch_id, [])) for fact in facts]
+        return found + [(SimpleNamespace(batch_id=batch, punctuation_us=None), rest) for batch, rest in rows.items()]
 
     def rows(self, name: str) -> Iterator[dict[str, Any]]:
         for _, rows in self.commits[name]:
@@ -97,14 +132,15 @@ def _pairs(world: World, tables: _Tables) -> list[str]:
 def _late(world: World, tables: _Tables) -> list[str]:
     found = Counter((row["stream"], row["seq"], row["ts"], row["largest_ts"]) for row in tables.rows("late"))
     texts = _differences(found, tables.case.late_facts())
-    rejects = Counter((row["stream"], row["line"]) for row in tables.rows("rejects"))
+    rejects = Counter((row["stream"], os.path.basename(row["file"]), row["line"]) for row in tables.rows("rejects"))
     expected = Counter(
-        (name, number + 2)
-        for name, rows in world.case.rows.items()
+        (name, *tables.case.places[name][number])
+        for name, rows in tables.case.rows.items()
         for number, row in enumerate(rows)
         if row["ts"] is None or number in tables.case.ahead.get(name, ())
     )
-    return texts + _differences(rejects, expected)
+    unforeseen = {name: [(kind, file) for _, kind, file in found] for name, found in tables.asides.items()}
+    return texts + _differences(rejects, expected) + world.input.told(unforeseen)
 
 
 def _ledger(world: World, tables: _Tables) -> list[str]:
@@ -125,7 +161,7 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
         right["largest_ts"] = tables.case.largest_us(name, 0, last)
         if row != right:
             texts.append(f"{row} is not {right}")
-    if any(read[name] != len(world.case.rows[name]) for name in names):
+    if any(read[name] != len(tables.case.rows[name]) for name in names):
         texts.append(f"read {read}")
     return texts
 
@@ -179,7 +215,7 @@ def _manifests(world: World, tables: _Tables) -> list[str]:
     It may hold older ones by luck, where it died before it purged; nothing is promised of them.
     """
     del tables
-    oldest = max((version for _, version in world.checkpoint.states), default=0) - 1 - world.schedule.retain
+    oldest = max((version for _, version in world.checkpoint.states), default=0) - 1 - world.checkpoint.retain
     texts, named = [], set[str]()
     for version, cell, windows in _restored(world):
         if isinstance(windows, CellWindows):
@@ -196,6 +232,8 @@ def _blocks(world: World, named: set[str]) -> list[str]:
         return ["a folder of blocks"] if world.block_names() else []
     there = world.block_names()
     leaked = {name for name in there - named - world.late_blocks if not name.startswith(".")}
+    if "settings" in world.schedule.asks:
+        leaked = set()  # of a batch that was done again in blocks of another size: `streamjoin vacuum`
     texts = [f"{name} leaks" for name in sorted(leaked)]
     aside = len({name for name in there if name.startswith(".")})
     deaths = sum(fault.kind != "twice" for fault in world.fired)

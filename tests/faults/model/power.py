@@ -50,7 +50,7 @@ class Device:
     Parameters
     ----------
     root : Path
-        Folders in it are looked at; files directly in it (the input) always survive.
+        Folders in it are looked at; the input (files directly in it, folders named so) always survives.
     attic : Path
         Where files lie that were removed and may come back; on the same file system.
     """
@@ -79,7 +79,9 @@ class Device:
         """The power goes, and comes back: what is on the disk now."""
         stays = dice.choice((0.0, 0.3, 0.7, 0.9, 1.0))  # all new names lost, or none, or in any order
         for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name):
-            if entry.is_dir(follow_symlinks=False) and entry.path != str(self._attic):
+            if not entry.is_dir(follow_symlinks=False) or entry.name.startswith("input-"):
+                continue  # what streams are read from is not ours to force
+            if entry.path != str(self._attic):
                 self._cut(Path(entry.path), dice, stays)
         self._settle(self.root)
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from streamjoin_ds.blocks import Cache
 
-__all__ = ["Fiber", "Killed", "Process"]
+__all__ = ["CACHE_BYTES", "CacheOfCurrent", "Fiber", "Killed", "Process"]
+
+CACHE_BYTES = 1 << 26
 
 
 class Killed(BaseException):
@@ -98,3 +100,20 @@ class Fiber:
         finally:
             self.done = True
             self._back.release()
+
+
+class CacheOfCurrent:
+    """`run_store._cache` of the Python worker that runs now.
+
+    Parameters
+    ----------
+    world : object
+        Whose attribute `current` is the process at work, or None.
+    """
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        current = self._world.current
+        return getattr(Cache(CACHE_BYTES) if current is None else current.cache, name)

@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, replace
 
 __all__ = [
     "ASKS",
+    "CHANGES_FROM",
     "CLOCKS_FROM",
     "CRASH_POINTS",
     "KINDS",
     "SELVES_FROM",
+    "UPKEEP_POINTS",
     "Fault",
     "Schedule",
     "asking",
@@ -73,7 +75,13 @@ ASKS = {
     "self": "one input under two names or more",
     "idle": "streams that fall silent, for longer than they may hold up the others",
     "future": "records that are further ahead than they may be",
+    "quarantine": "folders of files, some of them bad: what cannot be read is set aside",
+    "settings": "restarts under other settings, some of which are refused by name",
+    "upkeep": "compaction, checkpoints of the logs, their cleaning, VACUUM",
 }
+# Steps of the upkeep, of the tables that have files in every batch.
+_UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
+UPKEEP_POINTS = tuple(f"{table} {step}" for table in ("matches", "ledger") for step in _UPKEEP)
 
 
 @dataclass(frozen=True)
@@ -168,13 +176,16 @@ SELVES_FROM = 20_000
 """Seeds before this one are what they were before schedules had self-joins."""
 CLOCKS_FROM = 40_000
 """Seeds before this one are what they were before streams could be idle, or records from the future."""
+CHANGES_FROM = 200_000
+"""Seeds before this one are what they were before there were bad files, restarts under other settings, and upkeep."""
 
 
 def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed: 0 to 5 faults, mostly 1 to 3; of two seeds in five a plain join's (`plain_schedule`).
 
     From `SELVES_FROM` on every fifth is a self-join as well, from `CLOCKS_FROM` on every fourth has streams that fall
-    silent, and every fourth records from the future.
+    silent, and every fourth records from the future; from `CHANGES_FROM` on every fourth has folders with bad
+    files, four in ten restart under other settings, and one in twelve has its tables looked after.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -182,6 +193,9 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, "self")
     if seed >= CLOCKS_FROM:
         asks = (*asks, *(name for name in ("idle", "future") if dice.random() < 0.25))
+    if seed >= CHANGES_FROM:
+        shares = {"quarantine": 0.25, "settings": 0.4, "upkeep": 0.08}
+        asks = (*asks, *(name for name, share in shares.items() if dice.random() < share))
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -205,7 +219,21 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         schedule = replace(schedule, source="csv", grows=True)
     if "future" in asks:
         schedule = replace(schedule, source="csv")
+    more = random.Random(f"changes {schedule.seed}")
+    if "quarantine" in asks:  # what comes late, or changes, can do so while files come
+        schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
+    if "settings" in asks and not schedule.faults:  # nothing would start again
+        schedule = replace(schedule, faults=(Fault("crash", more.randrange(3), "driver", "offsets logged"),))
+    if "upkeep" in asks:
+        schedule = replace(schedule, faults=schedule.faults + tuple(_upkeep_faults(more)))
     return replace(schedule, asks=tuple(name for name in ASKS if name in asks))
+
+
+def _upkeep_faults(dice: random.Random) -> Iterator[Fault]:
+    for _ in range(dice.choice((1, 1, 2))):
+        kind = dice.choice(("freeze", "freeze", "crash", "full"))
+        delay = dice.choice((20, 60, 150, 400)) if kind == "freeze" else 0
+        yield Fault(kind, dice.randrange(1, 5), "driver", dice.choice(UPKEEP_POINTS), 0, delay)
 
 
 def _random_asks(dice: random.Random) -> tuple[str, ...]:

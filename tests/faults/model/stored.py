@@ -44,23 +44,23 @@ class StoredCheckpoint(Checkpoint):
         super().log_commit(batch)
         _write(self.folder / "commits" / str(batch), b'v1\n{"nextBatchWatermarkMs":0}')
 
-    def keep_state(self, partition: int, version: int, state: dict[int, bytes]) -> None:
-        super().keep_state(partition, version, state)
+    def keep_state(self, partition: int, version: int, state: dict[int, bytes], kind: object = None) -> None:
+        super().keep_state(partition, version, state, kind)
         texts = {str(cell): base64.b64encode(blob).decode() for cell, blob in state.items()}
         data = lz4_file(json.dumps(texts).encode())
         folder = self.folder / "state" / "0" / str(partition)
         _write(folder / f"{version}.delta", data)
         _write(folder / f"{version}.snapshot", data)
 
-    def purge(self, batch: int) -> None:
-        super().purge(batch)
+    def purge(self, batch: int, retain: int) -> None:
+        super().purge(batch, retain)
         for name, kept in (("offsets", set(self.offsets)), ("commits", self.commits)):
             for path in _entries(self.folder / name):
                 if int(path.name) not in kept:
                     _remove(path)
         newest = max((version for _, version in self.states), default=0)
         for path in sorted((self.folder / "state").glob("0/*/*.*")):
-            if not path.name.startswith(".") and int(path.stem) < newest - self.retain:
+            if not path.name.startswith(".") and int(path.stem) < newest - retain:
                 _remove(path)
 
     def reload(self) -> None:

@@ -4,43 +4,37 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pytest
-
 from streamjoin_ds.blocks import Cache
-from streamjoin_ds.engine import run_store
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.plan import Execution, Layout, Plan
+from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.stream.recovery import recovered
 from tests.faults.model import disk
 from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError
-from tests.faults.model.delta_log import pointed
 from tests.faults.model.driver import QUERY_ID, Driver, StateMissingError, TaskFailedError
-from tests.faults.model.parsing import remembering_csv
+from tests.faults.model.input_files import Folders, GrowingFiles
+from tests.faults.model.patches import installed
 from tests.faults.model.power import Device
-from tests.faults.model.process import Fiber, Killed, Process
+from tests.faults.model.process import CACHE_BYTES, Fiber, Killed, Process
 from tests.faults.model.readable import readable
 from tests.faults.model.schedule import Fault, Schedule
+from tests.faults.model.settings import Settings, make_identity, plan_of, refuse, settings_of
 from tests.faults.model.stored import StoredCheckpoint
+from tests.faults.model.upkeep import NoUpkeep, upkeep_of
 
-__all__ = ["World", "simulated"]
+__all__ = ["World"]
 
 _MAX_DRIVERS = 40
-_CACHE_BYTES = 1 << 26
 
 
 _first = itemgetter(0)
@@ -68,20 +62,7 @@ class World:
         allow_listed()
         self.schedule, self.folder, self.root, self.delta = schedule, folder, str(folder), delta
         self.case = case_of(replace(schedule, faults=()))
-        bound = self.case.bound(schedule.source, folder)
-        self.plan = Plan(
-            bound,
-            Layout.parse(_layout(schedule.layout, len(self.case.names)), len(self.case.names)),
-            schedule.partitions,
-            schedule.exchange,
-            self.root,
-            TableSet(str(folder / "matches")).root,
-            "join-model",
-            state_root="" if schedule.blocks is None else str(folder / "blocks"),
-            execution=Execution(merge_runs=schedule.merge_runs),
-            block_bytes=schedule.blocks or 0,
-            retain_batches=schedule.retain,
-        )
+        self.plan = plan_of(schedule, self.case, folder)
         self.checkpoint = self._stored(folder) if schedule.power else Checkpoint(schedule.retain)
         self.dice = random.Random(f"world {schedule.seed}")
         self.current: Process | None = None
@@ -94,8 +75,8 @@ class World:
         self.full: Process | None = None
         self.drivers: list[Process] = []
         self.committed: set[int] = set()
-        self.workers = [Cache[Any](_CACHE_BYTES) for _ in range(schedule.workers)]
-        self.committers: dict[Process, Committer] = {}
+        self.workers = [Cache[Any](CACHE_BYTES) for _ in range(schedule.workers)]
+        self.committers: dict[Process, tuple[Committer, Any]] = {}
         self.violations: list[str] = []
         self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
         self.now_s = 0.0
@@ -104,12 +85,13 @@ class World:
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
         self.recoveries = 0
-        inputs = dict.fromkeys(self.case.inputs.values()) if schedule.source == "csv" else ()
-        self._files = {name: self.case.text(name) for name in inputs}
-        self._written = dict.fromkeys(self._files, 0)
-        for name in self._files:
-            (folder / f"{name}.csv").touch()
+        self.is_settling = False
+        self.lives: dict[Process, Settings] = {}
+        is_read = schedule.source == "csv"
+        self.input = Folders(self.case, folder) if self.case.files else GrowingFiles(self.case, folder, is_read=is_read)
         self.feed(everything=not schedule.grows)
+        if "settings" in schedule.asks:
+            make_identity(self.plan, folder)
         self.device: Device | None = None
         self._cuts = {fault.nth: fault for fault in schedule.faults if fault.kind == "cut"}
         if schedule.power:
@@ -125,7 +107,7 @@ class World:
 
     def run(self) -> None:
         """Until a driver has found nothing new, after which all that had stopped goes on, and one more driver looks."""
-        with self.installed():
+        with installed(self):
             for _ in range(_MAX_DRIVERS):
                 if self.drive() and self.fed:
                     break
@@ -135,6 +117,7 @@ class World:
 
     def settle(self) -> None:
         """Let go on what had stopped; after that a driver without faults finds all done."""
+        self.is_settling = True
         self.unfired = []
         while self.parked:
             self._go_on(self.parked.pop(0)[1])
@@ -148,12 +131,15 @@ class World:
     def drive(self) -> bool:
         """One driver, until it ends or stops; whether it found nothing new."""
         process = Process(f"driver {len(self.drivers)}", "driver", 0, Cache(1))
+        self.input.disturb(self)
+        settings = self.lives[process] = settings_of(self, len(self.drivers))
         self.drivers.append(process)
         back = any(fault.kind == "back" for fault in self.schedule.faults)
         rows = self.schedule.batch_rows + (0 if back else self.dice.choice((0, 0, 2)))
 
         def body() -> None:
-            Driver(self, process, rows).run()
+            refuse(settings, self.folder)
+            Driver(self, process, rows, settings).run()
 
         process.fiber = Fiber(lambda: self._within(process, body))
         self._resume(process)
@@ -176,6 +162,9 @@ class World:
         """Note an error that nothing explains; room is made when a query has stopped for want of it."""
         full, self.full = self.full, None if process is self.full else self.full
         if error is None or isinstance(error, (Killed, TaskFailedError)):
+            return error
+        settings = self.lives[process.root]
+        if isinstance(error, settings.must_refuse or settings.may_refuse):
             return error
         rivals = process.stopped or process.root.stopped
         fitting = isinstance(error, StreamJoinError) and (rivals or full is not None)
@@ -234,7 +223,7 @@ class World:
         for driver in self.drivers:
             driver.dead = True
         self.parked.clear()
-        self.workers[:] = [Cache(_CACHE_BYTES) for _ in self.workers]
+        self.workers[:] = [Cache(CACHE_BYTES) for _ in self.workers]
         before, self.current = self.current, None  # what happens to the disk now is nobody's doing
         self.device.cut(random.Random(f"cut {fault.delay} {self.schedule.seed}"))
         self.violations += readable(self)
@@ -344,7 +333,7 @@ class World:
         except Killed:
             if not process.root.dead:
                 # Not there any more where the worker died before, of another task's death.
-                self.workers[:] = [Cache(_CACHE_BYTES) if mine is process.cache else mine for mine in self.workers]
+                self.workers[:] = [Cache(CACHE_BYTES) if mine is process.cache else mine for mine in self.workers]
             raise
 
     def second_attempts(self, process: Process) -> Iterator[int]:
@@ -356,27 +345,14 @@ class World:
                 self.fired.append(fault)
                 yield fault.delay
 
-    def partition_of(self, cell: int) -> int:
-        """Spark's partition of a cell: labels are chosen so that cells go round (`plan.labels`)."""
-        return cell % self.schedule.partitions
-
     def feed(self, *, everything: bool = False) -> None:
-        """Let the files grow, at any byte."""
-        for name, text in self._files.items():
-            if "idle" in self.schedule.asks and not everything and self.clock.random() < 0.6:
-                continue
-            left = len(text) - self._written[name]
-            size = left if everything or left < 60 else self.dice.randint(20, 120)
-            size = min(size, left)
-            if size:
-                with open(self.folder / f"{name}.csv", "ab") as file:
-                    file.write(text[self._written[name] : self._written[name] + size])
-                self._written[name] += size
+        """Let the input go on."""
+        self.input.feed(self, everything=everything)
 
     @property
     def fed(self) -> bool:
-        """Whether the files are whole."""
-        return all(self._written[name] == len(text) for name, text in self._files.items())
+        """Whether the input is whole."""
+        return self.input.whole
 
     def block_names(self) -> set[str]:
         """Files of blocks, finished or not."""
@@ -398,61 +374,6 @@ class World:
                 durability=Durability(str(self.folder / "checkpoint"), durable=self.schedule.power),
             )
             committer.open()
-            self.committers[driver] = committer
-        return self.committers[driver], _NoMaintenance()
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """The model below and around the package, for as long as the context lasts."""
-        with pytest.MonkeyPatch.context() as patch, disk.watched(self), pointed(self.delta):
-            patch.setattr(run_store, "_cache", _CacheOfCurrent(self))
-            patch.setattr(commit_room, "committer_for", self.committer_for)
-            patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", self.schedule.tailed)
-            patch.setattr("streamjoin_ds.source.csv_lines.arrow_csv", remembering_csv())
-            yield
-
-
-def _layout(text: str, streams: int) -> str:
-    """The layout for so many streams: those it does not name are in one group."""
-    return "x".join([*text.split("x"), *("1",) * streams][:streams])
-
-
-class _NoMaintenance:
-    """Compaction has its own tests (`tests/sink`); here it would be a thread of its own."""
-
-    def after_commit(self) -> None:
-        """Nothing."""
-
-
-class _CacheOfCurrent:
-    """`run_store._cache` of the Python worker that runs now."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __getattr__(self, name: str) -> Any:
-        current = self._world.current
-        return getattr(Cache(_CACHE_BYTES) if current is None else current.cache, name)
-
-
-_scratch: Path | None = None
-
-
-def scratch() -> Path:
-    """In memory where that is possible: a run makes a few hundred small files."""
-    memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="streamjoin-faults-", dir=memory if memory.is_dir() else None))
-
-
-@contextmanager
-def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
-    """A run of a schedule, done; its folder is there until the context ends."""
-    pa.set_cpu_count(1)
-    folder = scratch()
-    try:
-        world = World(schedule, folder, delta)
-        world.run()
-        yield world
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(folder.with_name(f"{folder.name}.attic"), ignore_errors=True)
+            upkeep = upkeep_of(self, committer.tables) if "upkeep" in self.schedule.asks else NoUpkeep()
+            self.committers[driver] = committer, upkeep
+        return self.committers[driver]

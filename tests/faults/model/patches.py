@@ -1,0 +1,41 @@
+"""The model below and around the package, for as long as a run lasts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamjoin_ds.engine import run_store
+from streamjoin_ds.stream import commit as commit_room
+from tests.faults.model import disk
+from tests.faults.model.delta_log import pointed
+from tests.faults.model.parsing import remembering_csv
+from tests.faults.model.poison import LONGEST_LINE
+from tests.faults.model.process import CacheOfCurrent
+from tests.faults.model.upkeep import looked_after
+
+if TYPE_CHECKING:
+    from tests.faults.model.world import World
+
+__all__ = ["installed"]
+
+
+@contextlib.contextmanager
+def installed(world: World) -> Iterator[None]:
+    """Spark, the file system and the clocks of a run in place of the real ones."""
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        stack.enter_context(disk.watched(world))
+        stack.enter_context(pointed(world.delta))
+        if "upkeep" in world.schedule.asks:
+            stack.enter_context(looked_after())
+        if world.case.files:
+            patch.setattr("streamjoin_ds.source.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
+        patch.setattr(run_store, "_cache", CacheOfCurrent(world))
+        patch.setattr(commit_room, "committer_for", world.committer_for)
+        patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", world.schedule.tailed)
+        patch.setattr("streamjoin_ds.source.csv_lines.arrow_csv", remembering_csv())
+        yield

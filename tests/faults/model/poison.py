@@ -1,0 +1,81 @@
+"""Files of a folder, some of them bad: what of each can be read, and the one record that stands for the rest."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["BROKEN", "HEADER", "LONGEST_LINE", "InputFile", "files_of", "line_of"]
+
+BROKEN = "what is this,1"
+HEADER = "ts,x,y\n"
+LONGEST_LINE = 300
+"""Bytes of a line, while a run lasts that has bad files; those of the model's rows have a tenth of it."""
+
+_NOTHING: dict[str, Any] = {"ts": None, "x": None, "y": None}
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file as it will be when it is whole.
+
+    Attributes
+    ----------
+    at_once : bool
+        Whether it appears whole; else it may grow at any byte.
+    records : list of dict
+        Those that are read of it, the rest that is set aside as one without a time.
+    lines : list of int
+        Where each of them begins, from 1.
+    """
+
+    name: str
+    data: bytes
+    at_once: bool
+    records: list[dict[str, Any]]
+    lines: list[int]
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A record as CSV, without the newline."""
+    return BROKEN if row["ts"] is None else ",".join("" if value is None else str(value) for value in row.values())
+
+
+def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[InputFile, ...]:
+    """Rows over a few files, with bad ones among them; what bad files lose is nobody's row."""
+    dice = random.Random(f"files {name} {seed}")
+    cuts = sorted(dice.sample(range(1, len(rows)), min(dice.choice((1, 2, 3)), len(rows) - 1)))
+    files: list[InputFile] = []
+    for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        if dice.random() < 0.3:
+            files.append(_unreadable(f"{len(files):02d}", dice))
+        files.append(_file(f"{len(files):02d}", rows[first:last], dice))
+    return tuple(files)
+
+
+def _unreadable(stem: str, dice: random.Random) -> InputFile:
+    """A file of which nothing can be read: garbage in place of gzip, or another header."""
+    if dice.random() < 0.5:
+        return InputFile(f"{stem}.csv.gz", b"this is not gzip", True, [_NOTHING], [1])
+    return InputFile(f"{stem}.csv", b"ts,z,y\n1,1,1\n", True, [_NOTHING], [1])
+
+
+def _file(stem: str, rows: Sequence[dict[str, Any]], dice: random.Random) -> InputFile:
+    """Rows that can be read, and after them what the dice add: nothing, a gzip's missing end, or a line too long."""
+    text = (HEADER + "".join(f"{line_of(row)}\n" for row in rows)).encode()
+    lines = list(range(2, len(rows) + 2))
+    bad = dice.choice(("", "", "cut", "long"))
+    if bad:
+        rows, lines = [*rows, _NOTHING], [*lines, len(rows) + 2]
+    if bad == "long":
+        text += b"9" * (LONGEST_LINE + 100) + f"\n{line_of(rows[0])}\n".encode()
+    packed = bad == "cut" or (not bad and dice.random() < 0.3)
+    if packed:
+        packer = zlib.compressobj(wbits=31)
+        text = packer.compress(text) + packer.flush(zlib.Z_FULL_FLUSH)
+        rest = packer.compress(dice.randbytes(40).hex().encode() if bad else b"") + packer.flush()
+        text += rest[:6] if bad else rest  # no end of a line is in it
+    return InputFile(f"{stem}.csv{'.gz' if packed else ''}", text, packed, list(rows), lines)

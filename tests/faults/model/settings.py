@@ -1,0 +1,160 @@
+"""What one life of the query is started with: a restart may bring other settings, and some are refused by name.
+
+What must stay (layout, partitions) is the product's own to remember: it stands in the checkpoint's ``join.json``.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamjoin_ds.errors import (
+    FileChangedError,
+    FileFormatError,
+    FileOrderError,
+    FingerprintMismatchError,
+    LayoutError,
+    SchemaDriftError,
+    StreamJoinError,
+)
+from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Plan
+from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.spec import BoundJoin, Join
+from streamjoin_ds.stream.identity import Identity
+from tests.faults.model.case import Case
+from tests.faults.model.schedule import Schedule
+
+if TYPE_CHECKING:
+    from tests.faults.model.world import World
+
+__all__ = ["Settings", "kept_partitions", "make_identity", "plan_of", "refuse", "settings_of"]
+
+_BAD_FILES = (FileChangedError, FileFormatError, FileOrderError, SchemaDriftError)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A life's.
+
+    Attributes
+    ----------
+    plan : Plan
+    options : dict of str to str
+        Of the source.
+    may_refuse : tuple of classes
+        Errors that such a life may end with; all is then as it was.
+    must_refuse : class or None
+        The one with which its start has to end.
+    """
+
+    plan: Plan
+    options: dict[str, str] = field(default_factory=dict)
+    may_refuse: tuple[type[StreamJoinError], ...] = ()
+    must_refuse: type[StreamJoinError] | None = None
+
+
+def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
+    """The plan of a schedule."""
+    return Plan(
+        case.bound(schedule.source, folder),
+        Layout.parse(_layout(schedule.layout, len(case.names)), len(case.names)),
+        schedule.partitions,
+        schedule.exchange,
+        str(folder),
+        TableSet(str(folder / "matches")).root,
+        "join-model",
+        state_root="" if schedule.blocks is None else str(folder / "blocks"),
+        execution=Execution(merge_runs=schedule.merge_runs),
+        block_bytes=schedule.blocks or 0,
+        retain_batches=schedule.retain,
+    )
+
+
+def _layout(text: str, streams: int) -> str:
+    """The layout for so many streams: those it does not name are in one group."""
+    return "x".join([*text.split("x"), *("1",) * streams][:streams])
+
+
+def make_identity(plan: Plan, folder: Path) -> None:
+    """What the first start of a query leaves in its checkpoint."""
+    Identity.create(folder / "identity", plan.bound, plan.layout, plan.partitions)
+
+
+def settings_of(world: World, life: int) -> Settings:
+    """What this life is started with: as the first one, or with whatever may be another."""
+    schedule, plan = world.schedule, world.plan
+    if "settings" not in schedule.asks or world.is_settling:
+        return Settings(plan)
+    dice = random.Random(f"settings {life} {schedule.seed}")
+    identity = Identity.load(world.folder / "identity")
+    assert identity is not None
+    session_partitions = dice.randint(1, 4)
+    execution = Execution(
+        kernel=dice.choice(("auto", "reference")),
+        threads=dice.choice((1, 1, 2)),
+        pin=False,
+        index=dice.choice(("auto", "scan")),
+        merge_runs=dice.choice((schedule.merge_runs, 2, 4)),
+    )
+    stops = "quarantine" in schedule.asks and dice.random() < 0.15
+    plan = replace(
+        plan,
+        bound=_bound(world, dice, stops=stops),
+        layout=identity.layout,
+        partitions=kept_partitions(identity.partitions, session_partitions),
+        execution=execution,
+        exchange=dice.choice(EXCHANGES),
+        block_bytes=dice.choice((plan.block_bytes, 0, 1500)),
+        retain_batches=dice.choice((schedule.retain, 1, 3)),
+        durable=schedule.power or dice.random() < 0.5,
+    )
+    identity.check(plan.bound, plan.layout)
+    options = {"parts": str(dice.randint(1, 3)), "max_block_rows": str(dice.randint(2, 6))}
+    what = dice.random()
+    if what < 0.1:
+        return Settings(replace(plan, layout=_other(plan.layout)), must_refuse=LayoutError)
+    if what < 0.2:
+        return Settings(replace(plan, bound=_bound(world, dice, delay_us=1)), must_refuse=FingerprintMismatchError)
+    return Settings(plan, options, _BAD_FILES if stops else ())
+
+
+def kept_partitions(of_state: int, of_session: int) -> int:
+    """How many partitions Spark is told to use."""
+    return of_state
+
+
+def refuse(settings: Settings, folder: Path) -> None:
+    """Refuse what a checkpoint's query may not become, as its start does.
+
+    Raises
+    ------
+    LayoutError, FingerprintMismatchError
+    """
+    if settings.must_refuse is not None:
+        identity = Identity.load(folder / "identity")
+        assert identity is not None
+        identity.check(settings.plan.bound, settings.plan.layout)
+        msg = f"a start that {settings.must_refuse.__name__} was to refuse went on"
+        raise AssertionError(msg)
+
+
+def _bound(world: World, dice: random.Random, *, stops: bool = False, delay_us: int = 0) -> BoundJoin:
+    """The join with other clocks: none that changes what must come out, as records of the future lie far ahead."""
+    join, schedule = world.case.join, world.schedule
+    streams = [
+        replace(
+            stream,
+            delay=f"{stream.delay_us + delay_us}us",
+            idle_timeout=dice.choice((stream.idle_timeout, None, "5s")) if "idle" in schedule.asks else None,
+            max_ahead=stream.max_ahead and dice.choice(("20s", "30s")),
+        )
+        for stream in join.streams
+    ]
+    other = Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
+    return replace(world.case, join=other).bound(schedule.source, world.folder, stops=stops)
+
+
+def _other(layout: Layout) -> Layout:
+    return Layout((layout.counts[0] + 1, *layout.counts[1:]))

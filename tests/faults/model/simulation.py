@@ -1,0 +1,36 @@
+"""A run from a schedule, in a folder of its own that goes when it is over."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.faults.model.schedule import Schedule
+from tests.faults.model.world import World
+
+__all__ = ["simulated"]
+
+
+def _scratch() -> Path:
+    """In memory where that is possible: a run makes a few hundred small files."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="streamjoin-faults-", dir=memory if memory.is_dir() else None))
+
+
+@contextmanager
+def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
+    """A run of a schedule, done; its folder is there until the context ends."""
+    pa.set_cpu_count(1)
+    folder = _scratch()
+    try:
+        world = World(schedule, folder, delta)
+        world.run()
+        yield world
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.with_name(f"{folder.name}.attic"), ignore_errors=True)
