@@ -270,7 +270,7 @@ class FileScan:
             tail = replace(tail, digest=self._digest.text)
         column, reason = reason_of(error)
         aside = SetAside(tail.seq, tail.file, tail.offset, tail.line, name, kind, column, reason)
-        after = replace(tail, seq=tail.seq + 1)
+        after = replace(tail, seq=tail.seq + 1, set_aside=tail.set_aside + 1)
         if kind == "rest":
             after = replace(after, closed=True, whole=True)
         if bad is not None:

@@ -9,9 +9,9 @@ from typing import Any
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.position import Position
 
-__all__ = ["OFFSET_VERSION", "ClockFacts", "decode_clocks", "decode_offset", "encode_offset"]
+__all__ = ["OFFSET_VERSION", "ClockFacts", "decode_clocks", "decode_held_back", "decode_offset", "encode_offset"]
 
-OFFSET_VERSION = 2  # 1: as long as no stream has a decision about its clock
+OFFSET_VERSION = 3  # 1: as long as no stream has a decision about its clock; 3: where bytes are held back
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,21 @@ class ClockFacts:
 
 
 def encode_offset(
-    names: Sequence[str], positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()
+    names: Sequence[str],
+    positions: Sequence[Position],
+    clocks: Sequence[ClockFacts] = (),
+    held_back_bytes: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Positions, one a stream, as plain JSON values in one fixed order of keys: Spark compares the text."""
+    """Positions, one a stream, as plain JSON values in one fixed order of keys: Spark compares the text.
+
+    `held_back_bytes`, of lines that were not finished when the batch was planned, is told to people; nothing is read by it.
+    """
     streams = {name: position.to_facts() for name, position in zip(names, positions, strict=True)}
     decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
-    if not decided:
-        return {"version": 1, "streams": streams}
-    return {"version": OFFSET_VERSION, "streams": streams, "clocks": decided}
+    held = {name: size for name, size in zip(names, held_back_bytes, strict=bool(held_back_bytes)) if size}
+    version = OFFSET_VERSION if held else 2 if decided else 1
+    later = {"clocks": decided, "held_back_bytes": held}
+    return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
 def decode_clocks(offset: Mapping[str, Any], names: Sequence[str]) -> list[ClockFacts]:
@@ -65,6 +72,14 @@ def decode_clocks(offset: Mapping[str, Any], names: Sequence[str]) -> list[Clock
     return [ClockFacts.from_facts(clocks.get(name, {})) for name in names]
 
 
+def decode_held_back(offset: Mapping[str, Any], names: Sequence[str]) -> list[int]:
+    """Bytes of each stream that were held back when an offset that `decode_offset` has read was made."""
+    held = offset.get("held_back_bytes", {})
+    if not isinstance(held, Mapping) or not set(held) <= set(names) or any(type(n) is not int for n in held.values()):
+        raise _malformed(name="held_back_bytes")
+    return [held.get(name, 0) for name in names]
+
+
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     """The facts of each stream's position, in the order of `names`; each feed reads its own.
 
@@ -73,7 +88,7 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     OffsetError
         Not an offset, of other streams, or written by a newer version.
     """
-    if not isinstance(offset, Mapping) or set(offset) - {"clocks"} != {"version", "streams"}:
+    if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes"} != {"version", "streams"}:
         raise _malformed(name="offset")
     version, streams = offset["version"], offset["streams"]
     if type(version) is not int or version < 1:

@@ -209,19 +209,21 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clocks = self._idleness.decided(before, arrived)
         if sum(rows) or lets_time_go_on(before, clocks):
             ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
-            self._latest = self._offset(ends, clocks)
+            self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds])
         else:
             self._latest = start
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the progress of the query: the last offset, bytes of unfinished lines that wait, sub-folders not read."""
+        """For the progress of the query: the last offset, and what waits, is set aside or is passed over, a stream."""
         if self._latest is None:
             return None
         feeds = list(zip(self._options.streams, self._sensors._feeds, strict=True))
         held = {stream.name: feed.held_back_bytes for stream, feed in feeds}
         passed = {stream.name: len(feed.passed_over) for stream, feed in feeds}
-        return {**self._latest, "held_back_bytes": held, "folders_passed_over": passed}
+        aside = {name: facts.get("set_aside", 0) for name, facts in self._latest["streams"].items()}
+        told = {"held_back_bytes": held, "files_set_aside": aside, "folders_passed_over": passed}
+        return {**self._latest, **told}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is; a generator without end is refused by name."""
@@ -294,8 +296,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         facts = decode_offset(offset, self._sensors._names)
         return [feed.position(fact) for feed, fact in zip(self._sensors._feeds, facts, strict=True)]
 
-    def _offset(self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()) -> dict[str, Any]:
-        offset = encode_offset(self._sensors._names, positions, clocks)
+    def _offset(
+        self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = (), held_back_bytes: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        offset = encode_offset(self._sensors._names, positions, clocks, held_back_bytes)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 

@@ -29,7 +29,7 @@ BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
 TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
 TOTALS = {
     "batches", "matches", "read", "stored", "late", "rejected", "filtered", "null_keys", "punctuation", "seconds",
-    "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
+    "files_set_aside", "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
 }  # fmt: skip
 
 Asked = tuple[StreamJoin, str, str, Mapping[str, Any]]
