@@ -37,7 +37,9 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
     for line in _lines(found, with_blocks=with_blocks):
         click.echo(line)
     for name, count in found.files_set_aside.items():
-        click.echo(f"stream {name}: {count} bad files, or rests of files, are set aside; the table of rejects names them")
+        click.echo(
+            f"stream {name}: {count} bad files, or rests of files, are set aside; the table of rejects names them"
+        )
     for name, size in found.held_back_bytes.items():
         click.echo(f"stream {name}: {size:,} bytes of a last line without its newline waited for their end")
     sizes = found.blocks.values()

@@ -25,7 +25,7 @@ from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, 
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.file_feed import FileFeed
 from streamjoin_ds.source.generator import GeneratorFeed
-from streamjoin_ds.source.idleness import Idleness, lets_time_go_on
+from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.merge import rows_of_prefix
 from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
 from streamjoin_ds.source.options import SourceOptions
@@ -208,6 +208,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         arrived = [bool(frontier.rows if horizon is None else frontier.rows_until(horizon)) for frontier in frontiers]
         clocks = self._idleness.decided(before, arrived)
         if sum(rows) or lets_time_go_on(before, clocks):
+            has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
+            clocks = after_silence(before, clocks, has_time)
             ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
             self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds])
         else:
@@ -305,7 +307,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
     """Of a batch before which a stream's clock was so; one that was idle may have gone on meanwhile."""
-    return None if max_us is None else AheadLimit(max_us, not before.idle)
+    return None if max_us is None else AheadLimit(max_us, not (before.idle or before.unmeasured))
 
 
 class SensorsBatchReader(DataSourceReader):

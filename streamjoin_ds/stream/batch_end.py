@@ -11,6 +11,7 @@ from typing import Any
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.offset import decode_clocks, decode_held_back, decode_offset
 from streamjoin_ds.source.position import is_told_by_count
+from streamjoin_ds.source.set_aside import asides_from
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream.spark_files import source_offset
 
@@ -39,20 +40,17 @@ class StreamEnd:
     is_counted: bool
 
     @property
-    def set_aside(self) -> int:
-        """Of this batch."""
-        return len(self.position.get("aside", ()))
-
-    @property
     def set_aside_so_far(self) -> int:
-        """Of this batch and those before it."""
+        """Files, or rests of files, that this batch and those before it set aside."""
         return int(self.position.get("set_aside", 0))
 
-    def to_row(self) -> dict[str, Any]:
-        """Its columns of the ledger."""
+    def to_row(self, read: int) -> dict[str, Any]:
+        """Its columns of the ledger, of a batch with so many of its records."""
+        seq = self.position["seq"]
+        aside = len(asides_from(self.position.get("aside", ()), seq - read, seq))
         decided = {"clock": self.clock, "position": {} if self.is_counted else self.position}
         text = json.dumps({name: facts for name, facts in decided.items() if facts}, separators=(",", ":"))
-        return {"files_set_aside": self.set_aside, "held_back_bytes": self.held_back_bytes, "decided": text}
+        return {"files_set_aside": aside, "held_back_bytes": self.held_back_bytes, "decided": text}
 
 
 def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dict[str, StreamEnd]:

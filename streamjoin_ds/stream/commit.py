@@ -192,7 +192,7 @@ def _ledger(
         largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])
         row |= {"largest_ts": largest, "files_set_aside": None, "held_back_bytes": None, "decided": None}
         if name in ends:
-            row |= ends[name].to_row()
+            row |= ends[name].to_row(row["read"])
         rows.append({"batch_id": batch_id, "stream": name, **row})
     return rows
 
