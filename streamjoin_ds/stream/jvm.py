@@ -70,7 +70,7 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     java_home = java_home or find_java().home
     scratch = Scratch.new()
     options = "spark.driver.extraJavaOptions"
-    given = scratch.settings() | configuration
+    given = {**scratch.settings(), **configuration}
     if options in configuration:  # the caller's last: of two, Java goes by the last
         given[options] = f"{scratch.settings()[options]} {configuration[options]}"
     settings = SparkConf(loadDefaults=False)
