@@ -13,6 +13,8 @@
 -- | late_kept           | rows in <root>_late: equal to late                                                    |
 -- | rejected_kept       | rows in <root>_rejects: equal to rejected                                             |
 -- | largest_ts          | the stream's newest event time                                                        |
+-- | files_set_aside     | bad files, or rests of files, set aside (on_bad_file="quarantine"); among rejected    |
+-- | held_back_bytes     | of an unfinished last line that waited when the newest batch was planned              |
 --
 -- First: SET streamjoin.root=/data/matches (the path of the matches table).
 
@@ -31,7 +33,9 @@ FROM (
     sum(filtered) AS filtered,
     sum(null_keys) AS null_keys,
     sum(read - stored - late - rejected - filtered) AS unaccounted,
-    max(largest_ts) AS largest_ts
+    max(largest_ts) AS largest_ts,
+    coalesce(sum(files_set_aside), 0) AS files_set_aside,
+    coalesce(max_by(held_back_bytes, batch_id), 0) AS held_back_bytes
   FROM delta.`${streamjoin.root}_ledger`
   GROUP BY stream
 ) AS l

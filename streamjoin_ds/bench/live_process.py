@@ -23,6 +23,7 @@ from streamjoin_ds.bench.measuring import TreeUse, load_psutil
 from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.errors import BenchError
 from streamjoin_ds.stream.query import bound_join
+from streamjoin_ds.stream.spark_log import hold
 
 __all__ = ["LiveProcess", "LiveRun"]
 
@@ -139,6 +140,7 @@ class LiveProcess:
         command = [sys.executable, "-m", "streamjoin_ds.bench.live", json.dumps(asdict(self.run.task))]
         self.run.started_s = time.time()
         with self._log_path.open("ab") as log:
+            hold(log)
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
         self._use = TreeUse(self._process.pid)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from streamjoin_ds.bench.sides import Outcome, Task
 from streamjoin_ds.errors import BenchError, DependencyMissingError
+from streamjoin_ds.stream.spark_log import hold
 
 if TYPE_CHECKING:
     import psutil
@@ -166,6 +167,7 @@ class SideProcess:
         command = [sys.executable, "-m", "streamjoin_ds.bench.child", self.side]
         pipe = subprocess.PIPE
         with self._log_path.open("ab") as log:
+            hold(log)
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
         try:

@@ -8,7 +8,6 @@ timed from commit to commit, so that everything that a batch costs is in it.
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from streamjoin_ds.bench.stream_finding import Finding, StreamSettings
 from streamjoin_ds.bench.suite import CountCheck, Settings, measure, run_side
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.stream.spark_log import new_log
 
 __all__ = ["LONG", "MEASURES", "measure_streams"]
 
@@ -345,7 +345,6 @@ def _folder() -> Iterator[str]:
 @contextlib.contextmanager
 def _log() -> Iterator[Path]:
     """A file for what processes print; it stays where something failed."""
-    descriptor, name = tempfile.mkstemp(prefix="streamjoin-bench-", suffix=".log")
-    os.close(descriptor)
-    yield Path(name)
-    Path(name).unlink()
+    log = new_log()
+    yield log
+    log.unlink()

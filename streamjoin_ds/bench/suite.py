@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 from streamjoin_ds.spec import Generator
 from streamjoin_ds.stream.session import usable_core_count
+from streamjoin_ds.stream.spark_log import new_log
 
 __all__ = ["CountCheck", "Settings", "WorkloadResult", "measure", "run_side"]
 
@@ -156,7 +156,7 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
         say(f"{workload.name}: {workload.summary}")
         given = slice_input(workload, folder / "input")
         check = CountCheck(workload, given)
-        log = _log_file()
+        log = new_log()
         processes = {side: stack.enter_context(SideProcess(side, log)) for side in sides}
         runs: dict[str, list[Run]] = {side: [] for side in sides}
         for number in range(settings.runs + 1):
@@ -226,12 +226,6 @@ class CountCheck:
             return table
         time = self._workload.join.streams[number].time
         return table.filter(pc.less(table[time].cast(pa.int64()), until_us))
-
-
-def _log_file() -> Path:
-    descriptor, name = tempfile.mkstemp(prefix="streamjoin-bench-", suffix=".log")
-    os.close(descriptor)
-    return Path(name)
 
 
 def _told(run: Run) -> str:

@@ -36,6 +36,12 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
         return
     for line in _lines(found, with_blocks=with_blocks):
         click.echo(line)
+    for name, count in found.files_set_aside.items():
+        click.echo(
+            f"stream {name}: {count} bad files, or rests of files, are set aside; the table of rejects names them"
+        )
+    for name, size in found.held_back_bytes.items():
+        click.echo(f"stream {name}: {size:,} bytes of a last line without its newline waited for their end")
     sizes = found.blocks.values()
     missing = sum(size is None for size in sizes)
     total = f"batch {found.batch_id}; {len(found.blocks)} blocks, {decimal(sum(size or 0 for size in sizes))}"

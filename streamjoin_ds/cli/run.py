@@ -58,6 +58,8 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
         click.echo(json.dumps(facts))
         return
     console.print(ledger_table(display.totals))
+    for name, count in sorted((+display.totals.files_set_aside).items()):
+        console.print(f"stream {name}: {count} bad files, or rests of files, were set aside; {to}_rejects names them")
     for name, size in display.totals.held_back_bytes.items():
         console.print(f"stream {name}: {size:,} bytes of a last line without its newline wait for their end")
     console.print(

@@ -31,6 +31,8 @@ class Totals:
         Reading of the clock that is also handed to `seconds`: monotonic, injected.
     held_back_bytes : dict
         Of a last line without its newline in each stream's files, which was not read.
+    files_set_aside : Counter
+        Bad files of each stream, or rests of files.
     """
 
     began_s: float
@@ -44,6 +46,7 @@ class Totals:
     first_batch_s: float | None = None
     last_batch_s: float | None = None
     held_back_bytes: dict[str, int] = field(default_factory=dict)
+    files_set_aside: Counter[str] = field(default_factory=Counter)
 
     def add(self, batch: BatchSummary, now_s: float) -> None:
         """Count a committed batch."""
@@ -51,6 +54,7 @@ class Totals:
         self.matches += batch.matches
         for name in LEDGER:
             self.ledger[name].update(getattr(batch, name))
+        self.files_set_aside.update(batch.files_set_aside)
         self.watermark_us = batch.watermark_us
         self.largest_us = batch.largest_us
         self.state_rows, self.state_bytes = batch.state_rows, batch.state_bytes
@@ -79,6 +83,7 @@ class Totals:
             "batches": self.batches,
             "matches": self.matches,
             **{name: dict(sorted(self.ledger[name].items())) for name in LEDGER},
+            "files_set_aside": {name: count for name, count in sorted(self.files_set_aside.items()) if count},
             "held_back_bytes": dict(sorted(self.held_back_bytes.items())),
             "punctuation": moment(self.watermark_us),
             "seconds": round(seconds, 3),

@@ -24,7 +24,7 @@ from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport, check_reports
-from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row
+from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row, same_records
 from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import (
     EVENT_TIME,
@@ -346,9 +346,7 @@ class Committer:
                 tables = [self._small_table(target, path) for path in commit.paths]
             except (TableError, FileNotFoundError):
                 return
-            names = ["stream", "read", "stored", "late", "rejected", "filtered"]
-            there = {tuple(row.values()) for table in tables for row in table.select(names).to_pylist()}
-            if there != {tuple(row.values()) for row in ledger.select(names).to_pylist()}:
+            if not same_records([row for table in tables for row in table.to_pylist()], ledger.to_pylist()):
                 message = f"batch {batch.batch_id} holds other records than the batch of this number in {target.path}"
                 hint = "go on with the newest checkpoint, and with one driver; or use a new table and a new checkpoint"
                 raise ForeignCheckpointError(message, name=target.path, hint=hint)

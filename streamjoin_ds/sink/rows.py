@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, LedgerError
 from streamjoin_ds.sink.tables import BATCH_ID, PUNCTUATIONS_SCHEMA
 
-__all__ = ["check_ledger", "conformed", "punctuation_row"]
+__all__ = ["check_ledger", "conformed", "punctuation_row", "same_records"]
 
 
 def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -> pa.Table:
@@ -67,6 +71,19 @@ def check_ledger(ledger: pa.Table) -> None:
                 f"filtered {row['filtered']}"
             )
             raise LedgerError(message, name=row["stream"], hint="nothing was committed; please report this as a defect")
+
+
+def same_records(there: Sequence[Mapping[str, Any]], here: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether two batches' rows of the ledger are of the same records, as far as both tell."""
+    counts = ["stream", "read", "stored", "late", "rejected", "filtered"]
+    if {tuple(row[name] for name in counts) for row in there} != {tuple(row[name] for name in counts) for row in here}:
+        return False
+    decided = {row["stream"]: json.loads(row.get("decided") or "{}") for row in there}
+    for row in here:
+        other, own = decided[row["stream"]], json.loads(row.get("decided") or "{}")
+        if any(other[name] != own[name] for name in other.keys() & own.keys()):
+            return False
+    return True
 
 
 def punctuation_row(

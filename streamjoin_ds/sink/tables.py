@@ -79,9 +79,17 @@ LEDGER_SCHEMA = pa.schema(
         _required("filtered", pa.int64()),
         _required("null_keys", pa.int64()),
         pa.field("largest_ts", TIMESTAMP),
+        pa.field("files_set_aside", pa.int64()),
+        pa.field("held_back_bytes", pa.int64()),
+        pa.field("decided", pa.string()),
     ]
 )
-"""One row per batch and stream; read = stored + late + rejected + filtered. ``null_keys`` counts within ``stored``."""
+"""One row per batch and stream; read = stored + late + rejected + filtered. ``null_keys`` counts within ``stored``.
+
+``files_set_aside`` counts bad files, or rests of files, that the batch set aside; each is one of ``rejected``.
+``held_back_bytes`` is how much of an unfinished last line waited when the batch was planned. ``decided`` is what was
+decided then and no count tells, as JSON: a batch that is cut anew repeats it. All three are null in older rows.
+"""
 
 METRICS_SCHEMA = pa.schema(
     [
@@ -96,12 +104,15 @@ METRICS_SCHEMA = pa.schema(
         _required("duration_ms", pa.int64()),
         pa.field("held_by", pa.string()),
         pa.field("held_us", pa.int64()),
+        pa.field("files_set_aside", pa.int64()),
+        pa.field("held_back_bytes", pa.int64()),
     ]
 )
 """One row per batch and cell.
 
 ``held_by`` is the stream that sent nothing in the batch and holds the watermark of all, null where none does;
 ``held_us`` is how far it is behind the one that is furthest, null also where it has had no tuple yet.
+``files_set_aside`` (so far) and ``held_back_bytes`` (now) are of all streams; the ledger has them stream by stream.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

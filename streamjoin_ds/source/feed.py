@@ -96,6 +96,9 @@ class Feed(Protocol[PositionT]):
     def advance(self, start: PositionT, rows: int) -> PositionT:
         """The position `rows` records further; only after `frontier(start, limit)` with as many rows."""
 
+    def has_time(self, rows: int) -> bool:
+        """Whether any of the next `rows` records has an event time; only after `frontier` with as many rows."""
+
     def freeze(self) -> None:
         """From now on see nothing that is not there now."""
 

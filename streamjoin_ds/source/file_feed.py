@@ -100,6 +100,10 @@ class FileFeed:
         """See `Feed.advance`."""
         return self._scan.advance(start, rows)
 
+    def has_time(self, rows: int) -> bool:
+        """See `Feed.has_time`."""
+        return self._scan.has_time(rows)
+
     def freeze(self) -> None:
         """See `Feed.freeze`."""
         self._scan.freeze()

@@ -37,6 +37,7 @@ class _Piece:
     digest: RollingDigest | None  # None where it stays what the position says
     lines: Lines | None  # None for Parquet, whose places are row numbers
     running_max: np.ndarray
+    timed: np.ndarray  # which of them have an event time
     file_ends: bool
     aside: SetAside | None = None  # the one record there is, if it is one that is set aside
     after: FilePosition | None = None  # the position after that
@@ -154,13 +155,23 @@ class FileScan:
             left -= piece.count
         raise AssertionError
 
+    def has_time(self, rows: int) -> bool:
+        """See `Feed.has_time`."""
+        left = rows + self._skipped
+        for place, piece in enumerate(self._pieces):
+            if piece.timed[self._skipped if place == 0 else 0 : max(left, 0)].any():
+                return True
+            left -= piece.count
+        return False
+
     def _drop(self) -> None:
         """The head moves to where the last batch ended."""
+        # What was read ahead knows already that the first with a time is not measured.
+        self._is_measured = self._is_measured or self.has_time(self._taken)
         self._head, self._skipped = self._next, self._skipped + self._taken
         while self._pieces and self._skipped >= self._pieces[0].count:
             self._skipped -= self._pieces.popleft().count
         self._next, self._taken = None, 0
-        self._is_measured = True
 
     def _resume(self, start: FilePosition) -> None:
         """Forget what is ahead and begin again at `start`, once what was read before it is seen to be the same."""
@@ -270,7 +281,7 @@ class FileScan:
             tail = replace(tail, digest=self._digest.text)
         column, reason = reason_of(error)
         aside = SetAside(tail.seq, tail.file, tail.offset, tail.line, name, kind, column, reason)
-        after = replace(tail, seq=tail.seq + 1)
+        after = replace(tail, seq=tail.seq + 1, set_aside=tail.set_aside + 1)
         if kind == "rest":
             after = replace(after, closed=True, whole=True)
         if bad is not None:
@@ -279,7 +290,7 @@ class FileScan:
             after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
         _log.warning("stream %s: %s of %s is set aside: %s", self._stream.name, kind, name, reason)
         running = np.array([tail.time], np.int64)
-        self._pieces.append(_Piece(tail, None, None, running, False, aside, after))
+        self._pieces.append(_Piece(tail, None, None, running, np.zeros(1, bool), False, aside, after))
         self._tail = after
         return 1
 
@@ -313,7 +324,7 @@ class FileScan:
             self._digest.update(content_digest(entry))
         ts, valid = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
         running = self._running(ts, valid)
-        self._pieces.append(_Piece(self._tail, self._digest.copy(), None, running, self._unread is None))
+        self._pieces.append(_Piece(self._tail, self._digest.copy(), None, running, valid, self._unread is None))
         last = first + len(running)
         self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
         return len(running)
@@ -366,7 +377,8 @@ class FileScan:
                     all_ts[raw.index], all_valid[raw.index] = ts, valid
                     ts, valid = all_ts, all_valid
                 running = self._running(ts, valid)
-                self._pieces.append(_Piece(start, digest, lines, running, ended and not self._blocks.held_bytes))
+                ends = ended and not self._blocks.held_bytes
+                self._pieces.append(_Piece(start, digest, lines, running, valid, ends))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 

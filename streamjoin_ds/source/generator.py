@@ -162,6 +162,10 @@ class GeneratorFeed:
         """See `Feed.advance`."""
         return RowPosition(start.seq + rows)
 
+    def has_time(self, rows: int) -> bool:
+        """See `Feed.has_time`: every record has one."""
+        return rows > 0
+
     def freeze(self) -> None:
         """See `Feed.freeze`: what it will be is known already."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamjoin_ds.source.offset import ClockFacts
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["Idleness"]
+__all__ = ["Idleness", "after_silence", "lets_time_go_on"]
 
 
 @dataclass(slots=True)
@@ -63,6 +63,23 @@ class Idleness:
             seen_s = wall_s if has_records or facts.seen_s is None else facts.seen_s
             found.append(ClockFacts(idle, seen_s, stream.max_ahead_us))
         return found
+
+
+def after_silence(
+    before: Sequence[ClockFacts], after: Sequence[ClockFacts], has_time: Sequence[bool]
+) -> list[ClockFacts]:
+    """`after`, with whether a stream's first event time since it was idle is still to come.
+
+    Parameters
+    ----------
+    has_time : sequence of bool
+        Whether any of a stream's records of the batch has an event time.
+    """
+    found = []
+    for then, now, timed in zip(before, after, has_time, strict=True):
+        waits = now.max_ahead_us is not None and not now.idle and (then.idle or then.unmeasured) and not timed
+        found.append(replace(now, unmeasured=waits))
+    return found
 
 
 def lets_time_go_on(before: Sequence[ClockFacts], after: Sequence[ClockFacts]) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.position import Position
 
-__all__ = ["OFFSET_VERSION", "ClockFacts", "decode_clocks", "decode_offset", "encode_offset"]
+__all__ = ["OFFSET_VERSION", "ClockFacts", "decode_clocks", "decode_held_back", "decode_offset", "encode_offset"]
 
-OFFSET_VERSION = 2  # 1: as long as no stream has a decision about its clock
+OFFSET_VERSION = 3  # 1: as long as no stream has a decision about its clock; 2: as long as none is of a newer kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,35 +26,47 @@ class ClockFacts:
         When it had records last, seconds since 1970 of the planner's clock; None: nobody asks.
     max_ahead_us : int or None
         How far a record of the batch may be ahead of its stream.
+    unmeasured : bool
+        Whether its next record that has a time is measured against nothing: it was idle, and has had none since.
     """
 
     idle: bool = False
     seen_s: int | None = None
     max_ahead_us: int | None = None
+    unmeasured: bool = False
 
     def to_facts(self) -> dict[str, Any]:
         """Plain JSON values; empty where nothing was decided."""
         facts = {"idle": self.idle or None, "max_ahead_us": self.max_ahead_us, "seen_s": self.seen_s}
+        facts["unmeasured"] = self.unmeasured or None
         return {name: value for name, value in facts.items() if value is not None}
 
     @classmethod
     def from_facts(cls, facts: object) -> ClockFacts:
         """What `to_facts` wrote; `OffsetError` for anything else."""
-        kinds = {"idle": bool, "max_ahead_us": int, "seen_s": int}
+        kinds = {"idle": bool, "max_ahead_us": int, "seen_s": int, "unmeasured": bool}
         if not isinstance(facts, Mapping) or any(type(value) is not kinds.get(name) for name, value in facts.items()):
             raise _malformed(name="clocks")
         return cls(**facts)
 
 
 def encode_offset(
-    names: Sequence[str], positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()
+    names: Sequence[str],
+    positions: Sequence[Position],
+    clocks: Sequence[ClockFacts] = (),
+    held_back_bytes: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Positions, one a stream, as plain JSON values in one fixed order of keys: Spark compares the text."""
+    """Positions, one a stream, as plain JSON values in one fixed order of keys: Spark compares the text.
+
+    `held_back_bytes`, of lines that were unfinished when the batch was planned, is for people; nothing is read by it.
+    """
     streams = {name: position.to_facts() for name, position in zip(names, positions, strict=True)}
     decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
-    if not decided:
-        return {"version": 1, "streams": streams}
-    return {"version": OFFSET_VERSION, "streams": streams, "clocks": decided}
+    held = {name: size for name, size in zip(names, held_back_bytes, strict=bool(held_back_bytes)) if size}
+    is_new = held or any("unmeasured" in facts for facts in decided.values())
+    version = OFFSET_VERSION if is_new else 2 if decided else 1
+    later = {"clocks": decided, "held_back_bytes": held}
+    return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
 def decode_clocks(offset: Mapping[str, Any], names: Sequence[str]) -> list[ClockFacts]:
@@ -65,6 +77,14 @@ def decode_clocks(offset: Mapping[str, Any], names: Sequence[str]) -> list[Clock
     return [ClockFacts.from_facts(clocks.get(name, {})) for name in names]
 
 
+def decode_held_back(offset: Mapping[str, Any], names: Sequence[str]) -> list[int]:
+    """Bytes of each stream that were held back when an offset that `decode_offset` has read was made."""
+    held = offset.get("held_back_bytes", {})
+    if not isinstance(held, Mapping) or not set(held) <= set(names) or any(type(n) is not int for n in held.values()):
+        raise _malformed(name="held_back_bytes")
+    return [held.get(name, 0) for name in names]
+
+
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     """The facts of each stream's position, in the order of `names`; each feed reads its own.
 
@@ -73,7 +93,7 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     OffsetError
         Not an offset, of other streams, or written by a newer version.
     """
-    if not isinstance(offset, Mapping) or set(offset) - {"clocks"} != {"version", "streams"}:
+    if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes"} != {"version", "streams"}:
         raise _malformed(name="offset")
     version, streams = offset["version"], offset["streams"]
     if type(version) is not int or version < 1:

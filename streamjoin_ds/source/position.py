@@ -11,7 +11,7 @@ from streamjoin_ds.source.digest import EMPTY_DIGEST, RollingDigest
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.set_aside import well_formed
 
-__all__ = ["FilePosition", "Position", "RowPosition"]
+__all__ = ["FilePosition", "Position", "RowPosition", "is_told_by_count"]
 
 _MAX = (1 << 63) - 1
 
@@ -65,6 +65,8 @@ class FilePosition:
         Whether what is left of the file is set aside.
     aside : tuple
         What was set aside in the batch that ends here: facts of `set_aside.SetAside`.
+    set_aside : int
+        How many files, or rests of files, were set aside so far.
     """
 
     digest: str = EMPTY_DIGEST
@@ -81,6 +83,7 @@ class FilePosition:
     kept: tuple[tuple[str, int, str], ...] = ()
     closed: bool = False
     aside: tuple[tuple[object, ...], ...] = ()
+    set_aside: int = 0
 
     def to_facts(self) -> dict[str, Any]:
         """Plain JSON values, keys in alphabetical order; facts that came later stand there only where they say more."""
@@ -107,7 +110,12 @@ class FilePosition:
 Position = RowPosition | FilePosition
 
 # Facts that older offsets do not have, with what their absence means.
-_LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False}
+_LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False, "set_aside": 0}
+
+
+def is_told_by_count(facts: Mapping[str, Any]) -> bool:
+    """Whether a position can be found again by how many records lie before it, as long as all files are there."""
+    return not _LATER_FACTS.keys() & facts.keys()
 
 
 def _fields_of(kind: type[RowPosition] | type[FilePosition]) -> dict[str, type]:

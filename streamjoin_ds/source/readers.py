@@ -25,7 +25,7 @@ from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, 
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.file_feed import FileFeed
 from streamjoin_ds.source.generator import GeneratorFeed
-from streamjoin_ds.source.idleness import Idleness, lets_time_go_on
+from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.merge import rows_of_prefix
 from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
 from streamjoin_ds.source.options import SourceOptions
@@ -209,20 +209,24 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         arrived = [bool(frontier.rows if horizon is None else frontier.rows_until(horizon)) for frontier in frontiers]
         clocks = self._idleness.decided(before, arrived)
         if sum(rows) or lets_time_go_on(before, clocks):
+            has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
+            clocks = after_silence(before, clocks, has_time)
             ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
-            self._latest = self._offset(ends, clocks)
+            self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds])
         else:
             self._latest = start
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the progress of the query: the last offset, bytes of unfinished lines that wait, sub-folders not read."""
+        """For the progress of the query: the last offset, and what waits, is set aside or is passed over, a stream."""
         if self._latest is None:
             return None
         feeds = list(zip(self._options.streams, self._sensors._feeds, strict=True))
         held = {stream.name: feed.held_back_bytes for stream, feed in feeds}
         passed = {stream.name: len(feed.passed_over) for stream, feed in feeds}
-        return {**self._latest, "held_back_bytes": held, "folders_passed_over": passed}
+        aside = {name: facts.get("set_aside", 0) for name, facts in self._latest["streams"].items()}
+        told = {"held_back_bytes": held, "files_set_aside": aside, "folders_passed_over": passed}
+        return {**self._latest, **told}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is; a generator without end is refused by name."""
@@ -296,14 +300,16 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         facts = decode_offset(offset, self._sensors._names)
         return [feed.position(fact) for feed, fact in zip(self._sensors._feeds, facts, strict=True)]
 
-    def _offset(self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = ()) -> dict[str, Any]:
-        offset = encode_offset(self._sensors._names, positions, clocks)
+    def _offset(
+        self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = (), held_back_bytes: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        offset = encode_offset(self._sensors._names, positions, clocks, held_back_bytes)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 
 def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
     """Of a batch before which a stream's clock was so; one that was idle may have gone on meanwhile."""
-    return None if max_us is None else AheadLimit(max_us, not before.idle)
+    return None if max_us is None else AheadLimit(max_us, not (before.idle or before.unmeasured))
 
 
 class SensorsBatchReader(DataSourceReader):

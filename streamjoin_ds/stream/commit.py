@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet, is_local
+from streamjoin_ds.stream.batch_end import StreamEnd, batch_end
 from streamjoin_ds.stream.identity import local_path
 from streamjoin_ds.stream.silence import Holder, Silence, holder
 
@@ -61,6 +62,7 @@ class BatchSummary:
     replayed: bool
     held_by: str | None = None
     idle: tuple[str, ...] = ()
+    files_set_aside: dict[str, int] = field(default_factory=dict)
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -117,7 +119,8 @@ class BatchCommit:
                 msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed"
             )
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
-        ledger = _ledger(plan, batch_id, facts)
+        ends = batch_end(Path(plan.block_root), batch_id, plan.bound.join.streams)
+        ledger = _ledger(plan, batch_id, facts, ends)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
         of_cell = next(iter(facts.values()))  # every cell hears of every stream
         idle = tuple(plan.bound.names[stream] for stream in of_cell["idle"])
@@ -131,12 +134,14 @@ class BatchCommit:
             punctuation_us=watermark_us,
             watermark_us=watermark_us,
             ledger=pa.Table.from_pylist(ledger, schema=LEDGER_SCHEMA),
-            metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held), schema=METRICS_SCHEMA),
+            metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held, ends), schema=METRICS_SCHEMA),
             largest_ts_us=_greatest(list(largest_us.values())),
         )
         maintenance.after_commit()
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
-        summary = replace(summary, held_by=None if held is None else held.stream, idle=idle)
+        aside = {row["stream"]: row["files_set_aside"] or 0 for row in ledger}
+        held_by = None if held is None else held.stream
+        summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
         _silences.setdefault((plan.join_id, plan.table_root), Silence()).tell(held, idle, counts, _told(watermark_us))
@@ -170,7 +175,9 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _ledger(plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+def _ledger(
+    plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]], ends: dict[str, StreamEnd]
+) -> list[dict[str, Any]]:
     """One row a stream, summed over the cells, and checked: read = stored + late + rejected + filtered."""
     rows = []
     for stream, name in enumerate(plan.bound.names):
@@ -183,7 +190,10 @@ def _ledger(plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]]) -> list
             )
             raise LedgerError(msg, name=name, hint="nothing was committed; this is a defect, please report it")
         largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])
-        rows.append({"batch_id": batch_id, "stream": name, **row, "largest_ts": largest})
+        row |= {"largest_ts": largest, "files_set_aside": None, "held_back_bytes": None, "decided": None}
+        if name in ends:
+            row |= ends[name].to_row(row["read"])
+        rows.append({"batch_id": batch_id, "stream": name, **row})
     return rows
 
 
@@ -191,13 +201,20 @@ def _told(watermark_us: int | None) -> str:
     return "none" if watermark_us is None else str(np.datetime64(watermark_us, "us"))
 
 
-def _metrics(batch_id: int, facts: dict[int, dict[str, Any]], held: Holder | None) -> list[dict[str, Any]]:
-    silent = {"held_by": None, "held_us": None} if held is None else {"held_by": held.stream, "held_us": held.behind_us}
+def _metrics(
+    batch_id: int, facts: dict[int, dict[str, Any]], held: Holder | None, ends: dict[str, StreamEnd]
+) -> list[dict[str, Any]]:
+    of_all: dict[str, Any] = {"held_by": None, "held_us": None, "files_set_aside": None, "held_back_bytes": None}
+    if held is not None:
+        of_all |= {"held_by": held.stream, "held_us": held.behind_us}
+    if ends:
+        of_all["files_set_aside"] = sum(end.set_aside_so_far for end in ends.values())
+        of_all["held_back_bytes"] = sum(end.held_back_bytes for end in ends.values())
     rows = []
     for cell, fact in sorted(facts.items()):
         row = {name: fact[name] for name in METRICS_SCHEMA.names if name in fact}
         row["stored_rows"] = sum(count["stored"] for count in fact["ledger"])
-        rows.append({"batch_id": batch_id, "cell": cell, **row, **silent})
+        rows.append({"batch_id": batch_id, "cell": cell, **row, **of_all})
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from streamjoin_ds.engine.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.source.exchange import GRID_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset
+from streamjoin_ds.stream.batch_end import batch_end
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.state import CellState
 from streamjoin_ds.stream.windows import absolute_root, blocks_folder, blocks_prefix
@@ -65,6 +66,7 @@ class Checkpoint:
 
     Of a query over `StreamJoin.dataframe` nothing keeps the names: `join_id` is the query's id then, streams and cells
     are numbered, `layout` is empty where an older version wrote it, and `prefix` is how its blocks' names begin.
+    `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned) are of streams that have any.
     """
 
     path: str
@@ -74,6 +76,8 @@ class Checkpoint:
     batch_id: int | None
     cells: tuple[CellFacts, ...]
     prefix: str = ""
+    files_set_aside: dict[str, int] = field(default_factory=dict)
+    held_back_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def blocks(self) -> dict[str, int | None]:
@@ -144,7 +148,13 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
         numbers = {label: number for number, label in enumerate(sorted(label for label, _, _ in rows))}
     cells = [_cell(sizes, names, blob, numbers[label], partition) for label, partition, blob in rows]
     cells.sort(key=lambda cell: cell.cell)
-    return Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
+    found = Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
+    if identity is None or batch_id is None:
+        return found
+    ends = batch_end(folder, batch_id, identity.bound.join.streams)
+    aside = {name: end.set_aside_so_far for name, end in ends.items() if end.set_aside_so_far}
+    held = {name: end.held_back_bytes for name, end in ends.items() if end.held_back_bytes}
+    return replace(found, files_set_aside=aside, held_back_bytes=held)
 
 
 def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, older_than_s: float) -> list[Leftover]:

@@ -169,12 +169,14 @@ class StreamJoin(Join):
         -----
         Foreign DataFrames have no order inside a batch, so lateness is judged against the watermark at the batch's
         start: the smallest over the streams of the largest time so far, less the stream's `delay`. The frame's own
-        watermark must have that delay; a stream without one has its frame's. Late tuples are dropped, and counted in
-        the workers' log. Rows that a stream's `where` leaves out tell the time here too. One DataFrame under two names
-        is one input: no tuple meets itself, unless `include_self_pairs`; equal rows are tuples of their own. (A
-        source that is read twice, as two DataFrames, is two inputs to Spark, and so here.) There is no
-        ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3 M/s on two
-        cores); `start` is the fast way. Without an order there are no count windows: they are refused.
+        watermark must have that delay; a stream without one has its frame's. Late tuples are dropped; how many is
+        nowhere but in the workers' log (of `spark_session`, the file that `session_log_path` names): a warning by each
+        cell that dropped any, with the stream's name, so a tuple that several cells hear of counts in each. Where they
+        must be kept or counted, `start` does both. Rows that a stream's `where` leaves out tell the time here too. One
+        DataFrame under two names is one input: no tuple meets itself, unless `include_self_pairs`; equal rows are
+        tuples of their own. (A source that is read twice, as two DataFrames, is two inputs to Spark, and so here.)
+        There is no ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3
+        M/s on two cores); `start` is the fast way. Without an order there are no count windows: they are refused.
         """
         from streamjoin_ds.stream.frames import joined
 

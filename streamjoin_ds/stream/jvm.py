@@ -14,6 +14,7 @@ from typing import Any
 
 from streamjoin_ds.errors import SparkStartError
 from streamjoin_ds.stream.java import find_java
+from streamjoin_ds.stream.scratch import Scratch
 from streamjoin_ds.stream.spark_log import hold
 
 __all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down", "spark_home"]
@@ -49,7 +50,8 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     """Start Spark's Java process.
 
     Everything that it, its launcher and its Python workers write on their standard output and error is appended
-    to `log_path`. It ends when this process does, however that ends: it watches a pipe.
+    to `log_path`. It ends when this process does, however that ends: it watches a pipe. Its temporary files lie in a
+    folder of its own (`Scratch`).
 
     Returns
     -------
@@ -66,19 +68,26 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     from pyspark.java_gateway import launch_gateway
 
     java_home = java_home or find_java().home
+    scratch = Scratch.new()
+    options = "spark.driver.extraJavaOptions"
+    given = {**scratch.settings(), **configuration}
+    if options in configuration:  # the caller's last: of two, Java goes by the last
+        given[options] = f"{scratch.settings()[options]} {configuration[options]}"
     settings = SparkConf(loadDefaults=False)
-    settings.setAll(list(configuration.items()))
+    settings.setAll(list(given.items()))
     # Without SPARK_HOME Spark's script starts a Python to look for it.
     homes = {"JAVA_HOME": str(java_home), "SPARK_HOME": str(spark_home())}
     with log_path.open("ab") as log, environment(**homes):
         hold(log)
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                settings, popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT}
+                settings, popen_kwargs={"stdout": log, "stderr": subprocess.STDOUT, "pass_fds": [scratch.descriptor]}
             )
         except PySparkRuntimeError as error:
+            scratch.remove()
             message = f"Spark's Java process ended at once ({last_error_line(log_path)}; log: {log_path})."
             raise SparkStartError(message, name="spark", hint="`streamjoin doctor` checks what it needs.") from error
+    atexit.register(scratch.remove)  # after Java's end
     atexit.register(shut_down, gateway)
     return gateway
 

@@ -18,8 +18,7 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, StreamJoinError
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import tail_of
-from streamjoin_ds.source.offset import decode_offset, encode_offset
-from streamjoin_ds.source.readers import open_feed
+from streamjoin_ds.stream.cut_anew import Ends
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
 from streamjoin_ds.stream.spark_files import SparkFiles, source_offset
@@ -187,40 +186,33 @@ class _Repair:
     # ------------------------------------------------------------------ offsets
 
     def _derived(self, spark: SparkFiles, last: int) -> dict[str, str] | None:
-        """Offsets of the batches that the tables have and the checkpoint has not, by the ledger's counts.
+        """Offsets of the batches that the tables have and the checkpoint has not, as the ledger tells them.
 
-        None where they cannot be told: the ledger lacks a batch, or the input its records.
+        None where they cannot be told: the ledger lacks a batch, or what was decided in it, or the input its records.
         """
-        counts = self._counts(last)
-        if not counts:
+        batches = self._batches(last)
+        if not batches:
             return {}
-        if sorted(counts) != list(range(last + 1, last + 1 + len(counts))):
+        if sorted(batches) != list(range(last + 1, last + 1 + len(batches))):
             self._lost(f"the checkpoint ends at batch {last}, and the ledger lacks batches after it")
             return None
-        bound = self._identity.bound
-        feeds = [
-            open_feed(stream, schema) for stream, schema in zip(bound.join.streams, bound.read_schemas, strict=True)
-        ]
-        found: dict[str, str] = {}
-        if last < 0:
-            at = [feed.initial() for feed in feeds]
-            found[INITIAL] = _entry(encode_offset(bound.names, at))
-        else:
-            facts = decode_offset(source_offset(spark.offsets[last]), bound.names)
-            at = [feed.position(fact) for feed, fact in zip(feeds, facts, strict=True)]
-        for batch, read in sorted(counts.items()):
-            for place, (feed, name) in enumerate(zip(feeds, bound.names, strict=True)):
-                if feed.frontier(at[place], read[name]).rows < read[name]:
-                    self._lost(f"batch {batch} cannot be done again: the input of {name} lacks records of it")
+        names = self._identity.bound.names
+        offset = source_offset(spark.offsets[last]) if last >= 0 else None
+        ends = Ends(self._identity.bound, offset)
+        found = {INITIAL: _entry(ends.offset())} if offset is None else {}
+        for batch, rows in sorted(batches.items()):
+            for name in names:
+                problem = ends.move(name, rows[name])
+                if problem:
+                    self._lost(f"batch {batch} {problem}")
                     return None
-                at[place] = feed.advance(at[place], read[name])
-            found[str(batch)] = _entry(encode_offset(bound.names, at))
-        text = f"the checkpoint ends at batch {last}, the tables hold batches up to {max(counts)}: it catches up"
+            found[str(batch)] = _entry(ends.offset())
+        text = f"the checkpoint ends at batch {last}, the tables hold batches up to {max(batches)}: it catches up"
         self._say(text, is_mended=True)
         return found
 
-    def _counts(self, last: int) -> dict[int, dict[str, int]]:
-        """By batch after `last` and stream, how many records the ledger says were read."""
+    def _batches(self, last: int) -> dict[int, dict[str, dict[str, Any]]]:
+        """The ledger's rows by batch after `last` and stream."""
         from deltalake import DeltaTable
 
         from streamjoin_ds.sink.reader import scanned
@@ -231,11 +223,11 @@ class _Repair:
         if not DeltaTable.is_deltatable(self._tables.ledger):
             return {}
         rows = scanned(DeltaTable(self._tables.ledger)).to_table(filter=dataset.field("batch_id") > last).to_pylist()
-        counts: dict[int, dict[str, int]] = {}
+        batches: dict[int, dict[str, dict[str, Any]]] = {}
         for row in rows:
-            counts.setdefault(row["batch_id"], {})[row["stream"]] = row["read"]
+            batches.setdefault(row["batch_id"], {})[row["stream"]] = row
         whole = set(self._identity.bound.names)
-        return {batch: read for batch, read in counts.items() if set(read) == whole}
+        return {batch: found for batch, found in batches.items() if set(found) == whole}
 
 
 def _problem(store: BlockStore, name: str) -> str | None:

@@ -29,7 +29,7 @@ BANDS = ("--on", "abs(r.x - s.a) <= 900", "--on", "abs(r.y - s.b) <= 900")
 TARGET = ("--to", "matches", "--checkpoint", "checkpoint")
 TOTALS = {
     "batches", "matches", "read", "stored", "late", "rejected", "filtered", "null_keys", "punctuation", "seconds",
-    "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
+    "files_set_aside", "held_back_bytes", "rows_per_second", "results_per_second", "finished", "table", "checkpoint",
 }  # fmt: skip
 
 Asked = tuple[StreamJoin, str, str, Mapping[str, Any]]
@@ -357,6 +357,12 @@ def test_bad_files_are_set_aside_and_the_last_line_is_a_line(tmp_path: Path) -> 
     read, stored = (sum(row[what] for row in ledger if row["stream"] == "r") for what in ("read", "stored"))
     assert read - stored == 2
     assert totals["held_back_bytes"] == {}
+    assert totals["files_set_aside"] == {"r": 2}
+    assert sum(row["files_set_aside"] for row in ledger) == 2
+    assert max(row["files_set_aside"] for row in table("matches_metrics").to_pylist()) == 2
+    assert all(json.loads(row["decided"])["position"] for row in ledger if row["stream"] == "r")
+    seen = invoke("inspect", "checkpoint")
+    assert "stream r: 2 bad files, or rests of files, are set aside" in seen.output
     found = sorted(table("matches")["r_x"].to_pylist())
     assert found[:5] == [0, 1, 2, 3, 4]
     assert found[-2:] == [50, 51]

@@ -77,6 +77,31 @@ def test_what_another_writer_does_meanwhile(join, committer, monkeypatch, meanwh
     assert all(name in named for name in files_of(join) if "compacted" in name)
 
 
+@pytest.mark.parametrize("whose", ["delta-rs", "ours"])
+def test_two_compactions_of_delta_rs_double_the_rows_and_ours_do_not(join, committer, monkeypatch, whose):
+    """Both begin at the same snapshot. Should delta-rs' be right one day, the runbook may say so."""
+    for batch_id in range(4):
+        join.commit(committer, batch_id)
+    path, rows = join.tables.matches, rows_of(join).num_rows
+    if whose == "delta-rs":
+        first, second = DeltaTable(path), DeltaTable(path)
+        first.optimize.compact()
+        second.optimize.compact()
+        assert rows_of(join).num_rows == 2 * rows
+        return
+    write = compaction._rewritten
+
+    def written(*arguments):
+        reports = write(*arguments)
+        monkeypatch.setattr(compaction, "_rewritten", write)
+        assert compact(path).files_removed == 4
+        return reports
+
+    monkeypatch.setattr(compaction, "_rewritten", written)
+    assert compact(path).files_removed == 0
+    assert rows_of(join).num_rows == rows
+
+
 def test_a_table_with_features_of_its_own_is_left_alone(join, committer, monkeypatch):
     for batch_id in range(3):
         join.commit(committer, batch_id)

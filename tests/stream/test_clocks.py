@@ -212,7 +212,7 @@ def test_who_holds_everything_up_is_said_in_the_log(tmp_path: Path, caplog: pyte
 
 def test_a_table_from_before_there_was_a_column_is_given_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        old = pa.schema(list(commit_room.METRICS_SCHEMA)[:-2])
+        old = pa.schema(list(commit_room.METRICS_SCHEMA)[: commit_room.METRICS_SCHEMA.names.index("held_by")])
         patch.setattr("streamjoin_ds.sink.commit.METRICS_SCHEMA", old)
         patch.setattr(commit_room, "METRICS_SCHEMA", old)
         patch.setattr(commit_room, "_metrics", lambda *a, of=commit_room._metrics: [
@@ -238,6 +238,40 @@ def test_a_record_from_the_future_is_a_reject_and_moves_no_clock(tmp_path: Path)
     assert found == [(n, "ts", "further ahead of its stream than max_ahead allows") for n in (1, 3)]
     assert [row["rejected"] for row in last(run, "ledger") if row["stream"] == "r"] == [2]
     run.check()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("first", ["a record without a time", "no room in the batch"])
+def test_after_a_silence_the_first_time_is_measured_against_nothing(tmp_path: Path, first: str, restarts: bool) -> None:
+    """Whenever it comes: not only in the batch in which the stream is back."""
+    run = Running(two(tmp_path, max_ahead="1h", idle_timeout="30s"), tmp_path)
+    run.put("l", (0, 1))
+    run.put("r", (0, 1))
+    assert run.step()
+    run.now_s = 40
+    run.put("l", (20_000, 1))
+    assert run.step()
+    assert run.idle[-1] == ["r"]
+    run.put("l", (20_001, 1), (20_002, 1))
+    if first == "no room in the batch":
+        run.put("r", (20_003, 1), (20_004, 1))
+        limit = 2
+    else:
+        with open(tmp_path / "r.csv", "a") as file:
+            file.write("never,1\n")
+        limit = 100
+    run.micro.max_rows_per_batch = limit
+    assert run.step()
+    assert run.micro.offset["clocks"]["r"]["unmeasured"]
+    if restarts:
+        run.restart()
+    if first != "no room in the batch":
+        run.put("r", (20_003, 1), (20_004, 1))
+    assert run.step()
+    rejected = {row["reason"] for row in run.micro.companion("rejects").to_pylist()}
+    assert "further ahead of its stream than max_ahead allows" not in rejected
+    assert [row["stored"] for row in last(run, "ledger") if row["stream"] == "r"] == [2]
+    assert "unmeasured" not in run.micro.offset["clocks"]["r"]
 
 
 @pytest.mark.parametrize("seed", range(24))

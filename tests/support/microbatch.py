@@ -86,6 +86,9 @@ class MicroBatches:
             return False
         if self.batch_id:
             self.reader.commit(self.offset)
+        log = self.folder / "offsets" / str(self.batch_id)  # the commit looks there
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(f"v1\n{{}}\n{json.dumps(end)}")
         reports = self.cells(self.exchanged(self.offset, end))
         BatchCommit(self.plan)(SimpleNamespace(collect=lambda: reports), self.batch_id)
         self.offset = end

@@ -159,7 +159,7 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
         tables.ends.setdefault(row["batch_id"], []).append(last)
         right = {"batch_id": row["batch_id"], "stream": name, **tables.case.ledger(name, first, last)}
         right["largest_ts"] = tables.case.largest_us(name, 0, last)
-        if row != right:
+        if row | right != row:  # the other columns are told by the log of offsets
             texts.append(f"{row} is not {right}")
     if any(read[name] != len(tables.case.rows[name]) for name in names):
         texts.append(f"read {read}")

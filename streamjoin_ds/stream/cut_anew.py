@@ -1,0 +1,68 @@
+"""Where a batch ended whose offsets are lost: by what the ledger keeps of it, else by how many records it read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
+from streamjoin_ds.source.readers import open_feed
+from streamjoin_ds.spec import BoundJoin
+
+__all__ = ["Ends"]
+
+
+class Ends:
+    """The streams' ends, moved from batch to batch.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+        Whose streams.
+    offset : dict or None
+        Where the first batch begins; None: at the beginning of all.
+    """
+
+    def __init__(self, bound: BoundJoin, offset: Mapping[str, Any] | None) -> None:
+        self._names = bound.names
+        streams = bound.join.streams
+        facts: list[Any] = [{}] * len(streams) if offset is None else decode_offset(offset, self._names)
+        pairs = zip(streams, bound.read_schemas, facts, strict=True)
+        self._feeds = {s.name: open_feed(s, schema, ignore_missing="kept" in at) for s, schema, at in pairs}
+        feeds = self._feeds.values()
+        at = [
+            feed.initial() if offset is None else feed.position(fact) for feed, fact in zip(feeds, facts, strict=True)
+        ]
+        self._at = dict(zip(self._names, at, strict=True))
+        clocks = [ClockFacts()] * len(streams) if offset is None else decode_clocks(offset, self._names)
+        self._clocks = dict(zip(self._names, clocks, strict=True))
+        # Of such streams counts do not tell how a batch was planned.
+        self._decides = {
+            stream.name
+            for stream in streams
+            if self._clocks[stream.name] != ClockFacts()
+            or stream.idle_timeout_us is not None
+            or stream.max_ahead_us is not None
+            or stream.on_bad_file == "quarantine"
+        }
+
+    def offset(self) -> dict[str, Any]:
+        """As the source logs it."""
+        return encode_offset(self._names, list(self._at.values()), list(self._clocks.values()))
+
+    def move(self, name: str, row: Mapping[str, Any]) -> str:
+        """Move a stream to its end in the batch of this row of the ledger; why that cannot be, else nothing."""
+        if row.get("decided") is None and name in self._decides:
+            return "was committed by an older version, whose ledger does not say what was decided when it was planned"
+        decided = json.loads(row.get("decided") or "{}")
+        feed, at, read = self._feeds[name], self._at[name], row["read"]
+        self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
+        if "position" in decided:
+            self._at[name] = feed.position(decided["position"])
+            agree = self._at[name].seq == at.seq + read
+            return "" if agree else f"cannot be done again: the ledger and the checkpoint disagree on {name}"
+        if feed.frontier(at, read).rows < read:
+            return f"cannot be done again: the input of {name} lacks records of it"
+        self._at[name] = feed.advance(at, read)
+        return ""

@@ -1,0 +1,95 @@
+"""The folder for the temporary files of one Java process: it goes with the process, or at the next start after that."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Scratch", "remove_dead_scratch"]
+
+_PREFIX, _LOCK = "streamjoin-java-", "lock"
+# One that was just made has no lock yet.
+_YOUNG_S = 300.0
+# Names of sockets may have 108 bytes, and Spark's in the folder take 43 of them.
+_SOCKET_FOLDER_BYTES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A folder that is in use as long as a process has `descriptor`, which holds its lock."""
+
+    path: Path
+    descriptor: int
+
+    @classmethod
+    def new(cls, folder: Path | None = None) -> Scratch:
+        """A new one in the folder for temporary files; this user's whose processes are gone are removed."""
+        folder = Path(tempfile.gettempdir()) if folder is None else folder
+        remove_dead_scratch(folder, time.time())
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
+        descriptor = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        with contextlib.suppress(OSError):  # a file system without locks: nobody else removes it
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.write(descriptor, _host())
+        return cls(path, descriptor)
+
+    def settings(self) -> dict[str, str]:
+        """What Spark is told, so that all its temporary files lie here."""
+        found = {"spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={self.path}"'}
+        if len(os.fsencode(self.path)) > _SOCKET_FOLDER_BYTES:
+            found["spark.python.unix.domain.socket.dir"] = str(self.path.parent)
+        return found
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it; its process has ended."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.close(self.descriptor)
+
+
+def remove_dead_scratch(folder: Path, now_s: float) -> list[Path]:
+    """Remove those of this user that no living process holds; gives those that went.
+
+    Parameters
+    ----------
+    folder : Path
+        Where `Scratch.new` makes them; others may write there too.
+    now_s : float
+        Seconds since 1970.
+    """
+    gone = []
+    for path in folder.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            facts = path.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+                continue
+            if facts.st_mtime < now_s - _YOUNG_S and _is_free(path / _LOCK):
+                shutil.rmtree(path)
+                gone.append(path)
+    return gone
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether it is ours to remove: it was made on this machine, and nobody has its lock."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.read(descriptor, 4096) == _host()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _host() -> bytes:
+    return os.fsencode(os.uname().nodename)

@@ -1,0 +1,148 @@
+"""Bad files that are set aside, beside all else that a source decides: the oracle's rows, whatever comes together."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamjoin_ds.plan import Layout
+from streamjoin_ds.source.idleness import Idleness
+from streamjoin_ds.spec import Join, Stream, band, bind
+from streamjoin_ds.testing import ahead_rows, batch_watermarks, late_rows, oracle_join
+from tests.support.microbatch import MicroBatches
+
+START_US = 1_704_067_200_000_000
+SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
+BAD = {"ts": None, "x": None}  # one record, without a time
+
+
+class Folders:
+    """A join over folders of files, some of them bad; what the source gives is known record by record."""
+
+    def __init__(self, join: Join, home: Path, layout: str, exchange: str) -> None:
+        self.join, self.home, self.now_s = join, home, 0.0
+        for name in join.names:
+            (home / name).mkdir()
+        bound = bind(join, dict.fromkeys(join.names, SCHEMA))
+        self.micro = MicroBatches(bound, home, Layout.parse(layout, len(join.names)), exchange, max_rows_per_batch=5)
+        self.records: dict[str, list[dict[str, Any]]] = {name: [] for name in join.names}
+        self.bad: Counter[str] = Counter()
+        self.ends: list[dict[str, int]] = []
+        self.idle: list[list[str]] = []
+        self.files: Counter[str] = Counter()
+        self.newest: Counter[str] = Counter()
+        self.restart()
+
+    def restart(self) -> None:
+        self.micro.reader = self.micro.source.streamReader(self.micro.source.schema())
+        self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
+
+    def put(self, name: str, kind: str, *rows: tuple[int, int]) -> None:
+        """A file of its own, `good`, `cut` after its rows, `foreign`, or `late`: before one that was read."""
+        path = self.home / name / f"{self.files[name]:04d}.csv"
+        found = [{"ts": START_US + second * 1_000_000, "x": x} for second, x in rows]
+        text = "ts,x\n" + "".join(f"{row['ts']},{row['x']}\n" for row in found)
+        if kind == "cut":
+            packed = bytearray(gzip.compress(text.encode(), mtime=0))
+            packed[-6] ^= 0xFF
+            path.with_suffix(".csv.gz").write_bytes(packed)
+            found = [*found[:-1], BAD]  # zlib keeps the last byte to itself
+        elif kind == "foreign":
+            path.write_text("what,is,this\n" + text)
+            found = [BAD]
+        elif kind == "late":
+            path.with_name(f"{self.newest[name]:04d}-{path.name}").write_text(text)  # "-" sorts before "."
+            found = [BAD]
+        else:
+            path.write_text(text)
+        if kind != "late":
+            self.newest[name] = self.files[name]
+        self.files[name] += 1
+        self.bad[name] += kind != "good"
+        self.records[name] += found
+
+    def is_begun(self, name: str) -> bool:
+        """Whether a file can come late."""
+        return bool(self.micro.offset["streams"][name]["seq"])
+
+    def step(self) -> bool:
+        if not self.micro.step():
+            return False
+        offset = self.micro.offset
+        self.ends.append({name: offset["streams"][name]["seq"] for name in self.join.names})
+        self.idle.append([n for n in self.join.names if offset.get("clocks", {}).get(n, {}).get("idle")])
+        return True
+
+    def check(self) -> None:
+        known: dict[str, Any] = {"ends": self.ends, "idle": self.idle}
+        assert self.ends[-1] == {name: len(rows) for name, rows in self.records.items()}
+        columns = [f"{name}_seq" for name in self.join.names] + ["window_id"] * (self.join.window.kind == "periodic")
+        found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())
+        right = oracle_join(self.join, self.records, **known)
+        assert found == Counter(tuple(row[name] for name in columns) for row in right)
+        late = Counter((row["stream"], row["seq"]) for row in self.micro.companion("late").to_pylist())
+        assert late == Counter((n, k) for n in self.join.names for k in late_rows(self.join, n, self.records, **known))
+        ahead = {n: len(ahead_rows(self.join, n, self.records[n], **known)) for n in self.join.names}
+        rejects = self.micro.companion("rejects").to_pylist()
+        assert Counter(row["stream"] for row in rejects) == Counter(ahead) + self.bad
+        given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
+        assert given == batch_watermarks(self.join, self.records, **known)
+        ledger = self.micro.companion("ledger").to_pylist()
+        aside = Counter({name: 0 for name in self.join.names})
+        for row in ledger:
+            aside[row["stream"]] += row["files_set_aside"]
+        assert +aside == +self.bad
+        metrics = self.micro.companion("metrics").to_pylist()
+        assert max(row["files_set_aside"] for row in metrics) == self.bad.total()
+        self.micro.reader.latestOffset(self.micro.offset, self.micro.reader.getDefaultReadLimit())
+        assert self.micro.reader.reportLatestOffset()["files_set_aside"] == {n: self.bad[n] for n in self.join.names}
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 5, 9, 23])
+def test_any_schedule_of_bad_files_silence_and_futures(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    kind = dice.choice(("time", "count", "count", "periodic"))
+    window = {"time": "6s", "count": "last 4", "periodic": "every 2s for 4s"}[kind]
+    names = ("l", "r", "t")[: dice.choice((2, 2, 3))]
+    streams = [
+        Stream(
+            name,
+            tmp_path / name,
+            schema=SCHEMA,
+            format="csv",
+            on_bad_file="quarantine",
+            delay=dice.choice(("0s", "2s")),
+            idle_timeout=dice.choice((None, "3s", "7s")),
+            max_ahead=dice.choice((None, "9s")),
+        )
+        for name in names
+    ]
+    join = Join(streams, [band("l.x", f"{name}.x", 1) for name in names[1:]], window)
+    layout = dice.choice(("1x1", "1x2", "2x1")) + "x1" * (len(names) - 2)
+    run = Folders(join, tmp_path, layout, dice.choice(("reference", "packed", "rows")))
+    silent_until = dict.fromkeys(names, 0)
+    for second in range(24):
+        run.now_s = second
+        for name in names:
+            if dice.random() < 0.1:
+                silent_until[name] = second + dice.choice((4, 9))
+            count = dice.choice((0, 1, 2, 3)) * (silent_until[name] <= second)
+            if not count:
+                continue
+            rows = [
+                (second - dice.choice((0, 0, 1, 3)) + 1000 * (dice.random() < 0.06), dice.randrange(3))
+                for _ in range(count)
+            ]
+            what = dice.choice(("good", "good", "good", "cut", "foreign", "late"))
+            run.put(name, "good" if what == "late" and not run.is_begun(name) else what, *rows)
+        while run.step():
+            pass
+        if dice.random() < 0.15:
+            run.restart()
+    run.check()
