@@ -1,45 +1,10 @@
-"""Known bugs, planted one at a time into the real code: what the simulator must not miss.
-
-A bug is an edit of a function's text; where the text is no longer there, planting fails, so the table cannot rot.
-"""
+"""Known bugs, planted one at a time into the real code: what the simulator must not miss."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from tests.faults.planting import bug as _bug
 
-import pytest
-
-__all__ = ["BUGS", "COMES_BACK", "Bug", "Edit", "planted"]
-
-
-@dataclass(frozen=True)
-class Edit:
-    """`old` becomes `new` in the text of a function, named ``module:Class.function``."""
-
-    where: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
-class Bug:
-    """Edits, and what a schedule asks for that meets them (`ASKS`; none: a plain join's)."""
-
-    name: str
-    edits: tuple[Edit, ...]
-    asks: tuple[str, ...] = ()
-
-
-def _bug(name: str, *edits: tuple[str, str, str], asks: tuple[str, ...] = ()) -> Bug:
-    return Bug(name, tuple(Edit(f"streamjoin_ds.{where}", old, new) for where, old, new in edits), asks)
-
+__all__ = ["BUGS", "COMES_BACK"]
 
 _SAVED = "stream.windows:CellWindows.saved"
 _COMMIT = "sink.target:Target.commit"
@@ -422,34 +387,3 @@ COMES_BACK = _bug(
     (_SAVED, "if entry[1] not in self.engine.blocks", "if True"),
     (_SAVED, "self._plan.retain_batches}", "self._plan.retain_batches} - self.engine.blocks"),
 )
-
-
-@contextmanager
-def planted(bug: Bug) -> Iterator[None]:
-    """The package with a bug in it, for as long as the context lasts."""
-    texts: dict[str, str] = {}
-    for edit in bug.edits:
-        text = texts.get(edit.where) or textwrap.dedent(inspect.getsource(_found(edit.where)[2]))
-        assert text.count(edit.old) == 1, f"{edit.where} does not hold once: {edit.old}"
-        texts[edit.where] = text.replace(edit.old, edit.new)
-    with pytest.MonkeyPatch.context() as patch:
-        for where, text in texts.items():
-            owner, module, function = _found(where)
-            made: dict[str, Any] = {}
-            exec(compile(text, f"<planted {where}>", "exec"), vars(module), made)
-            patch.setattr(owner, function.__name__, made[function.__name__])
-            for other in list(sys.modules.values()):
-                if vars(other).get(function.__name__) is function and other.__name__.startswith("streamjoin_ds"):
-                    patch.setattr(other, function.__name__, made[function.__name__])
-        yield
-
-
-def _found(where: str) -> tuple[Any, Any, Any]:
-    """Owner, module and function of ``module:Class.function``."""
-    name, _, path = where.partition(":")
-    module = importlib.import_module(name)
-    owner: Any = module
-    *folders, last = path.split(".")
-    for folder in folders:
-        owner = getattr(owner, folder)
-    return owner, module, getattr(owner, last)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.model.schedule import ASKS, asking, plain_schedule
-from tests.faults.planted import BUGS, Bug, planted
+from tests.faults.planted import BUGS
+from tests.faults.planting import Bug, planted
 from tests.faults.simulate import outcome_of
 from tests.faults.test_seeds import SEEDS
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.model.schedule import Fault, Schedule, power_schedule
-from tests.faults.planted import Bug, Edit, planted
+from tests.faults.planting import Bug, Edit, planted
 from tests.faults.simulate import minimal, outcome_of
 
 SEEDS = 24

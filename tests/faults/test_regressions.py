@@ -8,7 +8,8 @@ import pytest
 
 from tests.faults.model.checkpoint import Checkpoint, StateDiffersError
 from tests.faults.model.schedule import Fault, Schedule, plain_schedule, random_schedule
-from tests.faults.planted import COMES_BACK, planted
+from tests.faults.planted import COMES_BACK
+from tests.faults.planting import planted
 from tests.faults.simulate import outcome_of
 
 # A merged run that expiry thinned out was, to the byte, a block that had left before; its old entry among the retired

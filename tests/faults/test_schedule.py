@@ -27,7 +27,8 @@ from tests.faults.model.schedule import (
 )
 from tests.faults.model.simulation import simulated
 from tests.faults.model.world import World
-from tests.faults.planted import BUGS, planted
+from tests.faults.planted import BUGS
+from tests.faults.planting import planted
 from tests.faults.simulate import minimal, outcome_of
 
 

@@ -1,0 +1,73 @@
+"""A bug as edits of the package's functions, planted for as long as a context lasts.
+
+An edit is of a function's text; where the text is no longer there, planting fails, so no table of bugs can rot.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+__all__ = ["Bug", "Edit", "bug", "planted"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`old` becomes `new` in the text of a function, named ``module:Class.function``."""
+
+    where: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    """Edits, and what a schedule asks for that meets them (`ASKS`; none: a plain join's)."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    asks: tuple[str, ...] = ()
+
+
+def bug(name: str, *edits: tuple[str, str, str], asks: tuple[str, ...] = ()) -> Bug:
+    """A bug of the package's, each edit as (where, old, new)."""
+    return Bug(name, tuple(Edit(f"streamjoin_ds.{where}", old, new) for where, old, new in edits), asks)
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """The package with a bug in it, for as long as the context lasts."""
+    texts: dict[str, str] = {}
+    for edit in bug.edits:
+        text = texts.get(edit.where) or textwrap.dedent(inspect.getsource(_found(edit.where)[2]))
+        assert text.count(edit.old) == 1, f"{edit.where} does not hold once: {edit.old}"
+        texts[edit.where] = text.replace(edit.old, edit.new)
+    with pytest.MonkeyPatch.context() as patch:
+        for where, text in texts.items():
+            owner, module, function = _found(where)
+            made: dict[str, Any] = {}
+            exec(compile(text, f"<planted {where}>", "exec"), vars(module), made)
+            patch.setattr(owner, function.__name__, made[function.__name__])
+            for other in list(sys.modules.values()):
+                if vars(other).get(function.__name__) is function and other.__name__.startswith("streamjoin_ds"):
+                    patch.setattr(other, function.__name__, made[function.__name__])
+        yield
+
+
+def _found(where: str) -> tuple[Any, Any, Any]:
+    """Owner, module and function of ``module:Class.function``."""
+    name, _, path = where.partition(":")
+    module = importlib.import_module(name)
+    owner: Any = module
+    *folders, last = path.split(".")
+    for folder in folders:
+        owner = getattr(owner, folder)
+    return owner, module, getattr(owner, last)
