@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.faults.planting import Bug, Edit
 from tests.faults.planting import bug as _bug
 
 __all__ = ["BUGS", "COMES_BACK"]
