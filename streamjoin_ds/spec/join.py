@@ -76,6 +76,8 @@ class Join:
                 msg = f"two streams are named '{name}'"
                 hint = "give each stream its own name; Delta does not tell upper from lower case in columns"
                 raise ArgumentError(msg, name=name, hint=hint)
+        if not include_self_pairs:
+            _check_selves(streams)
         predicates = _predicates(on)
         for predicate in predicates:
             for name in _streams(predicate):
@@ -119,6 +121,16 @@ class Join:
             facts["select"],
             include_self_pairs=facts["include_self_pairs"],
         )
+
+
+def _check_selves(streams: Sequence[Stream]) -> None:
+    """Refuse what may give a tuple of an input that is read twice two numbers: by them it is told as itself."""
+    sources = [stream.source for stream in streams]
+    for stream in streams:
+        if stream.on_bad_file == "quarantine" and stream.source is not None and sources.count(stream.source) > 1:
+            msg = f"{stream.name} is read twice: a file may be mended, or come, between, and be set aside in one"
+            hint = "on_bad_file=stop, or include_self_pairs and a condition of your own"
+            raise ArgumentError(msg, name="on_bad_file", hint=hint)
 
 
 def _check_stream(stream: object) -> None:

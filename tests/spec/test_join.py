@@ -148,3 +148,13 @@ def test_a_subclass_comes_back_as_itself() -> None:
     assert again == join
     bound = bind(join, {"e": schema(x=pa.int8()), "w": schema(x=pa.int8())})
     assert BoundJoin.from_facts(bound.to_facts()).fingerprint == bound.fingerprint
+
+
+def test_a_self_join_sets_no_files_aside() -> None:
+    """They move numbers, and by its number a tuple is told as itself."""
+    streams = [Stream(name, source="data/", on_bad_file=kind) for name, kind in (("a", "stop"), ("b", "quarantine"))]
+    with pytest.raises(ArgumentError, match="b is read twice") as caught:
+        Join(streams, "abs(a.x - b.x) <= 1", "1s")
+    assert caught.value.name == "on_bad_file"
+    assert Join(streams, "abs(a.x - b.x) <= 1", "1s", include_self_pairs=True).streams[1].on_bad_file == "quarantine"
+    Join([streams[0], Stream("b", source="others/", on_bad_file="quarantine")], "abs(a.x - b.x) <= 1", "1s")

@@ -220,6 +220,8 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
     if "future" in asks:
         schedule = replace(schedule, source="csv")
     more = random.Random(f"changes {schedule.seed}")
+    if "self" in asks:
+        asks = tuple(name for name in asks if name != "quarantine")  # which is refused
     if "quarantine" in asks:  # what comes late, or changes, can do so while files come
         schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
     if "settings" in asks and not schedule.faults:  # nothing would start again
