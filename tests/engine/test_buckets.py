@@ -197,7 +197,7 @@ def pairs_of(chunks: Iterable[pa.Table]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2), (1, 2, 3)])
-@pytest.mark.parametrize("domain", [30, 400])
+@pytest.mark.parametrize("domain", [60, 400])
 def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -> None:
     bound, batch = steady(4000, domain)
     plain_join = WindowJoin(bound)
@@ -222,12 +222,12 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
     assert max(sizes) < 100 or in_buckets > 50
 
 
-@pytest.mark.parametrize("domain", [30, 3000])
+@pytest.mark.parametrize("domain", [60, 3000])
 def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
     monkeypatch.setattr(bucket_move, "_MOVED_ROWS", 100)
     monkeypatch.setattr(bucket_move, "_TOUCHED_BYTES", 100_000)
-    monkeypatch.setattr(bucketing, "_FORESEEN", 1 if domain == 30 else 8)
+    monkeypatch.setattr(bucketing, "_FORESEEN", 1 if domain == 60 else 8)
     monkeypatch.setattr(bucket_census, "_COUNTED_BUCKETS", 100)
     bound, batch = steady(6000, domain)
     join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)

@@ -1,4 +1,4 @@
-"""Two thousand schedules: whatever dies, stops or fills up, the tables are the contract's.
+"""A thousand schedules: whatever dies, stops or fills up, the tables are the contract's.
 
 Half of them are in `test_more_seeds`: a file of tests stays in one process.
 `python -m tests.faults.simulate --seeds 100000` runs more of the same, and shrinks what fails.
@@ -14,7 +14,7 @@ import pytest
 from tests.faults.model.schedule import KINDS, Schedule, asking, random_schedule
 from tests.faults.simulate import minimal, outcome_of
 
-SEEDS = 2_000
+SEEDS = 1_000
 CHUNK = 250
 FEW = 80
 CHANGES = {"quarantine": 50, "settings": 60, "upkeep": 12}
