@@ -21,9 +21,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import dataset, fs
 
-from streamjoin_ds.sink.log import NO_HOOKS
+from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, entry_name, put_entry
 from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.tables import filesystem_of
+from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.tables import filesystem_of, is_local
 from streamjoin_ds.sink.writer import TableWriter
 
 __all__ = ["Compaction", "compact"]
@@ -70,13 +71,14 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20) -> Compaction
     TableWriteError
         There is no room, or no right to write. As with any error the table is as it was.
     """
+    log = Snapshot(table_path, with_files=True) if is_local(table_path) else None
     table = DeltaTable(table_path)
     if not _is_plain(table):
         return Compaction(0, 0)
     removed = added = 0
     for group in _groups(list(_files(table).values()), target_size_bytes):
         written = _rewritten(table, table_path, group)
-        if _replaced(table, group, written):
+        if _replaced(table, log, group, written):
             removed, added = removed + len(group), added + len(written)
         else:
             _discard(table_path, written)
@@ -141,21 +143,46 @@ def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> li
         return writer.close()
 
 
-def _replaced(table: DeltaTable, group: Sequence[_File], written: Sequence[FileReport]) -> bool:
-    """Commit the new file in place of the old ones; False where one of these is gone or the table is another."""
-    schema, now_ms = table.schema(), time.time_ns() // 1_000_000
-    actions: list[AddAction | RemoveAction] = [
+def _replaced(table: DeltaTable, log: Snapshot | None, group: Sequence[_File], written: Sequence[FileReport]) -> bool:
+    """Commit the new file in place of the old ones; False where one of these is gone or the table is another.
+
+    Beside a join that commits every few milliseconds it must be quick: `log` is where it lies on a local file system.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    removes = [
         RemoveAction(file.path, data_change=False, deletion_timestamp=now_ms, size=file.size_bytes) for file in group
     ]
-    actions += [AddAction(report.path, report.size_bytes, {}, now_ms, False, report.stats) for report in written]
+    adds = [AddAction(report.path, report.size_bytes, {}, now_ms, False, report.stats) for report in written]
+    if log is None:
+        return _replaced_remotely(table, removes, adds)
+    entry, is_of = LogEntry("OPTIMIZE", now_ms, adds, removes=removes), _made_of(log)
+    for _ in range(_ATTEMPTS):
+        log.forward()
+        if any(unquote(file.path) not in log.live for file in group) or _made_of(log) != is_of:
+            return False
+        if put_entry(log.path, log.version + 1, entry):
+            if log.has_entry(log.version):
+                return True
+            # Who slept until the log was cleaned finds the next version free, in a past that nobody reads.
+            log.filesystem.delete_file(f"{log.folder}/_delta_log/{entry_name(log.version + 1)}")
+    return _given_up(log.path)
+
+
+def _made_of(log: Snapshot) -> tuple[object, ...]:
+    """What must be as it was when the rows were read."""
+    return log.table_id, log.schema_text, log.partition_columns, log.features
+
+
+def _replaced_remotely(table: DeltaTable, removes: Sequence[RemoveAction], adds: Sequence[AddAction]) -> bool:
+    schema = table.schema()
     for _ in range(_ATTEMPTS):
         table.update_incremental()
         there = _files(table)
-        if any(file.path not in there for file in group) or table.schema() != schema or not _is_plain(table):
+        if any(file.path not in there for file in removes) or table.schema() != schema or not _is_plain(table):
             return False
         try:
             table.create_write_transaction(
-                actions,
+                [*removes, *adds],
                 "append",
                 schema,
                 commit_properties=CommitProperties(max_commit_retries=_NEXT_VERSION_ONLY),
@@ -164,7 +191,11 @@ def _replaced(table: DeltaTable, group: Sequence[_File], written: Sequence[FileR
         except CommitFailedError:
             continue  # somebody else has this version: look again at what is there
         return True
-    _log.debug("%d commits came before a compaction of %s, which is given up", _ATTEMPTS, table.table_uri)
+    return _given_up(table.table_uri)
+
+
+def _given_up(table_path: str) -> bool:
+    _log.debug("%d commits came before a compaction of %s, which is given up", _ATTEMPTS, table_path)
     return False
 
 

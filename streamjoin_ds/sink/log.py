@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from streamjoin_ds.errors import LogCleanedError, TableError
@@ -49,6 +49,8 @@ class LogEntry:
         JSON, kept with the commit.
     first : tuple of dict
         The ``protocol`` and ``metaData`` actions of a table's first entry.
+    removes : sequence of deltalake.transaction.RemoveAction
+        Files that the added ones replace. Only on a local file system.
     """
 
     operation: str
@@ -57,6 +59,7 @@ class LogEntry:
     transactions: dict[str, int] = field(default_factory=dict)
     user_metadata: str = "{}"
     first: tuple[dict[str, Any], ...] = ()
+    removes: Sequence[RemoveAction] = ()
 
     def text(self) -> str:
         """The lines of the entry."""
@@ -65,11 +68,14 @@ class LogEntry:
             "operation": self.operation,
             "operationParameters": {"mode": "Append", "partitionBy": "[]"},
             # Nothing of the table's rows is read: a concurrent DELETE or MERGE by Spark does not conflict.
-            "isBlindAppend": not self.first,
+            "isBlindAppend": not (self.first or self.removes),
             "engineInfo": "streamjoin_ds",
             "userMetadata": self.user_metadata,
         }
+        if self.removes:  # who finds the entry torn can tell by these
+            info["operationMetrics"] = {"num_added_files": len(self.adds), "num_removed_files": len(self.removes)}
         actions: list[dict[str, Any]] = [{"commitInfo": info}, *self.first]
+        actions += [{"remove": _remove(remove)} for remove in self.removes]
         actions += [{"add": _add(add)} for add in self.adds]
         actions += [{"txn": {"appId": app, "version": version}} for app, version in self.transactions.items()]
         return "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
@@ -81,8 +87,19 @@ def _add(action: AddAction) -> dict[str, Any]:
         "partitionValues": {},
         "size": action.size,
         "modificationTime": action.modification_time,
-        "dataChange": True,
+        "dataChange": action.data_change,
         "stats": action.stats,
+    }
+
+
+def _remove(action: RemoveAction) -> dict[str, Any]:
+    return {
+        "path": action.path,
+        "dataChange": action.data_change,
+        "deletionTimestamp": action.deletion_timestamp,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": action.size,
     }
 
 

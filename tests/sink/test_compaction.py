@@ -109,18 +109,57 @@ def test_a_table_with_features_of_its_own_is_left_alone(join, committer, monkeyp
     assert compact(join.tables.matches).files_removed == 0
 
 
-def test_commits_that_always_come_first_are_given_way_to(join, committer, monkeypatch):
+@pytest.mark.parametrize(("ahead", "attempts"), [(3, 4), (3, 3)])
+def test_commits_come_first_and_it_is_given_up_in_the_end(join, committer, monkeypatch, ahead, attempts):
     for batch_id in range(3):
         join.commit(committer, batch_id)
-    original, batches = compaction._files, iter(range(3, 300))
+    put, batches = compaction.put_entry, iter(range(3, 3 + ahead))
 
-    def files(table):
-        found = original(table)
-        join.commit(committer, next(batches))
-        return found
+    def second(*arguments):
+        batch_id = next(batches, None)
+        if batch_id is not None:
+            join.commit(committer, batch_id)
+        return put(*arguments)
 
-    monkeypatch.setattr(compaction, "_files", files)
-    monkeypatch.setattr(compaction, "_ATTEMPTS", 4)
-    assert compact(join.tables.matches).files_removed == 0
+    monkeypatch.setattr(compaction, "put_entry", second)
+    monkeypatch.setattr(compaction, "_ATTEMPTS", attempts)
+    assert compact(join.tables.matches).files_removed == (3 if ahead < attempts else 0)
     monkeypatch.undo()
-    join.assert_each_once(range(next(batches)))
+    join.assert_each_once(range(3 + ahead))
+    assert len(DeltaTable(join.tables.matches).file_uris()) == ahead + (1 if ahead < attempts else 3)
+
+
+def test_an_attempt_costs_what_is_new(join, committer, monkeypatch):
+    """Beside a commit every few milliseconds one that looks at all files is always too late."""
+    for batch_id in range(40):
+        join.commit(committer, batch_id)
+    looked, find = [], compaction._files
+    monkeypatch.setattr(compaction, "_files", lambda table: looked.append(table) or find(table))
+    size_bytes = max(os.path.getsize(f"{join.tables.matches}/{name}") for name in files_of(join))
+    done = compact(join.tables.matches, target_size_bytes=4 * size_bytes + 2)
+    assert done.files_added == 10
+    assert len(looked) == 1
+    (action,) = DeltaTable(join.tables.matches).history(1)
+    assert action["operation"] == "OPTIMIZE"
+
+
+def test_who_slept_until_the_log_was_cleaned_compacts_nothing_in_the_past(join, committer, monkeypatch):
+    for batch_id in range(4):
+        join.commit(committer, batch_id)
+    path, forward = join.tables.matches, compaction.Snapshot.forward
+
+    def slept(log):
+        """The log goes on, and is cleaned, behind a snapshot that looked just before."""
+        forward(log)
+        monkeypatch.setattr(compaction.Snapshot, "forward", forward)
+        for batch_id in range(4, 8):
+            join.commit(committer, batch_id)
+        DeltaTable(path).create_checkpoint()
+        for version in range(log.version + 2):
+            os.unlink(f"{path}/_delta_log/{version:020d}.json")
+
+    monkeypatch.setattr(compaction.Snapshot, "forward", slept)
+    assert compact(path).files_removed == 4
+    join.assert_each_once(range(8))
+    versions = sorted(int(name[:20]) for name in os.listdir(f"{path}/_delta_log") if name.endswith(".json"))
+    assert versions[0] > 4
