@@ -19,9 +19,9 @@ BOUNDS: Mapping[str, float] = {
     "commit_growth": 1.3,
     # of one table: a round of compaction is due every 25 batches, and a long one may be under way
     "live_files": 600,
-    # of one table: entries and checkpoints between two cleanings
+    # of one table: the newest 10 000 entries stay, and those that come until the next checkpoint and cleaning
     "log_bytes": 48 << 20,
-    "log_entries": 3_000,
+    "log_entries": 13_000,
     # a process's maps of files that are deleted: retired blocks
     "deleted_maps": 64,
     # two of a thread's stack, and what is mapped of blocks; the system allows 65 530
