@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import dataset, fs
 
 from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, entry_name, put_entry
+from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import filesystem_of, is_local
@@ -72,7 +73,7 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20) -> Compaction
         There is no room, or no right to write. As with any error the table is as it was.
     """
     log = Snapshot(table_path, with_files=True) if is_local(table_path) else None
-    table = DeltaTable(table_path)
+    table = open_table(table_path)
     if not _is_plain(table):
         return Compaction(0, 0)
     removed = added = 0

@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from streamjoin_ds.errors import LogCleanedError, TableError
+from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.tables import filesystem_of, is_local
 
 __all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "entry_name", "put_entry", "read_actions", "read_commit"]
@@ -146,7 +147,7 @@ def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
 
 @lru_cache(maxsize=16)
 def _remote_table(table_path: str) -> DeltaTable:
-    return DeltaTable(table_path)
+    return open_table(table_path)
 
 
 def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:

@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from deltalake import DeltaTable
-
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, vacuum
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import JOIN_ID_KEY
 from streamjoin_ds.sink.log import LogEntry, put_entry
+from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.retention import deleted_file_retention_s
 from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import TableSet
@@ -66,7 +65,7 @@ def checkpoint_log(table_path: str) -> None:
 
 def _checkpoint(path: str) -> None:
     """Checkpoint a log, and force it to the device: the entries that it stands for may go next."""
-    table = DeltaTable(path)
+    table = open_table(path)
     table.create_checkpoint()
     Durability().log_checkpoint(path, int(table.version()))
 

@@ -18,6 +18,7 @@ from pyarrow import compute, dataset, fs, parquet
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
 from streamjoin_ds.sink.guard import JOIN_ID_KEY, Identity
 from streamjoin_ds.sink.log import LogCommit, cleaned, entry_name, read_commit
+from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.snapshot import Snapshot
 from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet, filesystem_of
 from streamjoin_ds.spec.periodic_window import WINDOW_ID
@@ -95,7 +96,7 @@ def _microseconds(name: str, value: int | datetime) -> int:
 
 def _opened(path: str, version: int | None = None) -> DeltaTable:
     try:
-        return DeltaTable(path, version=version)
+        return open_table(path, version)
     except TableNotFoundError as error:
         message = f"there is no Delta table {path}"
         raise TableError(message, name=path, hint="the path of the matches table of a join that has run") from error

@@ -18,6 +18,7 @@ from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableErr
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table, schema_text
 from streamjoin_ds.sink.log import LogEntry, entry_name, put_entry, read_commit
+from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.retention import missing_properties, new_properties
 from streamjoin_ds.sink.snapshot import Snapshot
@@ -101,7 +102,7 @@ class Target:
         missing = missing_properties(self._held.configuration)
         if missing:
             with contextlib.suppress(DeltaError):  # another driver did it, or the next start does
-                DeltaTable(self.path).alter.set_table_properties(missing)
+                open_table(self.path).alter.set_table_properties(missing)
             self.refresh()
 
     def _grow(self, table: Snapshot) -> None:
@@ -113,7 +114,7 @@ class Target:
         if not new or not is_ours or not is_fixed or here != self.schema.names[: len(here)]:
             return  # as it should be, or refused by the check that follows
         if all(self.schema.field(name).nullable for name in new):
-            DeltaTable(self.path).alter.add_columns([Field.from_arrow(self.schema.field(name)) for name in new])
+            open_table(self.path).alter.add_columns([Field.from_arrow(self.schema.field(name)) for name in new])
             table.forward()
 
     def _create(self, description: str) -> None:

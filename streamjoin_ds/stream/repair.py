@@ -215,6 +215,7 @@ class _Repair:
         """The ledger's rows by batch after `last` and stream."""
         from deltalake import DeltaTable
 
+        from streamjoin_ds.sink.opening import open_table
         from streamjoin_ds.sink.reader import scanned
 
         tail = tail_of(self._tables.ledger)
@@ -222,7 +223,7 @@ class _Repair:
             return {}
         if not DeltaTable.is_deltatable(self._tables.ledger):
             return {}
-        rows = scanned(DeltaTable(self._tables.ledger)).to_table(filter=dataset.field("batch_id") > last).to_pylist()
+        rows = scanned(open_table(self._tables.ledger)).to_table(filter=dataset.field("batch_id") > last).to_pylist()
         batches: dict[int, dict[str, dict[str, Any]]] = {}
         for row in rows:
             batches.setdefault(row["batch_id"], {})[row["stream"]] = row
