@@ -26,7 +26,8 @@ BOUNDS: Mapping[str, float] = {
     "deleted_maps": 64,
     # two of a thread's stack, and what is mapped of blocks; the system allows 65 530
     "maps": 4_000,
-    "open_files": 512,
+    # delta-rs opens up to a thousand entries of a log at once
+    "open_files": 1_200,
     # delta-rs alone may have 512 that wait for files, each for as long as it has work and 10 s more
     "threads": 640,
     # resident; the first sample of a process comes after its imports
