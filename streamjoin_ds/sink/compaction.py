@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import dataset, fs
 
-from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, entry_name, put_entry
+from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, put_entry
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.snapshot import Snapshot
@@ -52,7 +52,7 @@ class _File:
     modified_ms: int
 
 
-def compact(table_path: str, *, target_size_bytes: int = 64 << 20) -> Compaction:
+def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: Snapshot | None = None) -> Compaction:
     """Rewrite files smaller than a size into files of about that size; each row stays, once.
 
     Parameters
@@ -61,6 +61,8 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20) -> Compaction
         One Delta table.
     target_size_bytes : int, keyword-only
         Size below which a file is small. Larger ones stay as they are, so that a fast join is not written twice.
+    log : Snapshot or None, keyword-only
+        The table with its files, of whoever has it read already; it goes on to what the table is then.
 
     Returns
     -------
@@ -72,14 +74,17 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20) -> Compaction
     TableWriteError
         There is no room, or no right to write. As with any error the table is as it was.
     """
-    log = Snapshot(table_path, with_files=True) if is_local(table_path) else None
+    if log is None:
+        log = Snapshot(table_path, with_files=True)
+    is_of = _made_of(log)  # before the table is opened, so that no change comes between
     table = open_table(table_path)
     if not _is_plain(table):
         return Compaction(0, 0)
     removed = added = 0
     for group in _groups(list(_files(table).values()), target_size_bytes):
         written = _rewritten(table, table_path, group)
-        if _replaced(table, log, group, written):
+        actions = _actions(group, written)
+        if _replaced(log, is_of, *actions) if is_local(table_path) else _replaced_remotely(table, *actions):
             removed, added = removed + len(group), added + len(written)
         else:
             _discard(table_path, written)
@@ -144,28 +149,29 @@ def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> li
         return writer.close()
 
 
-def _replaced(table: DeltaTable, log: Snapshot | None, group: Sequence[_File], written: Sequence[FileReport]) -> bool:
-    """Commit the new file in place of the old ones; False where one of these is gone or the table is another.
-
-    Beside a join that commits every few milliseconds it must be quick: `log` is where it lies on a local file system.
-    """
+def _actions(group: Sequence[_File], written: Sequence[FileReport]) -> tuple[list[RemoveAction], list[AddAction]]:
     now_ms = time.time_ns() // 1_000_000
     removes = [
         RemoveAction(file.path, data_change=False, deletion_timestamp=now_ms, size=file.size_bytes) for file in group
     ]
     adds = [AddAction(report.path, report.size_bytes, {}, now_ms, False, report.stats) for report in written]
-    if log is None:
-        return _replaced_remotely(table, removes, adds)
-    entry, is_of = LogEntry("OPTIMIZE", now_ms, adds, removes=removes), _made_of(log)
+    return removes, adds
+
+
+def _replaced(
+    log: Snapshot, is_of: tuple[object, ...], removes: Sequence[RemoveAction], adds: Sequence[AddAction]
+) -> bool:
+    """Commit new files in place of old ones; False where one of these is gone or the table is another.
+
+    Beside a join that commits every few milliseconds an attempt must be quick: it reads what is new in the log.
+    """
+    entry = LogEntry("OPTIMIZE", adds[0].modification_time, adds, removes=removes)
     for _ in range(_ATTEMPTS):
         log.forward()
-        if any(unquote(file.path) not in log.live for file in group) or _made_of(log) != is_of:
+        if any(unquote(file.path) not in log.live for file in removes) or _made_of(log) != is_of:
             return False
-        if put_entry(log.path, log.version + 1, entry):
-            if log.has_entry(log.version):
-                return True
-            # Who slept until the log was cleaned finds the next version free, in a past that nobody reads.
-            log.filesystem.delete_file(f"{log.folder}/_delta_log/{entry_name(log.version + 1)}")
+        if put_entry(log.path, log.version + 1, entry) and log.keeps_next():
+            return True
     return _given_up(log.path)
 
 
@@ -175,6 +181,7 @@ def _made_of(log: Snapshot) -> tuple[object, ...]:
 
 
 def _replaced_remotely(table: DeltaTable, removes: Sequence[RemoveAction], adds: Sequence[AddAction]) -> bool:
+    """Do the same through delta-rs, which has the conditional put or the lock of the store."""
     schema = table.schema()
     for _ in range(_ATTEMPTS):
         table.update_incremental()

@@ -150,17 +150,20 @@ def _forced(paths: list[str]) -> None:
     for first in range(0, len(paths), _AT_ONCE):
         several = paths[first : first + _AT_ONCE]
         with ExitStack() as opened:
-            descriptors = [(path, _opened(path, opened)) for path in several]
-            for _, descriptor in descriptors:
+            descriptors = {path: _opened(path, opened) for path in several}
+            there = {path: descriptor for path, descriptor in descriptors.items() if descriptor is not None}
+            for descriptor in there.values():
                 _begin(descriptor)
-            for path, descriptor in descriptors:
+            for path, descriptor in there.items():
                 _sync(path, descriptor)
 
 
 def force(path: str) -> None:
     """Force a file's bytes, or the names in a folder, to the device; what was purged meanwhile needs it no more."""
     with ExitStack() as opened:
-        _sync(path, _opened(path, opened))
+        descriptor = _opened(path, opened)
+        if descriptor is not None:
+            _sync(path, descriptor)
 
 
 def _opened(path: str, until: ExitStack) -> int | None:
@@ -172,16 +175,14 @@ def _opened(path: str, until: ExitStack) -> int | None:
     return descriptor
 
 
-def _begin(descriptor: int | None) -> None:
+def _begin(descriptor: int) -> None:
     """Have the system write a file's pages, without waiting: the advice is taken where it is known, and never fails."""
-    if descriptor is not None and hasattr(os, "posix_fadvise"):
+    if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # a folder, a pipe
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _sync(path: str, descriptor: int | None) -> None:
-    if descriptor is None:
-        return
+def _sync(path: str, descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -167,7 +167,7 @@ class Maintenance:
             list(table.live.values()), small_files=self._small_files, target_size_bytes=self._target_size_bytes
         )
         if size_bytes is not None:
-            self._try("compaction", path, partial(compact, path, target_size_bytes=size_bytes))
+            self._try("compaction", path, partial(compact, path, target_size_bytes=size_bytes, log=table))
             table.forward()
         if self._checkpoint_is_due(table):
             self._try("a checkpoint of the log", path, partial(self._checkpoint, path))
@@ -212,7 +212,7 @@ class Maintenance:
         now_s = int(self._clock())
         entry = LogEntry("VACUUM END", now_s * 1000, transactions={self._vacuum_app(table): now_s})
         for _ in range(_ATTEMPTS):
-            if put_entry(table.path, table.version + 1, entry):
+            if put_entry(table.path, table.version + 1, entry) and table.keeps_next():
                 return
             table.forward()
 

@@ -16,7 +16,7 @@ from pyarrow import fs, parquet
 
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.log import entry_name, read_actions
-from streamjoin_ds.sink.tables import filesystem_of
+from streamjoin_ds.sink.tables import filesystem_of, is_local
 
 __all__ = ["LogFile", "Snapshot", "list_log"]
 
@@ -163,6 +163,16 @@ class Snapshot:
         """Whether the log still has the entry of a version."""
         info = self.filesystem.get_file_info(f"{self.folder}/_delta_log/{entry_name(version)}")
         return bool(info.type == fs.FileType.File)
+
+    def keeps_next(self) -> bool:
+        """Whether the entry that was just put after this version counts; it is removed where it does not.
+
+        Who slept until the log was cleaned finds the next version free, in a past that nobody reads.
+        """
+        if not is_local(self.path) or self.has_entry(self.version):
+            return True
+        self.filesystem.delete_file(f"{self.folder}/_delta_log/{entry_name(self.version + 1)}")
+        return False
 
     def _gone(self) -> TableError:
         message = f"the table {self.path} was deleted or replaced while the join was running"

@@ -17,7 +17,7 @@ from pyarrow import fs
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table, schema_text
-from streamjoin_ds.sink.log import LogEntry, entry_name, put_entry, read_commit
+from streamjoin_ds.sink.log import LogEntry, put_entry, read_commit
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.retention import missing_properties, new_properties
@@ -225,11 +225,9 @@ class Target:
             with self._writing():
                 if not put_entry(self.path, table.version + 1, entry):
                     continue  # another writer was first: a fresh snapshot tells whether it was this batch
-                if not is_local(self.path) or table.has_entry(table.version):
+                if table.keeps_next():
                     self._durability.entries(self.path)
                     return True
-                # Who slept until the log was cleaned finds the next version free, in a past that nobody reads.
-                table.filesystem.delete_file(f"{table.folder}/_delta_log/{entry_name(table.version + 1)}")
         raise self._lost(batch)
 
     @contextlib.contextmanager

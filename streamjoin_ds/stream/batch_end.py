@@ -15,7 +15,7 @@ from streamjoin_ds.source.set_aside import asides_from
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream.spark_files import source_offset
 
-__all__ = ["StreamEnd", "batch_end", "end_of"]
+__all__ = ["StreamEnd", "batch_end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,7 @@ def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dic
     decides = {
         stream.name for stream in streams if stream.on_bad_file == "quarantine" or stream.max_ahead_us is not None
     }
-    return end_of(offset, [stream.name for stream in streams], decides)
-
-
-def end_of(
-    offset: Mapping[str, Any], names: Sequence[str], decides: set[str] | frozenset[str] = frozenset()
-) -> dict[str, StreamEnd]:
-    """Of each stream by its name, from an offset; `decides`: those whose position no count tells."""
+    names = [stream.name for stream in streams]
     positions: Sequence[Any] = decode_offset(offset, names)
     clocks, held = decode_clocks(offset, names), decode_held_back(offset, names)
     return {

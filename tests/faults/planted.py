@@ -362,7 +362,7 @@ BUGS = (
     # --- what keeps the tables small
     _bug(
         "compaction does not check that replaced files are there",
-        ("sink.compaction:_replaced", "any(unquote(file.path) not in log.live for file in group)", "False"),
+        ("sink.compaction:_replaced", "any(unquote(file.path) not in log.live for file in removes)", "False"),
         asks=("upkeep",),
     ),
     _bug(

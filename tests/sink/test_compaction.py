@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
 
 from streamjoin_ds.sink import compaction
 from streamjoin_ds.sink.compaction import compact
@@ -163,3 +163,19 @@ def test_who_slept_until_the_log_was_cleaned_compacts_nothing_in_the_past(join, 
     join.assert_each_once(range(8))
     versions = sorted(int(name[:20]) for name in os.listdir(f"{path}/_delta_log") if name.endswith(".json"))
     assert versions[0] > 4
+
+
+def test_a_column_that_comes_between_two_groups_ends_it(join, committer, monkeypatch):
+    for batch_id in range(8):
+        join.commit(committer, batch_id)
+    path, write = join.tables.matches, compaction._rewritten
+
+    def written(*arguments):
+        monkeypatch.setattr(compaction, "_rewritten", write)
+        DeltaTable(path).alter.add_columns([Field("note", "string", nullable=True)])
+        return write(*arguments)
+
+    monkeypatch.setattr(compaction, "_rewritten", written)
+    size_bytes = max(os.path.getsize(f"{path}/{name}") for name in files_of(join))
+    assert compact(path, target_size_bytes=4 * size_bytes + 2).files_removed == 0
+    assert len(files_of(join)) == 8

@@ -244,6 +244,29 @@ def test_who_slept_until_the_log_was_cleaned_commits_nothing_into_the_past(join,
     assert join.batches() == dict.fromkeys(range(6), ROWS)
 
 
+def test_a_vacuum_that_slept_until_the_log_was_cleaned_is_noted_at_the_end(join, committer, monkeypatch):
+    for batch_id in range(2):
+        join.commit(committer, batch_id)
+    path, done = join.tables.matches, []
+
+    def slow(table_path, version, entry):
+        if table_path == path and not done:
+            done.append(version)
+            for batch_id in range(2, 6):
+                join.commit(committer, batch_id)
+            DeltaTable(path).create_checkpoint()
+            assert clean_log(Snapshot(path), kept_entries=0, now_s=time.time() + DAY_S) > 0
+        return put_entry(table_path, version, entry)
+
+    monkeypatch.setattr("streamjoin_ds.sink.maintenance.put_entry", slow)
+    tended = Maintenance(join.tables, background=False, clock=lambda: time.time() + 2 * DAY_S)
+    tended.run_round()
+    assert tended.failures == 0
+    assert not os.path.exists(f"{path}/_delta_log/{done[0]:020d}.json")
+    assert DeltaTable(path).history(1)[0]["operation"] == "VACUUM END"
+    assert join.batches() == dict.fromkeys(range(6), ROWS)
+
+
 def test_a_table_made_earlier_gets_the_properties_that_nobody_set(join, committer):
     former = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 24 hours"}
     table = DeltaTable(join.tables.matches)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from streamjoin_ds.sink import log, target
+from streamjoin_ds.sink import log, snapshot, target
 from tests.faults.model import disk
 
 __all__ = ["pointed"]
@@ -34,6 +34,6 @@ def pointed(delta: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target, "put_entry", at_points)
         if delta == "delta-rs":
-            for room in (log, target):
+            for room in (log, snapshot, target):
                 patch.setattr(room, "is_local", lambda _path: False)
         yield

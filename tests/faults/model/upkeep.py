@@ -79,15 +79,12 @@ def looked_after() -> Iterator[None]:
         filesystem, folder = filesystem_of(table_path)
         return _Files(filesystem, disk.table_name(table_path)), folder
 
-    def uri(table: Any) -> str:
-        return str(table.table_uri)
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(maintenance, "_ENTRY_BYTES", 1 << 20)
         patch.setattr(maintenance, "compact", at_points("compact", maintenance.compact, str))
         patch.setattr(maintenance, "_checkpoint", at_points("summary", maintenance._checkpoint, str))
         patch.setattr(maintenance, "vacuum", at_points("vacuum", maintenance.vacuum, str))
         patch.setattr(maintenance, "clean_log", at_points("clean", maintenance.clean_log, lambda table: table.path))
-        patch.setattr(compaction, "_replaced", at_points("replace", compaction._replaced, uri))
+        patch.setattr(compaction, "_replaced", at_points("replace", compaction._replaced, lambda log: log.path))
         patch.setattr(cleaning, "filesystem_of", files_of)
         yield
