@@ -22,8 +22,8 @@ from streamjoin_ds.bench.live import LiveTask
 from streamjoin_ds.bench.measuring import TreeUse, load_psutil
 from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.errors import BenchError
+from streamjoin_ds.stream.holding import hold
 from streamjoin_ds.stream.query import bound_join
-from streamjoin_ds.stream.spark_log import hold
 
 __all__ = ["LiveProcess", "LiveRun"]
 

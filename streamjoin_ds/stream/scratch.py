@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
-import stat
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamjoin_ds.stream.holding import aged, hold, is_held
+
 __all__ = ["Scratch", "remove_dead_scratch"]
 
 _PREFIX, _LOCK = "streamjoin-java-", "lock"
-# One that was just made has no lock yet.
-_YOUNG_S = 300.0
 # Names of sockets may have 108 bytes, and Spark's in the folder take 43 of them.
 _SOCKET_FOLDER_BYTES = 60
 
@@ -35,8 +33,8 @@ class Scratch:
         remove_dead_scratch(folder, time.time())
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         descriptor = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody else removes it
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        hold(descriptor)
+        with contextlib.suppress(OSError):  # no room: nobody else removes it
             os.write(descriptor, _host())
         return cls(path, descriptor)
 
@@ -65,30 +63,13 @@ def remove_dead_scratch(folder: Path, now_s: float) -> list[Path]:
         Seconds since 1970.
     """
     gone = []
-    for path in folder.glob(f"{_PREFIX}*"):
+    for path in aged(folder, f"{_PREFIX}*", now_s, folders=True):
         with contextlib.suppress(OSError):
-            facts = path.lstat()
-            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-                continue
-            if facts.st_mtime < now_s - _YOUNG_S and _is_free(path / _LOCK):
+            # Of a lock of another machine nothing can be told.
+            if not is_held(path / _LOCK) and (path / _LOCK).read_bytes() == _host():
                 shutil.rmtree(path)
                 gone.append(path)
     return gone
-
-
-def _is_free(lock: Path) -> bool:
-    """Whether it is ours to remove: it was made on this machine, and nobody has its lock."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.read(descriptor, 4096) == _host()
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
 
 
 def _host() -> bytes:

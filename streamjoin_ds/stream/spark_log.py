@@ -9,23 +9,21 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import stat
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import IO
 
-__all__ = ["hold", "keep_small", "new_log", "remove_dead", "shorten"]
+from streamjoin_ds.stream.holding import aged, is_held
+
+__all__ = ["keep_small", "new_log", "remove_dead", "shorten"]
 
 _PREFIX, _SUFFIX, _BEFORE = "streamjoin-spark-", ".log", ".1"
 _LIMIT_BYTES = 16 << 20
 _LOOK_EVERY_S = 5.0
 _DEAD_KEPT = 5
-# A log that was just made, and whose Java is not there yet, has no lock.
-_YOUNG_S = 300.0
 
 
 def new_log(folder: Path | None = None) -> Path:
@@ -35,12 +33,6 @@ def new_log(folder: Path | None = None) -> Path:
     descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX, dir=folder)
     os.close(descriptor)
     return Path(name)
-
-
-def hold(log: IO[bytes]) -> None:
-    """Mark an open log as one of living processes: of all that inherit this opening of it, until the last has ended."""
-    with contextlib.suppress(OSError):  # a file system without locks: it counts as dead when it is old
-        fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def remove_dead(folder: Path, now_s: float, kept: int = _DEAD_KEPT) -> list[Path]:
@@ -55,14 +47,8 @@ def remove_dead(folder: Path, now_s: float, kept: int = _DEAD_KEPT) -> list[Path
     kept : int
         So many of the dead stay, for who wants to know why they died.
     """
-    dead = []
-    for path in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
-        with contextlib.suppress(OSError):
-            facts = path.lstat()
-            if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid() and facts.st_mtime < now_s - _YOUNG_S:
-                dead.append((facts.st_mtime, path))
-    held = {path for _, path in dead if _is_held(path)}
-    gone = [path for _, path in sorted(dead, reverse=True) if path not in held][kept:]
+    dead = [path for path in aged(folder, f"{_PREFIX}*{_SUFFIX}", now_s) if not is_held(path)]
+    gone = dead[kept:]
     for path in gone:
         for each in (path, _before(path)):
             with contextlib.suppress(OSError):
@@ -100,20 +86,6 @@ def keep_small(path: Path) -> threading.Event:
 
 def _before(path: Path) -> Path:
     return path.with_name(path.name + _BEFORE)
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _copy_end(log: IO[bytes], start: int, target: Path) -> None:

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from streamjoin_ds.cli.main import error_text, group
 from streamjoin_ds.plan import Plan
-from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spec import Stream
 from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.stream.join import StreamJoin
+from tests.support.table_rows import contents as contents_of
 
 pytestmark = pytest.mark.spark
 
@@ -54,12 +54,7 @@ def run(spark: SparkSession, home: Path, inputs: Path, **options: Any) -> None:
 
 
 def contents(home: Path) -> dict[str, list[dict[str, Any]]]:
-    found = {}
-    for name in TABLES:
-        table = scanned(DeltaTable(f"{home}/matches{name}")).to_table()
-        table = table.drop_columns([column for column in ("committed_at",) if column in table.column_names])
-        found[name] = table.sort_by([(column, "ascending") for column in table.column_names]).to_pylist()
-    return found
+    return contents_of(home / "matches", TABLES)
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.spec import Join, Stream, band, bind
-from streamjoin_ds.testing import ahead_rows, batch_watermarks, late_rows, oracle_join
+from tests.support.clocked import Clocked
 from tests.support.microbatch import MicroBatches
 
 START_US = 1_704_067_200_000_000
@@ -22,26 +21,20 @@ SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 BAD = {"ts": None, "x": None}  # one record, without a time
 
 
-class Folders:
+class Folders(Clocked):
     """A join over folders of files, some of them bad; what the source gives is known record by record."""
 
     def __init__(self, join: Join, home: Path, layout: str, exchange: str) -> None:
-        self.join, self.home, self.now_s = join, home, 0.0
+        self.home = home
         for name in join.names:
             (home / name).mkdir()
-        bound = bind(join, dict.fromkeys(join.names, SCHEMA))
-        self.micro = MicroBatches(bound, home, Layout.parse(layout, len(join.names)), exchange, max_rows_per_batch=5)
         self.records: dict[str, list[dict[str, Any]]] = {name: [] for name in join.names}
         self.bad: Counter[str] = Counter()
-        self.ends: list[dict[str, int]] = []
-        self.idle: list[list[str]] = []
         self.files: Counter[str] = Counter()
         self.newest: Counter[str] = Counter()
-        self.restart()
-
-    def restart(self) -> None:
-        self.micro.reader = self.micro.source.streamReader(self.micro.source.schema())
-        self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
+        bound = bind(join, dict.fromkeys(join.names, SCHEMA))
+        layout_of = Layout.parse(layout, len(join.names))
+        super().__init__(join, MicroBatches(bound, home, layout_of, exchange, max_rows_per_batch=5))
 
     def put(self, name: str, kind: str, *rows: tuple[int, int]) -> None:
         """A file of its own, `good`, `cut` after its rows, `foreign`, or `late`: before one that was read."""
@@ -71,28 +64,11 @@ class Folders:
         """Whether a file can come late."""
         return bool(self.micro.offset["streams"][name]["seq"])
 
-    def step(self) -> bool:
-        if not self.micro.step():
-            return False
-        offset = self.micro.offset
-        self.ends.append({name: offset["streams"][name]["seq"] for name in self.join.names})
-        self.idle.append([n for n in self.join.names if offset.get("clocks", {}).get(n, {}).get("idle")])
-        return True
-
     def check(self) -> None:
-        known: dict[str, Any] = {"ends": self.ends, "idle": self.idle}
         assert self.ends[-1] == {name: len(rows) for name, rows in self.records.items()}
-        columns = [f"{name}_seq" for name in self.join.names] + ["window_id"] * (self.join.window.kind == "periodic")
-        found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())
-        right = oracle_join(self.join, self.records, **known)
-        assert found == Counter(tuple(row[name] for name in columns) for row in right)
-        late = Counter((row["stream"], row["seq"]) for row in self.micro.companion("late").to_pylist())
-        assert late == Counter((n, k) for n in self.join.names for k in late_rows(self.join, n, self.records, **known))
-        ahead = {n: len(ahead_rows(self.join, n, self.records[n], **known)) for n in self.join.names}
+        ahead = self.check_results(self.records)
         rejects = self.micro.companion("rejects").to_pylist()
-        assert Counter(row["stream"] for row in rejects) == Counter(ahead) + self.bad
-        given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
-        assert given == batch_watermarks(self.join, self.records, **known)
+        assert Counter(row["stream"] for row in rejects) == Counter({n: len(k) for n, k in ahead.items()}) + self.bad
         ledger = self.micro.companion("ledger").to_pylist()
         aside = Counter({name: 0 for name in self.join.names})
         for row in ledger:

@@ -11,10 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from streamjoin_ds.plan import Layout
-from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.spec import Join, Stream, band, bind
@@ -23,6 +21,7 @@ from streamjoin_ds.stream.identity import Identity
 from streamjoin_ds.stream.recovery import planned_recovery
 from streamjoin_ds.stream.repair import Finding, repaired
 from tests.support.microbatch import QUERY_ID, MicroBatches
+from tests.support.table_rows import contents
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 TABLES = ("", "_late", "_rejects", "_ledger", "_punctuations")
@@ -64,14 +63,6 @@ class Operated:
         path = self.home / folder / str(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-
-    def contents(self) -> dict[str, list[dict[str, Any]]]:
-        found = {}
-        for name in TABLES:
-            table = scanned(DeltaTable(f"{self.home}/matches{name}")).to_table()
-            table = table.drop_columns([column for column in ("committed_at",) if column in table.column_names])
-            found[name] = table.sort_by([(column, "ascending") for column in table.column_names]).to_pylist()
-        return found
 
     def take_back(self, states: dict[int, bytes]) -> None:
         """The checkpoint as it was after the first batches."""
@@ -187,7 +178,7 @@ def test_batches_that_are_cut_anew_repeat_what_was_decided(case: str, tmp_path: 
         if case == "a cut line":
             run.micro.reader.prepareForTriggerAvailableNow()
         run.step()
-    straight, back = (json.dumps(run.contents(), default=str) for run in runs)
+    straight, back = (json.dumps(contents(run.home / "matches", TABLES), default=str) for run in runs)
     assert back.replace(f"{tmp_path}/back/", f"{tmp_path}/straight/") == straight
 
 

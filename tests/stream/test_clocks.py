@@ -15,11 +15,11 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream import commit as commit_room
-from streamjoin_ds.testing import ahead_rows, batch_watermarks, late_rows, oracle_join
+from streamjoin_ds.testing import batch_watermarks
+from tests.support.clocked import Clocked
 from tests.support.microbatch import MicroBatches
 
 START_US = 1_704_067_200_000_000
@@ -27,25 +27,17 @@ SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 HOUR_US = 3_600_000_000
 
 
-class Running:
+class Running(Clocked):
     """A join over files that grow, batch by batch, with clocks in the test's hand."""
 
     def __init__(self, join: Join, folder: Path, layout: str = "1x2", exchange: str = "reference") -> None:
-        self.folder, self.now_s = folder, 0.0
+        self.folder = folder
         for stream in join.streams:
             Path(str(stream.source)).write_text("ts,x\n")
-        self.join = join
         self.rows: dict[str, list[dict[str, Any]]] = {str(stream.source): [] for stream in join.streams}
         bound = bind(join, dict.fromkeys(join.names, SCHEMA))
-        self.micro = MicroBatches(bound, folder, Layout.parse(layout, len(join.names)), exchange, block_bytes=1 << 12)
-        self.ends: list[dict[str, int]] = []
-        self.idle: list[list[str]] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """A new source over the same offsets and states."""
-        self.micro.reader = self.micro.source.streamReader(self.micro.source.schema())
-        self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
+        layout_of = Layout.parse(layout, len(join.names))
+        super().__init__(join, MicroBatches(bound, folder, layout_of, exchange, block_bytes=1 << 12))
 
     def put(self, name: str, *rows: tuple[int, int]) -> None:
         path = str(self.join.streams[self.join.names.index(name)].source)
@@ -53,33 +45,15 @@ class Running:
             file.writelines(f"{START_US + seconds * 1_000_000},{x}\n" for seconds, x in rows)
         self.rows[path] += [{"ts": START_US + seconds * 1_000_000, "x": x} for seconds, x in rows]
 
-    def step(self) -> bool:
-        """A batch, if there is one."""
-        if not self.micro.step():
-            return False
-        offset = self.micro.offset
-        self.ends.append({name: offset["streams"][name]["seq"] for name in self.join.names})
-        self.idle.append([n for n in self.join.names if offset.get("clocks", {}).get(n, {}).get("idle")])
-        return True
-
     @property
     def streams(self) -> dict[str, list[dict[str, Any]]]:
         return {stream.name: self.rows[str(stream.source)] for stream in self.join.streams}
 
     def check(self) -> None:
         """Results, late tuples, rejects and punctuations are the oracle's."""
-        known = {"ends": self.ends, "idle": self.idle}
-        columns = [f"{name}_seq" for name in self.join.names] + ["window_id"] * (self.join.window.kind == "periodic")
-        found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())
-        right = oracle_join(self.join, self.streams, **known)
-        assert found == Counter(tuple(row[name] for name in columns) for row in right)
-        late = Counter((row["stream"], row["seq"]) for row in self.micro.companion("late").to_pylist())
-        assert late == Counter((n, k) for n in self.join.names for k in late_rows(self.join, n, self.streams, **known))
-        ahead = {n: ahead_rows(self.join, n, self.streams[n], **known) for n in self.join.names}
+        ahead = self.check_results(self.streams)
         rejects = Counter((row["stream"], row["line"] - 2) for row in self.micro.companion("rejects").to_pylist())
         assert rejects == Counter((name, number) for name, numbers in ahead.items() for number in numbers)
-        given = self.micro.companion("punctuations").sort_by("batch_id")["punctuation"].cast(pa.int64()).to_pylist()
-        assert given == batch_watermarks(self.join, self.streams, **known)
 
 
 def two(folder: Path, window: WindowLike = "10s", **facts: Any) -> Join:

@@ -13,9 +13,9 @@ import pytest
 
 from streamjoin_ds.errors import ArgumentError, SessionError
 from streamjoin_ds.stream import session as module
+from streamjoin_ds.stream.holding import is_held
 from streamjoin_ds.stream.java import find_java
 from streamjoin_ds.stream.session import spark_session, usable_core_count
-from streamjoin_ds.stream.spark_log import _is_held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +81,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
         import sys
         from pathlib import Path
         from streamjoin_ds.stream.session import spark_session, session_log_path
-        from streamjoin_ds.stream.spark_log import _is_held
+        from streamjoin_ds.stream.holding import is_held
 
         def loud(frames):
             print("a worker's word", file=sys.stderr, flush=True)
@@ -90,7 +90,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
         log = Path({str(tmp_path / "new" / "spark.log")!r})
         spark = spark_session(delta=False, log_path=log, conf={{"spark.driver.extraJavaOptions": "-Dours.too=1"}})
         assert session_log_path(spark) == log
-        assert _is_held(log)
+        assert is_held(log)
         options = spark.conf.get("spark.driver.extraJavaOptions")
         assert "-Xss64m" in options and "-Dours.too=1" in options, options
         spark.range(1).mapInPandas(loud, "id long").count()
@@ -108,7 +108,7 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
     )
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
     assert "a worker's word" in (tmp_path / "new" / "spark.log").read_text()
-    assert not _is_held(tmp_path / "new" / "spark.log")
+    assert not is_held(tmp_path / "new" / "spark.log")
     java_pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(java_pid, 0)
