@@ -221,21 +221,26 @@ def test_rows_are_rewritten_a_few_times_only():
     assert rewritten < 6 * 3000 * 10_000
 
 
-def test_who_slept_until_the_log_was_cleaned_commits_nothing_into_the_past(join, committer, monkeypatch):
-    """The driver stops between its check and its entry; another driver and the cleaning of a day come in between."""
-    join.commit(committer, 0)
-    other = join.committer()
-    done = []
+def sleeping(join, other, batches, slept):
+    """`put_entry` that stops before its first entry of the matches; commits and a cleaning come in between."""
 
     def slow(path, version, entry):
-        if path == join.tables.matches and not done:
-            done.append(version)
-            for batch_id in range(1, 6):
+        if path == join.tables.matches and not slept:
+            slept.append(version)
+            for batch_id in batches:
                 join.commit(other, batch_id)
             DeltaTable(path).create_checkpoint()
             assert clean_log(Snapshot(path), kept_entries=0, now_s=time.time() + DAY_S) > 0
         return put_entry(path, version, entry)
 
+    return slow
+
+
+def test_who_slept_until_the_log_was_cleaned_commits_nothing_into_the_past(join, committer, monkeypatch):
+    """The driver stops between its check and its entry; another driver and the cleaning of a day come in between."""
+    join.commit(committer, 0)
+    done = []
+    slow = sleeping(join, join.committer(), range(1, 6), done)
     monkeypatch.setattr("streamjoin_ds.sink.target.put_entry", slow)
     with pytest.raises(CommitConflictError):
         join.commit(committer, 1)
@@ -248,16 +253,7 @@ def test_a_vacuum_that_slept_until_the_log_was_cleaned_is_noted_at_the_end(join,
     for batch_id in range(2):
         join.commit(committer, batch_id)
     path, done = join.tables.matches, []
-
-    def slow(table_path, version, entry):
-        if table_path == path and not done:
-            done.append(version)
-            for batch_id in range(2, 6):
-                join.commit(committer, batch_id)
-            DeltaTable(path).create_checkpoint()
-            assert clean_log(Snapshot(path), kept_entries=0, now_s=time.time() + DAY_S) > 0
-        return put_entry(table_path, version, entry)
-
+    slow = sleeping(join, committer, range(2, 6), done)
     monkeypatch.setattr("streamjoin_ds.sink.maintenance.put_entry", slow)
     tended = Maintenance(join.tables, background=False, clock=lambda: time.time() + 2 * DAY_S)
     tended.run_round()
