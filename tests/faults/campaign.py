@@ -1,9 +1,11 @@
 """Real processes killed again and again: ``python -m tests.faults.campaign --drivers 50 --workers 100 --seed 1``.
 
 Each round is one checkpoint. Its driver and JVM are killed with SIGKILL at points drawn for the batches, some of them
-again while the batch is done anew, or its Python workers are in every batch, until the input ends; then every table is
-compared, row for row, with an undisturbed run's. A round is a function of the seed and its number. Each is a line of
-the log, with its kills and its outcome; started again with the same log, the campaign goes on after the rounds in it.
+again while the batch is done anew. Or its Python workers are killed in every batch, until the input ends. Or its driver
+sleeps in a batch drawn for it, between the commits of its tables, while another takes the checkpoint over; it wakes up
+when that one has finished. Then every table is compared, row for row, with an undisturbed run's. A round is a function
+of the seed and its number. Each is a line of the log, with its kills and its outcome; started again with the same log,
+the campaign goes on after the rounds in it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pathlib import Path
 import click
 
 from tests.faults.driver import HOOKED, POINTS
-from tests.faults.test_driver_kill import BATCHES, assert_as_undisturbed, pairs, rows, run_driver
+from tests.faults.test_driver_kill import BATCHES, assert_as_undisturbed, pairs, rows, run_driver, sleep_through
 
 EXACT = "exact"
 _AGAIN = (*HOOKED[:3], "batch_logged", HOOKED[3])  # a batch that is done anew comes to these
@@ -45,7 +47,8 @@ class Round:
     Attributes
     ----------
     kills : list of (str, int)
-        What was killed where: the point and the batch of a driver; of workers how many waited or were at work.
+        What was killed where: the point and the batch of a driver, or where it slept; of workers how many waited or
+        were at work.
     outcome : str
         `EXACT`, or what differs.
     starved : int
@@ -118,12 +121,21 @@ def workers(this: Round, folder: Path) -> None:
     assert done.returncode == 0, done.stderr[-_TEXT:]
 
 
+def sleeper(this: Round, folder: Path, undisturbed: Path) -> None:
+    """One checkpoint whose driver sleeps while another takes it over."""
+    batch = random.Random(f"{this.seed} {this.number}").randrange(BATCHES)
+    sleep_through(folder / "matches", folder / "checkpoint", undisturbed, batch, timeout_s=_TIMEOUT_S)
+    this.kills.append(("asleep", batch))
+
+
 def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
     """Fill in what came of a round."""
     began = time.monotonic()
     try:
         if this.kind == "drivers":
             drivers(this, folder, undisturbed, most)
+        elif this.kind == "sleepers":
+            sleeper(this, folder, undisturbed)
         else:
             workers(this, folder)
         assert_as_undisturbed(folder / "matches", undisturbed)
@@ -143,15 +155,16 @@ def rounds_in(log: Path, seed: int) -> list[Round]:
 @click.command()
 @click.option("--drivers", "driver_count", default=50, show_default=True, help="Kills of driver and JVM.")
 @click.option("--workers", "worker_count", default=100, show_default=True, help="Kills of Python workers.")
+@click.option("--sleepers", "sleeper_count", default=8, show_default=True, help="Drivers that sleep meanwhile.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--log", type=click.Path(path_type=Path), default="campaign.jsonl", show_default=True)
-def main(driver_count: int, worker_count: int, seed: int, log: Path) -> None:
+def main(driver_count: int, worker_count: int, sleeper_count: int, seed: int, log: Path) -> None:
     """Kill and compare until so many kills are done; a difference ends it, and its checkpoint stays."""
     done = rounds_in(log, seed)
     if any(one.outcome != EXACT for one in done):
         msg = f"{log} holds a round that was not exact"
         raise click.ClickException(msg)
-    asked = {"drivers": driver_count, "workers": worker_count}
+    asked = {"drivers": driver_count, "workers": worker_count, "sleepers": sleeper_count}
     root = Path(tempfile.mkdtemp(prefix="streamjoin-campaign-"))
     undisturbed = root / "undisturbed" / "matches"
     undisturbed.parent.mkdir()

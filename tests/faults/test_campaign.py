@@ -30,14 +30,18 @@ def test_a_rounds_kills_are_a_function_of_seed_and_number() -> None:
             assert (point, following) != ("after_batch", "planning")  # the next batch was planned before that kill
 
 
-def ran(monkeypatch: pytest.MonkeyPatch, log: Path, *lives: subprocess.CompletedProcess[str]) -> tuple[int, str]:
-    """A campaign of 15 worker kills whose processes end as given."""
+def ran(
+    monkeypatch: pytest.MonkeyPatch, log: Path, *lives: subprocess.CompletedProcess[str], sleepers: int = 0
+) -> tuple[int, str]:
+    """Return status and output of a campaign of 15 worker kills whose processes end as given."""
     left = list(lives)
     monkeypatch.setattr("tempfile.tempdir", str(log.parent))
     monkeypatch.setattr(campaign, "run_driver", lambda *armed, timeout_s: left.pop(0))
     monkeypatch.setattr(campaign, "assert_as_undisturbed", lambda table, undisturbed: None)
     monkeypatch.setattr(campaign, "rows", lambda table: [{}] * 7)
-    result = CliRunner().invoke(main, ["--drivers", "0", "--workers", "15", "--seed", "4", "--log", str(log)])
+    result = CliRunner().invoke(
+        main, ["--drivers=0", "--workers=15", f"--sleepers={sleepers}", "--seed=4", f"--log={log}"]
+    )
     assert not left
     return result.exit_code, result.output
 
@@ -64,6 +68,19 @@ def test_a_campaign_goes_on_after_the_rounds_in_its_log(monkeypatch: pytest.Monk
     code, output = ran(monkeypatch, log, FINE)
     assert code == 0
     assert "20 kills in 2 rounds" in output
+
+
+def test_drivers_that_sleep_are_rounds_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slept: list[int] = []
+    monkeypatch.setattr(campaign, "sleep_through", lambda *paths, timeout_s: slept.append(paths[-1]))
+    log = tmp_path / "log.jsonl"
+    code, output = ran(monkeypatch, log, FINE, TEN, TEN, sleepers=12)
+    assert code == 0, output
+    assert "32 kills in 14 rounds" in output
+    asleep = [one for one in rounds_in(log, 4) if one.kind == "sleepers"]
+    assert [one.kills for one in asleep] == [[["asleep", batch]] for batch in slept]
+    assert len(slept) == 12
+    assert len(set(slept)) > 1
 
 
 def test_a_round_that_is_not_exact_ends_it_for_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -124,29 +124,39 @@ def test_a_driver_killed_by_what_sparks_files_say(undisturbed: Path, tmp_path: P
     assert_as_undisturbed(table, undisturbed)
 
 
-def test_a_driver_that_slept_while_another_went_on_changes_nothing(undisturbed: Path, tmp_path: Path) -> None:
-    """It has checked, and has not committed yet; when it wakes up, what it checked is no longer so (notes, M3)."""
-    table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
-    command = [sys.executable, "-m", "tests.faults.driver", str(table), str(checkpoint), "pause", "1"]
+def sleep_through(
+    table: Path, checkpoint: Path, undisturbed: Path, batch: int, *, timeout_s: int = TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
+    """Return the end of a driver that slept in `batch` while another took its checkpoint over and finished.
+
+    It has checked, and has not committed yet; when it wakes up, what it checked is no longer so.
+    """
+    command = [sys.executable, "-m", "tests.faults.driver", str(table), str(checkpoint), "pause", str(batch)]
     sleeper = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     asleep = psutil.Process(sleeper.pid)
-    end = time.monotonic() + TIMEOUT_S
+    end = time.monotonic() + timeout_s
     while asleep.status() != psutil.STATUS_STOPPED:
         assert sleeper.poll() is None, sleeper.communicate()
         assert time.monotonic() < end
         time.sleep(0.05)
-    refused = run_driver(table, checkpoint)
+    refused = run_driver(table, checkpoint, timeout_s=timeout_s)
     assert refused.returncode == 1
     assert f"CHECKPOINT_IN_USE: the checkpoint is in use by process {sleeper.pid}" in refused.stderr
-    other = run_driver(table, checkpoint, "take_over", "0")
+    other = run_driver(table, checkpoint, "take_over", "0", timeout_s=timeout_s)
     assert other.returncode == 0, other.stderr[-2000:]
     assert_as_undisturbed(table, undisturbed)
     for pid in map(int, Path(f"{checkpoint}.paused").read_text().split()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
     sleeper.send_signal(signal.SIGCONT)
-    _, errors = sleeper.communicate(timeout=TIMEOUT_S)
+    output, errors = sleeper.communicate(timeout=timeout_s)
     assert sleeper.returncode not in (0, -signal.SIGKILL)
     # Ours, if it gets as far as to a commit of its own; Spark's, if ours finds the batch done and leaves it at that.
     assert any(name in errors for name in ("COMMIT_CONFLICT", "CONCURRENT_STREAM_LOG_UPDATE")), errors[-2000:]
+    return subprocess.CompletedProcess(command, sleeper.returncode, output, errors)
+
+
+def test_a_driver_that_slept_while_another_went_on_changes_nothing(undisturbed: Path, tmp_path: Path) -> None:
+    table = tmp_path / "matches"
+    sleep_through(table, tmp_path / "checkpoint", undisturbed, 1)
     assert_as_undisturbed(table, undisturbed)
