@@ -8,14 +8,14 @@ import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, FileMissingError
-from streamjoin_ds.source.csv_lines import NULL_TEXTS, csv_header
 from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.files.csv_lines import NULL_TEXTS, csv_header
+from streamjoin_ds.source.files.json_lines import check_nulls
+from streamjoin_ds.source.files.lines import first_line
+from streamjoin_ds.source.files.listing import FileEntry, Location
+from streamjoin_ds.source.files.parquet_rows import parquet_schema
+from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.generator import generator_schema
-from streamjoin_ds.source.json_lines import check_nulls
-from streamjoin_ds.source.lines import first_line
-from streamjoin_ds.source.listing import FileEntry, Location
-from streamjoin_ds.source.parquet_rows import parquet_schema
-from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.stream import Generator, Stream, check_time_column
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
 
-from streamjoin_ds.source import csv_lines
-from streamjoin_ds.source.csv_lines import CsvLines
+from streamjoin_ds.source.files import csv_lines
+from streamjoin_ds.source.files.csv_lines import CsvLines
 from tests.faults.model.parsing import remembering_csv
 
 SCHEMA = pa.schema([pa.field("ts", pa.int64()), pa.field("x", pa.int64())])

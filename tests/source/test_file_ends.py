@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import FileChangedError
-from streamjoin_ds.source.file_feed import FileFeed
+from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from tests.source.feeds import csv_text, expected, feed, json_text, read_all, rows, steps, tuples, write
 

@@ -7,7 +7,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.source.json_lines import JsonLines
+from streamjoin_ds.source.files.json_lines import JsonLines
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("day", pa.date32())])
 

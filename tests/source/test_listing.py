@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from streamjoin_ds.errors import FileChangedError, FileFormatError, FileMissingError, FileOrderError
+from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.listing import Location
 from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Generator, Stream

@@ -129,8 +129,8 @@ def test_a_very_long_line_is_clipped_and_an_endless_one_refused(
     path.write_text("ts,name,x,n\n" + "y" * 9000 + "\n")
     (chunk,) = feed(path).read(FilePosition(), None)
     assert chunk.rejects[0].text.endswith("(4904 more characters)")
-    monkeypatch.setattr("streamjoin_ds.source.line_blocks.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("streamjoin_ds.source.line_blocks.MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr("streamjoin_ds.source.files.line_blocks.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", 5000)
     with pytest.raises(FileFormatError, match="longer than"):
         list(feed(path).read(FilePosition(), None))
 

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamjoin_ds.errors import FileFormatError, FileOrderError, SchemaDriftError, StreamJoinError
-from streamjoin_ds.source import line_blocks
-from streamjoin_ds.source.file_feed import FileFeed
+from streamjoin_ds.source.files import line_blocks
+from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Chunk, Reject
 from tests.source.feeds import FORMATS, SCHEMA, csv_text, expected, feed, json_text, rows, steps, tuples, write

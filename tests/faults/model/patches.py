@@ -33,9 +33,9 @@ def installed(world: World) -> Iterator[None]:
         if "upkeep" in world.schedule.asks:
             stack.enter_context(looked_after())
         if world.case.files:
-            patch.setattr("streamjoin_ds.source.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
+            patch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
         patch.setattr(run_store, "_cache", CacheOfCurrent(world))
         patch.setattr(commit_room, "committer_for", world.committer_for)
         patch.setattr("streamjoin_ds.engine.window.MAX_TAILED_ROWS", world.schedule.tailed)
-        patch.setattr("streamjoin_ds.source.csv_lines.arrow_csv", remembering_csv())
+        patch.setattr("streamjoin_ds.source.files.csv_lines.arrow_csv", remembering_csv())
         yield

@@ -13,14 +13,14 @@ import pyarrow as pa
 from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum, sum_of
 from streamjoin_ds.source.event_time import event_times
-from streamjoin_ds.source.file_watch import BadFile, FileWatch, continued, verify_prefix
-from streamjoin_ds.source.line_blocks import LineBlocks, TextFormat
-from streamjoin_ds.source.lines import Lines
-from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
-from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, continued, verify_prefix
+from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
+from streamjoin_ds.source.files.lines import Lines
+from streamjoin_ds.source.files.listing import FileEntry, Location, is_gzip
+from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.text import Text, open_text
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.set_aside import SetAside, reason_of
-from streamjoin_ds.source.text import Text, open_text
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.stream import Stream
 

@@ -10,10 +10,10 @@ from itertools import islice
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, StreamJoinError
 from streamjoin_ds.source.digest import SEGMENT_BYTES, RollingDigest, difference, name_sum
-from streamjoin_ds.source.listing import FileEntry, Location, is_gzip
-from streamjoin_ds.source.parquet_rows import content_digest
+from streamjoin_ds.source.files.listing import FileEntry, Location, is_gzip
+from streamjoin_ds.source.files.parquet_rows import content_digest
+from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.position import FilePosition
-from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = [

@@ -11,7 +11,7 @@ import pyarrow.csv as arrow_csv
 
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.event_time import timestamps
-from streamjoin_ds.source.lines import Lines, missing_columns
+from streamjoin_ds.source.files.lines import Lines, missing_columns
 from streamjoin_ds.source.records import empty_as_null
 
 __all__ = ["NULL_TEXTS", "CsvLines", "csv_header"]

@@ -13,16 +13,16 @@ import pyarrow as pa
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum
 from streamjoin_ds.source.event_time import event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
-from streamjoin_ds.source.file_scan import FileScan
-from streamjoin_ds.source.file_watch import changed, late_names, missing, order_error, verify_segment
-from streamjoin_ds.source.line_blocks import LineBlocks, TextFormat
-from streamjoin_ds.source.lines import Lines
-from streamjoin_ds.source.listing import FileEntry, Location
-from streamjoin_ds.source.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.file_scan import FileScan
+from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
+from streamjoin_ds.source.files.line_blocks import LineBlocks, TextFormat
+from streamjoin_ds.source.files.lines import Lines
+from streamjoin_ds.source.files.listing import FileEntry, Location
+from streamjoin_ds.source.files.parquet_rows import ParquetRows, content_digest
+from streamjoin_ds.source.files.text import open_text
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.records import Chunk, RawRecords, inside_form
 from streamjoin_ds.source.set_aside import SetAside, aside_chunk, asides_from
-from streamjoin_ds.source.text import open_text
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.order import running_maximum

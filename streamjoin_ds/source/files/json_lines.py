@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
 from streamjoin_ds.source.event_time import timestamps
-from streamjoin_ds.source.lines import Lines
+from streamjoin_ds.source.files.lines import Lines
 
 __all__ = ["JsonLines", "check_nulls"]
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from streamjoin_ds.errors import FileFormatError, FileMissingError
 from streamjoin_ds.source.digest import SEGMENT_BYTES
-from streamjoin_ds.source.listing import is_gzip
+from streamjoin_ds.source.files.listing import is_gzip
 
 __all__ = ["Text", "open_text"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamjoin_ds.errors import FileFormatError, SchemaDriftError
-from streamjoin_ds.source.csv_lines import CsvLines, csv_header
-from streamjoin_ds.source.json_lines import JsonLines
-from streamjoin_ds.source.lines import LineFormat, Lines, first_line, parse_lines
+from streamjoin_ds.source.files.csv_lines import CsvLines, csv_header
+from streamjoin_ds.source.files.json_lines import JsonLines
+from streamjoin_ds.source.files.lines import LineFormat, Lines, first_line, parse_lines
+from streamjoin_ds.source.files.text import Text
 from streamjoin_ds.source.records import RawRecords
-from streamjoin_ds.source.text import Text
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["BLOCK_BYTES", "MAX_LINE_BYTES", "LineBlocks", "TextFormat"]

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, FileMissingError, SchemaDriftError
-from streamjoin_ds.source.lines import missing_columns
-from streamjoin_ds.source.listing import FileEntry
+from streamjoin_ds.source.files.lines import missing_columns
+from streamjoin_ds.source.files.listing import FileEntry
 from streamjoin_ds.source.records import RawRecords, record_text
 from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, result_type
 
