@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from streamjoin_ds.bench.workloads import Workload
-from streamjoin_ds.source.generator import GeneratorFeed
+from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.spec import BoundJoin, Generator
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.stream.query import bound_join

@@ -13,7 +13,7 @@ import click
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
-from streamjoin_ds.source.generator import synthetic_rows
+from streamjoin_ds.source.generated.generator import synthetic_rows
 from streamjoin_ds.source.options import READER_OPTIONS, checked_reader_options
 from streamjoin_ds.spec import Call, Expression, Generator, Stream
 from streamjoin_ds.spec.expression import streams_of

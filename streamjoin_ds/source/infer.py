@@ -15,7 +15,7 @@ from streamjoin_ds.source.files.lines import first_line
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.parquet_rows import parquet_schema
 from streamjoin_ds.source.files.text import open_text
-from streamjoin_ds.source.generator import generator_schema
+from streamjoin_ds.source.generated.generator import generator_schema
 from streamjoin_ds.spec.event_time import fine_times
 from streamjoin_ds.spec.stream import Generator, Stream, check_time_column
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.generator import parse_generator
+from streamjoin_ds.source.generated.generator import parse_generator
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.spec.bound import SEQ, TS, result_type

@@ -24,7 +24,7 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, silence, tuple_rows
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.file_feed import FileFeed
-from streamjoin_ds.source.generator import GeneratorFeed
+from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.merge import rows_of_prefix
 from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset

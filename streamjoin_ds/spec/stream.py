@@ -30,7 +30,7 @@ _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """A generated stream: the name of a generator and its parameters (see `streamjoin_ds.source.generator`).
+    """A generated stream: the name of a generator and its parameters (see `streamjoin_ds.source.generated.generator`).
 
     The tuples are a function of the parameters alone: same parameters, same tuples.
     """

@@ -36,7 +36,7 @@ def join_of(folder: Path, *, where: str | None = WHERE, on: str = ON, delay: str
 
 def tuples_of(bound: BoundJoin) -> dict[str, list[dict[str, Any]]]:
     """The streams' tuples by their numbers, for the oracle; what was rejected comes last, so no number shifts."""
-    from streamjoin_ds.source.generator import GeneratorFeed
+    from streamjoin_ds.source.generated.generator import GeneratorFeed
 
     stream = bound.join.streams[1]
     feed = GeneratorFeed(stream, infer_schema(stream))

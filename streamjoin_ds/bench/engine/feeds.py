@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.source.synthetic import words
+from streamjoin_ds.source.generated.synthetic import words
 from streamjoin_ds.spec import BoundJoin, CountWindow, Join, Stream, TimeWindow, bind
 
 __all__ = ["Feed", "band1d", "band2d", "equal_keys", "outside", "product"]

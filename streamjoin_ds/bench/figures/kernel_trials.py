@@ -18,7 +18,7 @@ from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.window import Window
-from streamjoin_ds.source.synthetic import words
+from streamjoin_ds.source.generated.synthetic import words
 
 __all__ = ["basic_windows", "chain", "copying", "nested_loop"]
 

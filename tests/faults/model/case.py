@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
-from streamjoin_ds.source.generator import GENERATORS, GeneratorKind
-from streamjoin_ds.source.synthetic import Parameters
+from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorKind
+from streamjoin_ds.source.generated.synthetic import Parameters
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from streamjoin_ds.testing import ahead_rows, batch_watermarks, filtered_rows, late_rows, oracle_join
 from tests.faults.model.asks import asked_of

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.band_rows import Band1dRows, Band2dRows
 from streamjoin_ds.source.feed import Frontier
+from streamjoin_ds.source.generated.band_rows import Band1dRows, Band2dRows
+from streamjoin_ds.source.generated.sensor_rows import SensorRows
+from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS, Parameters, SyntheticRows
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.source.records import Chunk
-from streamjoin_ds.source.sensor_rows import SensorRows
-from streamjoin_ds.source.synthetic import BLOCK_ROWS, Parameters, SyntheticRows
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.inside import inside_schema

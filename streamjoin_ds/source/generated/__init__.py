@@ -1,0 +1,1 @@
+"""Generated streams: tuples that are a function of parameters and row number alone."""
