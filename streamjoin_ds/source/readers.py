@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.source.exchange import Outbox, heartbeats, remove_committed, silence, tuple_rows
+from streamjoin_ds.exchange import Outbox, heartbeats, remove_committed, silence, tuple_rows
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.file_feed import FileFeed
 from streamjoin_ds.source.generated.generator import GeneratorFeed

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, rows_schema
+from streamjoin_ds.exchange import EXCHANGE_SCHEMA, rows_schema
 from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.plain_rows import plain_schema
 from streamjoin_ds.source.readers import SensorsBatchReader, SensorsStreamReader

@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.engine.lateness import StreamClock, low_watermark
+from streamjoin_ds.exchange import LARGEST_TS, open_block
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.exchange import LARGEST_TS, open_block
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.stream.windows import CellWindows, task_cores
 

@@ -15,10 +15,10 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
+from streamjoin_ds.exchange import EXCHANGE_DDL, GRID_KEY, foreign_columns, open_block, pack_foreign
+from streamjoin_ds.exchange.content_hash import content_hash
 from streamjoin_ds.plan import Execution, Layout, Plan
-from streamjoin_ds.source.content_hash import content_hash
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.exchange import EXCHANGE_DDL, GRID_KEY, foreign_columns, open_block, pack_foreign
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.stream.cell import STATE_DDL, TaskFacts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.blocks import BlockStore, FoundFile
 from streamjoin_ds.engine.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
-from streamjoin_ds.source.exchange import GRID_KEY, exchange_folder, is_committed_block
+from streamjoin_ds.exchange import GRID_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset
 from streamjoin_ds.stream.batch_end import batch_end
 from streamjoin_ds.stream.identity import Identity, local_path

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError, TableError
+from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet, is_local
-from streamjoin_ds.source.exchange import exchange_folder
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.options import checked_reader_options
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
@@ -260,7 +260,7 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Seq
         reader = reader.option(name, value)
     frame = reader.load()
     if plan.exchange == "rows":
-        from streamjoin_ds.source.exchange import EXCHANGE_DDL, pack_rows
+        from streamjoin_ds.exchange import EXCHANGE_DDL, pack_rows
 
         frame = frame.mapInArrow(pack_rows(plan), EXCHANGE_DDL)
     return frame

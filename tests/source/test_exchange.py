@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from streamjoin_ds.errors import BlockCorruptError
+from streamjoin_ds.exchange import EXCHANGE_SCHEMA, open_block, pack_foreign, pack_rows, rows_schema
 from streamjoin_ds.plan import Layout, Plan
 from streamjoin_ds.source.event_time import NO_TIME
-from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, open_block, pack_foreign, pack_rows, rows_schema
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.sensors import SensorsDataSource, spark_struct
 from streamjoin_ds.spec import Generator, Join, Stream, bind

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from streamjoin_ds.source.exchange import EXCHANGE_SCHEMA, pack_rows, rows_schema
+from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows, rows_schema
 from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.readers import SensorsStreamReader
 from streamjoin_ds.stream import cell as cell_room

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
+from streamjoin_ds.exchange.content_hash import content_hash
+from streamjoin_ds.exchange.outbox import Outbox, grid_row, heartbeats
 from streamjoin_ds.plan.plan import Plan
-from streamjoin_ds.source.content_hash import content_hash
 from streamjoin_ds.source.event_time import event_times, event_times_ns
-from streamjoin_ds.source.outbox import Outbox, grid_row, heartbeats
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.inside import brought_in

@@ -11,7 +11,7 @@ One exchange row is one block for one cell. Every cell gets, for every stream an
 kind "tuples", with no rows in it if need be: that is the heartbeat, by which every cell learns how far time is.
 """
 
-from streamjoin_ds.source.outbox import (
+from streamjoin_ds.exchange.outbox import (
     EXCHANGE_DDL,
     EXCHANGE_SCHEMA,
     GRID_KEY,
@@ -24,7 +24,14 @@ from streamjoin_ds.source.outbox import (
     open_block,
     remove_committed,
 )
-from streamjoin_ds.source.row_packing import foreign_columns, pack_foreign, pack_rows, rows_schema, silence, tuple_rows
+from streamjoin_ds.exchange.row_packing import (
+    foreign_columns,
+    pack_foreign,
+    pack_rows,
+    rows_schema,
+    silence,
+    tuple_rows,
+)
 
 __all__ = [
     "EXCHANGE_DDL",
