@@ -14,11 +14,11 @@ import click
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import EXCHANGES, KERNELS
 from streamjoin_ds.source.generated.generator import synthetic_rows
-from streamjoin_ds.source.options import READER_OPTIONS, checked_reader_options
 from streamjoin_ds.spec import Call, Expression, Generator, Stream
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.stream.join import StreamJoin
+from streamjoin_ds.stream.sensor_options import READER_OPTIONS, checked_reader_options
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -94,7 +94,7 @@ class StreamJoin(Join):
             are merged once, many runs at a time: each row is written twice at most.
         source_options : mapping of str to str, optional
             Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
-            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.source.options.READER_OPTIONS`. They may be others
+            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`. They may be others
             at each restart.
         durable : bool
             Whether a batch is on the device before it counts, so that a power cut loses nothing and a restart goes on
@@ -200,8 +200,8 @@ class StreamJoin(Join):
     ) -> str:
         """The plan in words; infers the schemas of the sources, starts no Spark. Arguments as in `start`."""
         from streamjoin_ds.plan.explain import explain
-        from streamjoin_ds.source.options import checked_reader_options
         from streamjoin_ds.stream.query import planned
+        from streamjoin_ds.stream.sensor_options import checked_reader_options
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
         reading = checked_reader_options(source_options or {})

@@ -18,13 +18,13 @@ from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet, is_local
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.options import checked_reader_options
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.lock import driving
 from streamjoin_ds.stream.recovery import cuts_option, recovered
+from streamjoin_ds.stream.sensor_options import checked_reader_options
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.table_note import note_table
 from streamjoin_ds.stream.visibility import seen_by_workers
@@ -250,7 +250,7 @@ def cores(spark: SparkSession) -> int:
 
 def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Sequence[Any] = ()) -> DataFrame:
     """The source of a plan: one row a block and cell, whatever the way of the exchange; `cuts` is of `recovered`."""
-    from streamjoin_ds.source.sensors import SensorsDataSource
+    from streamjoin_ds.stream.sensors import SensorsDataSource
 
     spark.dataSource.register(SensorsDataSource)
     reader = spark.readStream.format("sensors").option("plan", plan.to_json())

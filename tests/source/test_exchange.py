@@ -16,8 +16,8 @@ from streamjoin_ds.exchange import EXCHANGE_SCHEMA, open_block, pack_foreign, pa
 from streamjoin_ds.plan import Layout, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.sensors import SensorsDataSource, spark_struct
 from streamjoin_ds.spec import Generator, Join, Stream, bind
+from streamjoin_ds.stream.sensors import SensorsDataSource, spark_struct
 from tests.source.feeds import START_US, csv_text, iso, rows, write
 
 

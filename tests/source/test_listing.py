@@ -14,9 +14,9 @@ import pytest
 from streamjoin_ds.errors import FileChangedError, FileFormatError, FileMissingError, FileOrderError
 from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.infer import infer_schema
-from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Generator, Stream
+from streamjoin_ds.stream.sensor_options import SourceOptions
 from tests.source.feeds import SCHEMA, expected, feed, rows, steps, tuples, write
 
 

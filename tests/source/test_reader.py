@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows, ReadMinRows
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, StreamJoinError
-from streamjoin_ds.source.options import SourceOptions
-from streamjoin_ds.source.plain_rows import plain_schema
-from streamjoin_ds.source.readers import SensorsBatchReader, SensorsStreamReader
+from streamjoin_ds.stream.sensor_options import SourceOptions
+from streamjoin_ds.stream.sensor_readers import SensorsBatchReader, SensorsStreamReader
+from streamjoin_ds.stream.sensor_rows import plain_schema
 from tests.source.feeds import csv_text, rows, write
 
 SECRET = "hunter2-canary"

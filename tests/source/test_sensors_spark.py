@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamjoin_ds.source.sensors import SensorsDataSource
+from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.source.feeds import csv_text, rows, write
 from tests.source.test_exchange import planned
 

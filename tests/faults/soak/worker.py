@@ -10,8 +10,8 @@ from typing import Any
 
 from streamjoin_ds.engine import bucket_window, window
 from streamjoin_ds.plan import Plan
-from streamjoin_ds.source.sensors import SensorsDataSource
 from streamjoin_ds.stream.cell import Cell, TaskFacts
+from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.faults.soak.power import write_down
 
 __all__ = ["work"]

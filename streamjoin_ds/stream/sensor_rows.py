@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.errors import FileFormatError
-from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.records import Chunk, Reject
 from streamjoin_ds.spec.bound import SEQ, TS
+from streamjoin_ds.stream.sensor_options import SourceOptions
 
 __all__ = ["REJECTED", "plain_rows", "plain_schema"]
 

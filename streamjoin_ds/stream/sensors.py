@@ -8,9 +8,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, rows_schema
-from streamjoin_ds.source.options import SourceOptions
-from streamjoin_ds.source.plain_rows import plain_schema
-from streamjoin_ds.source.readers import SensorsBatchReader, SensorsStreamReader
+from streamjoin_ds.stream.sensor_options import SourceOptions
+from streamjoin_ds.stream.sensor_readers import SensorsBatchReader, SensorsStreamReader
+from streamjoin_ds.stream.sensor_rows import plain_schema
 
 __all__ = ["SensorsDataSource", "spark_struct"]
 
@@ -39,7 +39,7 @@ class SensorsDataSource(DataSource):
     broken_rows
         ``fail`` (default), or ``keep``: a broken record is a row of nulls with the reason in ``_rejected``.
     max_rows_per_batch, pace, parts, missing_files
-        Of the reader; see `streamjoin_ds.source.options.READER_OPTIONS`.
+        Of the reader; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`.
 
     Examples
     --------

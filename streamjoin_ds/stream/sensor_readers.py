@@ -28,13 +28,13 @@ from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.merge import rows_of_prefix
 from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
-from streamjoin_ds.source.options import SourceOptions
 from streamjoin_ds.source.pacing import Pacing
-from streamjoin_ds.source.plain_rows import plain_rows
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.stamps import precedents, stamped
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.stream import Generator, Stream
+from streamjoin_ds.stream.sensor_options import SourceOptions
+from streamjoin_ds.stream.sensor_rows import plain_rows
 
 __all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
 
