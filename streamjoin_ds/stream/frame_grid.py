@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_windows import RETAIN_KEY
 from streamjoin_ds.errors import ArgumentError, FingerprintMismatchError, LayoutError
 from streamjoin_ds.plan import Layout, Plan, choose_layout
-from streamjoin_ds.stream.state import CellState
-from streamjoin_ds.stream.windows import RETAIN_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState

@@ -12,6 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.cell.cell import STATE_DDL, TaskFacts
+from streamjoin_ds.cell.cell_windows import (
+    RETAIN_KEY,
+    CellWindows,
+    absolute_root,
+    blocks_prefix,
+    check_execution,
+    task_cores,
+)
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.lateness import StreamClock, low_watermark
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
@@ -21,16 +30,7 @@ from streamjoin_ds.plan import Execution, Layout, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.stream.cell import STATE_DDL, TaskFacts
 from streamjoin_ds.stream.frame_grid import FrameGrid, check_kept_grid, default_layout
-from streamjoin_ds.stream.windows import (
-    RETAIN_KEY,
-    CellWindows,
-    absolute_root,
-    blocks_prefix,
-    check_execution,
-    task_cores,
-)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.blocks import BlockStore, FoundFile
+from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_windows import absolute_root, blocks_folder, blocks_prefix
 from streamjoin_ds.engine.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import GRID_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset
 from streamjoin_ds.stream.batch_end import batch_end
 from streamjoin_ds.stream.identity import Identity, local_path
-from streamjoin_ds.stream.state import CellState
-from streamjoin_ds.stream.windows import absolute_root, blocks_folder, blocks_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
+from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
 from streamjoin_ds.errors import ArgumentError, TableError
 from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet, is_local
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
-from streamjoin_ds.stream.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.lock import driving
@@ -28,7 +29,6 @@ from streamjoin_ds.stream.sensor_options import checked_reader_options
 from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.table_note import note_table
 from streamjoin_ds.stream.visibility import seen_by_workers
-from streamjoin_ds.stream.windows import RETAIN_KEY, blocks_folder, check_execution
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

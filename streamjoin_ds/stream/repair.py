@@ -165,9 +165,9 @@ class _Repair:
         blocks = self._folder / "blocks"
         if version == 0 or not blocks.is_dir():
             return True
+        from streamjoin_ds.cell.cell_state import CellState
         from streamjoin_ds.engine.snapshot import described
         from streamjoin_ds.stream.inspection import state_rows
-        from streamjoin_ds.stream.state import CellState
 
         names = {
             run["block"]

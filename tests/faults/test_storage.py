@@ -89,7 +89,7 @@ def interrupted(tmp_path: Path) -> Iterator[Interrupted]:
 
 def live_blocks(world: World) -> list[Path]:
     """Blocks that the batch to be done again needs."""
-    from streamjoin_ds.stream.windows import CellWindows
+    from streamjoin_ds.cell.cell_windows import CellWindows
 
     names = set()
     for (_, version), state in world.checkpoint.states.items():

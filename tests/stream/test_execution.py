@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds import Generator, Stream, StreamJoin
 from streamjoin_ds.blocks import Cache
+from streamjoin_ds.cell.cell_windows import task_cores
 from streamjoin_ds.engine import finder, parallel, run_store, window
 from streamjoin_ds.engine.pinning import cores_to_lease, free_cores, leased_cores
 from streamjoin_ds.errors import ArgumentError, ColumnError
@@ -20,7 +21,6 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
-from streamjoin_ds.stream.windows import task_cores
 from tests.support.microbatch import MicroBatches
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.cell import cell
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
-from streamjoin_ds.stream import cell
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
 from tests.source.feeds import SCHEMA, csv_text, rows
 from tests.support.microbatch import MicroBatches

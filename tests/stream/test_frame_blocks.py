@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamjoin_ds import Stream, StreamJoin, equal
-from streamjoin_ds.stream.windows import absolute_root
+from streamjoin_ds.cell.cell_windows import absolute_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

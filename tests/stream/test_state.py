@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamjoin_ds.cell.cell_state import STATE_VERSION, CellState
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
-from streamjoin_ds.stream.state import STATE_VERSION, CellState
 
 STATE = CellState(
     "0123456789abcdef0123456789abcdef",

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.blocks import BlockStore, Cache
+from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine import run_store, window
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
-from streamjoin_ds.stream.windows import CellWindows
 from tests.support.microbatch import MicroBatches
 
 
@@ -87,7 +87,7 @@ def test_windows_without_a_folder_stay_inline(tmp_path: Path) -> None:
 def test_large_windows_without_a_folder_are_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("streamjoin_ds.stream.windows._LARGE_INLINE_BYTES", 5_000)
+    monkeypatch.setattr("streamjoin_ds.cell.cell_windows._LARGE_INLINE_BYTES", 5_000)
     MicroBatches(sensors(), tmp_path / "c", Layout.parse("1x1", 2), blocks=False).run()
     assert "MB and pass through Spark's state store" in caplog.text
     assert "blocks=FOLDER" in caplog.text

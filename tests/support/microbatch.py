@@ -21,12 +21,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows
 from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.stream.cell import Cell, TaskFacts
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.sensors import SensorsDataSource
 

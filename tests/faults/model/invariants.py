@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from streamjoin_ds.blocks import Cache
+from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine import run_store
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.stream.windows import CellWindows
 from tests.faults.model.case import facts_text
 from tests.faults.model.world import World
 

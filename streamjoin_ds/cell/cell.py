@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
+from streamjoin_ds.cell.cell_windows import CellWindows, task_cores
 from streamjoin_ds.engine.lateness import StreamClock, low_watermark
 from streamjoin_ds.exchange import LARGEST_TS, open_block
 from streamjoin_ds.plan import Plan
@@ -30,7 +31,6 @@ from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.stream.windows import CellWindows, task_cores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.run_store import RunStore
@@ -24,7 +25,6 @@ from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Execution, Plan
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.stream.identity import local_path
-from streamjoin_ds.stream.state import CellState
 
 __all__ = [
     "RETAIN_KEY",
