@@ -3,7 +3,7 @@
 import sys
 
 from streamjoin_ds.errors import StreamJoinError
-from streamjoin_ds.stream.jars import delta_jars
+from streamjoin_ds.spark.jars import delta_jars
 
 try:
     delta_jars()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamjoin_ds.engine.engine import JoinEngine
     from streamjoin_ds.errors import StreamJoinError
+    from streamjoin_ds.spark.session import spark_session
     from streamjoin_ds.spec import (
         CountWindow,
         Generator,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         not_equal,
     )
     from streamjoin_ds.stream.join import StreamJoin
-    from streamjoin_ds.stream.session import spark_session
 
     __version__: str
 
@@ -48,7 +48,7 @@ _HOMES = {
     "band": "spec",
     "equal": "spec",
     "not_equal": "spec",
-    "spark_session": "stream.session",
+    "spark_session": "spark.session",
 }
 
 __all__ = [

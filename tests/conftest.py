@@ -17,7 +17,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
 
     A process has one Java process with one set of settings: tests that need others start a process of their own.
     """
-    from streamjoin_ds.stream.session import spark_session
+    from streamjoin_ds.spark.session import spark_session
 
     log_path: Path = tmp_path_factory.mktemp("spark") / "spark.log"
     return spark_session("tests", master="local[2,4]", log_path=log_path)

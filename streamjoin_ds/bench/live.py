@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.bench.child import own_output
 from streamjoin_ds.bench.workloads import band2d
+from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchSummary, watch
 from streamjoin_ds.stream.join import StreamJoin
-from streamjoin_ds.stream.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -22,7 +22,7 @@ from streamjoin_ds.bench.live import LiveTask
 from streamjoin_ds.bench.measuring import TreeUse, load_psutil
 from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.errors import BenchError
-from streamjoin_ds.stream.holding import hold
+from streamjoin_ds.spark.holding import hold
 from streamjoin_ds.stream.query import bound_join
 
 __all__ = ["LiveProcess", "LiveRun"]

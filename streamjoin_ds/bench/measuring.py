@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from streamjoin_ds.bench.sides import Outcome, Task
 from streamjoin_ds.errors import BenchError, DependencyMissingError
-from streamjoin_ds.stream.holding import hold
+from streamjoin_ds.spark.holding import hold
 
 if TYPE_CHECKING:
     import psutil

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamjoin_ds.bench.stream_finding import Finding
-from streamjoin_ds.stream.session import usable_core_count
+from streamjoin_ds.spark.session import usable_core_count
 
 __all__ = ["stream_facts", "stream_table"]
 

@@ -23,7 +23,7 @@ from streamjoin_ds.bench.stream_finding import Finding, StreamSettings
 from streamjoin_ds.bench.suite import CountCheck, Settings, measure, run_side
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.stream.spark_log import new_log
+from streamjoin_ds.spark.spark_log import new_log
 
 __all__ = ["LONG", "MEASURES", "measure_streams"]
 

@@ -18,9 +18,9 @@ from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task, check_peers
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from streamjoin_ds.spark.session import usable_core_count
+from streamjoin_ds.spark.spark_log import new_log
 from streamjoin_ds.spec import Generator
-from streamjoin_ds.stream.session import usable_core_count
-from streamjoin_ds.stream.spark_log import new_log
 
 __all__ = ["CountCheck", "Settings", "WorkloadResult", "measure", "run_side"]
 

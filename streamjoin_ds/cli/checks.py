@@ -199,7 +199,7 @@ def _kernels() -> Iterator[Check]:
 
 def _cores() -> Check:
     from streamjoin_ds.machine import memory_limit_bytes
-    from streamjoin_ds.stream.session import usable_core_count
+    from streamjoin_ds.spark.session import usable_core_count
 
     value = f"{usable_core_count()} usable of {os.cpu_count()}, {memory_limit_bytes() / 2**30:.1f} GiB memory"
     return Check("cores", value)
@@ -219,7 +219,7 @@ def _pinning() -> str:
 
 
 def _java() -> Check:
-    from streamjoin_ds.stream.java import TESTED_JAVA, find_java
+    from streamjoin_ds.spark.java import TESTED_JAVA, find_java
 
     try:
         java = find_java()
@@ -255,7 +255,7 @@ def _package(package: str, ranges: dict[str, str]) -> Check:
 
 
 def _jar_cache() -> Check:
-    from streamjoin_ds.stream.jars import default_cache_path, delta_jars_in
+    from streamjoin_ds.spark.jars import default_cache_path, delta_jars_in
 
     try:
         path = default_cache_path()
@@ -270,9 +270,9 @@ def _jar_cache() -> Check:
 
 def _class_archive(*, make: bool) -> Check:
     """Java's classes in one file that the next start maps: there, made now, or why not. Never something that lacks."""
-    from streamjoin_ds.stream.class_archive import ClassArchive
-    from streamjoin_ds.stream.java import find_java
-    from streamjoin_ds.stream.jvm import spark_home
+    from streamjoin_ds.spark.class_archive import ClassArchive
+    from streamjoin_ds.spark.java import find_java
+    from streamjoin_ds.spark.jvm import spark_home
 
     name = "class archive"
     try:

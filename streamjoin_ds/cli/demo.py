@@ -54,7 +54,7 @@ def demo_join(seconds: int) -> StreamJoin:
 )
 def command(seconds: int, to: Path | None) -> None:
     """Join two generated sensor streams, live; then show the matches by Spark SQL, the totals and the ledger."""
-    from streamjoin_ds.stream.session import session_log_path, spark_session
+    from streamjoin_ds.spark.session import session_log_path, spark_session
 
     console = Console()
     folder = _folder(to)

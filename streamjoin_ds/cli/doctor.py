@@ -35,7 +35,7 @@ def command(as_json: bool, with_spark: bool) -> None:
 
 
 def _inside_spark() -> Iterator[Check]:
-    from streamjoin_ds.stream.session import spark_session
+    from streamjoin_ds.spark.session import spark_session
 
     return spark_checks(lambda: spark_session("streamjoin doctor"))
 

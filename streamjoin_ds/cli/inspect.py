@@ -23,7 +23,7 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: bool) -> None:
     """Show the cells of a CHECKPOINT as of its last committed batch: windows, blocks, sizes, watermarks."""
-    from streamjoin_ds.stream.session import spark_session
+    from streamjoin_ds.spark.session import spark_session
 
     found = inspected(spark_session("streamjoin inspect", delta=False), checkpoint, blocks_in)
     if as_json:

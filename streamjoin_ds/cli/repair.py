@@ -23,7 +23,7 @@ def command(ctx: click.Context, checkpoint: str, to: str | None, dry_run: bool) 
     No row is invented: batches are done again, as they were cut, when the join is started next. What cannot be mended
     is said, with the time up to which the results are complete; the exit status is then 1. See RUNBOOK.md.
     """
-    from streamjoin_ds.stream.session import spark_session
+    from streamjoin_ds.spark.session import spark_session
 
     folder = local_path(checkpoint)
     if folder is None or not folder.is_dir():

@@ -46,7 +46,7 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
         request.checkpoint, "checkpoint", "a folder of its own, for example --checkpoint ./matches.ckpt"
     )
     # Spark is imported and started only once all that was asked has been understood.
-    from streamjoin_ds.stream.session import session_log_path, spark_session
+    from streamjoin_ds.spark.session import session_log_path, spark_session
 
     console = Console(stderr=True)
     spark = spark_session("streamjoin run", **request.session)

@@ -37,7 +37,7 @@ def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bo
     itself (see `sql/maintenance.sql`).
     """
     older_than_s = duration_us(older_than, "older_than") / 1e6
-    from streamjoin_ds.stream.session import spark_session
+    from streamjoin_ds.spark.session import spark_session
 
     spark = spark_session("streamjoin vacuum", delta=False)
     path = local_path(checkpoint)

@@ -50,7 +50,7 @@ def joined(
     """See `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    from streamjoin_ds.stream.worker_check import check_workers
+    from streamjoin_ds.spark.worker_check import check_workers
 
     if join.window.kind == "count":
         msg = "a count window is over the order of tuples, and DataFrames have none"

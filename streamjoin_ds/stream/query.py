@@ -20,15 +20,15 @@ from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet, is_local
 from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.spark.session import note_join
+from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
 from streamjoin_ds.stream.identity import Identity, local_path
 from streamjoin_ds.stream.lock import driving
 from streamjoin_ds.stream.recovery import cuts_option, recovered
 from streamjoin_ds.stream.sensor_options import checked_reader_options
-from streamjoin_ds.stream.session import note_join
 from streamjoin_ds.stream.table_note import note_table
-from streamjoin_ds.stream.visibility import seen_by_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -162,7 +162,7 @@ def _located(join: Join) -> Join:
 
 
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
-    from streamjoin_ds.stream.worker_check import check_workers
+    from streamjoin_ds.spark.worker_check import check_workers
 
     identity = Identity.load(checkpoint)
     wanted = None if options.layout is None else Layout.parse(options.layout, len(join.streams))

@@ -62,7 +62,7 @@ def test_what_lacks_is_one_line_with_what_to_type(monkeypatch: pytest.MonkeyPatc
         message = "Spark needs Java 17 or newer and none was found."
         raise JavaMissingError(message, name="java", hint="apt-get install openjdk-17-jre-headless")
 
-    monkeypatch.setattr("streamjoin_ds.stream.java.find_java", no_java)
+    monkeypatch.setattr("streamjoin_ds.spark.java.find_java", no_java)
     status, output = doctor()
     lines = [line for line in output.splitlines() if line.startswith("missing")]
     assert status == 1

@@ -34,7 +34,7 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def typed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("streamjoin_ds.stream.session.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("streamjoin_ds.spark.session.spark_session", lambda *_, **__: spark)
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(group, arguments, prog_name="streamjoin")

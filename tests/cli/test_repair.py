@@ -91,7 +91,7 @@ def home(begun: Path, expected: dict[str, Any], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def typed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr("streamjoin_ds.stream.session.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("streamjoin_ds.spark.session.spark_session", lambda *_, **__: spark)
     return lambda *arguments: CliRunner().invoke(group, arguments, prog_name="streamjoin")
 
 

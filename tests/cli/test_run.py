@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from streamjoin_ds.cli import run as run_module
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.spark import session
 from streamjoin_ds.spec import Generator, TimeWindow, band
-from streamjoin_ds.stream import session
 from streamjoin_ds.stream.join import StreamJoin
 from tests.support.real_data import BY_NAME, FILES, answer, assert_same_rows, needs_data
 

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.stream.java import find_java
+from streamjoin_ds.spark.java import find_java
 from tests.support.real_data import BY_NAME, FILES, needs_data
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

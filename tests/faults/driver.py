@@ -34,8 +34,8 @@ import psutil
 
 from streamjoin_ds import Generator, Stream, StreamJoin, band
 from streamjoin_ds.sink.commit import Committer
+from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchCommit
-from streamjoin_ds.stream.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,9 +12,9 @@ import psutil
 
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.plan import Plan
+from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream import query as queries
 from streamjoin_ds.stream.commit import watch
-from streamjoin_ds.stream.session import spark_session
 from tests.faults.driver import MAX_ROWS_PER_BATCH, join
 
 

@@ -47,7 +47,7 @@ def test_killed_cut_off_restarted_inspected_and_tidied(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr("streamjoin_ds.stream.session.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("streamjoin_ds.spark.session.spark_session", lambda *_, **__: spark)
     (tmp_path / "tmp").mkdir()
     write_input(tmp_path)
     with served(tmp_path) as s3:

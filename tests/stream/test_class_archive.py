@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.stream.class_archive import ClassArchive, archive_setting
-from streamjoin_ds.stream.jars import default_cache_path, delta_jars
-from streamjoin_ds.stream.java import find_java
+from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
+from streamjoin_ds.spark.jars import default_cache_path, delta_jars
+from streamjoin_ds.spark.java import find_java
 
 OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -149,7 +149,7 @@ def test_a_session_takes_most_of_its_classes_from_the_archive(tmp_path: Path) ->
     [path] = (cache / "streamjoin_ds").glob("classes-*.jsa")
     log = tmp_path / "classes.log"
     program = f"""
-from streamjoin_ds.stream.session import spark_session
+from streamjoin_ds.spark.session import spark_session
 spark = spark_session(master="local[1]", java_home={home!r}, log_path={str(tmp_path / "log")!r},
                       conf={{"{OPTIONS}": "-Xlog:class+load:file={log}"}})
 assert "SharedArchiveFile" in spark.conf.get("{OPTIONS}")

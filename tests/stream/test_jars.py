@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import JarsMissingError
-from streamjoin_ds.stream import jars
-from streamjoin_ds.stream.jars import delta_coordinate, delta_jars, delta_jars_in
+from streamjoin_ds.spark import jars
+from streamjoin_ds.spark.jars import delta_coordinate, delta_jars, delta_jars_in
 
 
 def stored_cache(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import JavaMissingError
-from streamjoin_ds.stream import java
-from streamjoin_ds.stream.java import find_java
+from streamjoin_ds.spark import java
+from streamjoin_ds.spark.java import find_java
 
 
 def fake_java(home: Path, version: str, *, release_file: bool = True) -> Path:

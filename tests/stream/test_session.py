@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamjoin_ds.errors import ArgumentError, SessionError
-from streamjoin_ds.stream import session as module
-from streamjoin_ds.stream.holding import is_held
-from streamjoin_ds.stream.java import find_java
-from streamjoin_ds.stream.session import spark_session, usable_core_count
+from streamjoin_ds.spark import session as module
+from streamjoin_ds.spark.holding import is_held
+from streamjoin_ds.spark.java import find_java
+from streamjoin_ds.spark.session import spark_session, usable_core_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +80,8 @@ def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> No
         f"""
         import sys
         from pathlib import Path
-        from streamjoin_ds.stream.session import spark_session, session_log_path
-        from streamjoin_ds.stream.holding import is_held
+        from streamjoin_ds.spark.session import spark_session, session_log_path
+        from streamjoin_ds.spark.holding import is_held
 
         def loud(frames):
             print("a worker's word", file=sys.stderr, flush=True)
@@ -121,7 +121,7 @@ def test_someone_elses_session_is_refused_but_taken_when_given(tmp_path: Path) -
         theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
         before = dict(theirs.conf.getAll)
         from streamjoin_ds.errors import SessionError
-        from streamjoin_ds.stream.session import session_log_path, spark_session
+        from streamjoin_ds.spark.session import session_log_path, spark_session
         try:
             spark_session(delta=False)
         except SessionError as error:
@@ -191,7 +191,7 @@ def test_a_java_that_does_not_start_is_one_line(tmp_path: Path) -> None:
     finished = run_alone(
         f"""
         from streamjoin_ds.errors import SparkStartError
-        from streamjoin_ds.stream.session import spark_session
+        from streamjoin_ds.spark.session import spark_session
         try:
             spark_session(delta=False, java_home={str(home)!r}, log_path={str(tmp_path / "start.log")!r})
         except SparkStartError as error:

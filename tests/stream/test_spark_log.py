@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.stream import spark_log
-from streamjoin_ds.stream.holding import hold
-from streamjoin_ds.stream.spark_log import new_log, remove_dead, shorten
+from streamjoin_ds.spark import spark_log
+from streamjoin_ds.spark.holding import hold
+from streamjoin_ds.spark.spark_log import new_log, remove_dead, shorten
 
 NOW_S = 2_000_000_000.0
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.stream import worker_python as module
-from streamjoin_ds.stream.jvm import spark_home
-from streamjoin_ds.stream.worker_python import worker_python
+from streamjoin_ds.spark import worker_python as module
+from streamjoin_ds.spark.jvm import spark_home
+from streamjoin_ds.spark.worker_python import worker_python
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from streamjoin_ds.stream.java import find_java
+from streamjoin_ds.spark.java import find_java
 
 _HOST = "127.0.0.1"
 _START_S = 60.0

@@ -99,7 +99,7 @@ def _kill_at(folder: Path, batch: int) -> None:
 
 
 def main() -> None:
-    from streamjoin_ds.stream.session import spark_session
+    from streamjoin_ds.spark.session import spark_session
 
     folder, blocks = Path(sys.argv[1]), sys.argv[2]
     conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.minBatchesToRetain": "2"}

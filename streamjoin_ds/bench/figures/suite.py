@@ -14,7 +14,7 @@ from streamjoin_ds.bench.figures.pim_tree import pim_tree_panels
 from streamjoin_ds.bench.figures.trial import Outcome, Trial
 from streamjoin_ds.bench.figures.worker import Workers
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.stream.session import usable_core_count
+from streamjoin_ds.spark.session import usable_core_count
 
 __all__ = ["Drawn", "Line", "Report", "figure_names", "measure_figures"]
 

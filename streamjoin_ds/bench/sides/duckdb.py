@@ -14,8 +14,8 @@ import pyarrow.dataset
 
 from streamjoin_ds.bench.sides.side import Outcome, Task
 from streamjoin_ds.bench.sides.sql import CellAxis, axes, band_condition
+from streamjoin_ds.spark.session import usable_core_count
 from streamjoin_ds.spec import Join, duration_text
-from streamjoin_ds.stream.session import usable_core_count
 
 __all__ = ["DuckDBSide"]
 

@@ -16,7 +16,7 @@ from streamjoin_ds.bench.inputs import SlicedInput
 from streamjoin_ds.bench.sides.side import Outcome, Task, first_trigger_s
 from streamjoin_ds.bench.sides.sql import axes, band_condition
 from streamjoin_ds.bench.workloads import Workload
-from streamjoin_ds.stream.session import spark_session, usable_core_count
+from streamjoin_ds.spark.session import spark_session, usable_core_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

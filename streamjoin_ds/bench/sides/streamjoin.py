@@ -7,8 +7,8 @@ from pathlib import Path
 
 from streamjoin_ds.bench.sides.side import Outcome, Task, first_trigger_s
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchSummary, watch
-from streamjoin_ds.stream.session import spark_session
 
 __all__ = ["StreamJoinSide"]
 

@@ -40,7 +40,7 @@ def main() -> None:
     root, command, *arguments = sys.argv[1:]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamjoin_ds.stream.inspection.state_rows", state_rows)
-        patch.setattr("streamjoin_ds.stream.session.spark_session", lambda *_, **__: None)
+        patch.setattr("streamjoin_ds.spark.session.spark_session", lambda *_, **__: None)
         _COMMANDS[command].main([str(Path(root) / "checkpoint"), *arguments])
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamjoin_ds.stream.holding import aged, hold, is_held
+from streamjoin_ds.spark.holding import aged, hold, is_held
 
 __all__ = ["Scratch", "remove_dead_scratch"]
 

@@ -21,7 +21,7 @@ import zipfile
 from pathlib import Path
 
 from streamjoin_ds.errors import DependencyMissingError, JarsMissingError
-from streamjoin_ds.stream.user_cache import cache_root
+from streamjoin_ds.spark.user_cache import cache_root
 
 __all__ = ["default_cache_path", "delta_coordinate", "delta_jars", "delta_jars_in"]
 
@@ -100,7 +100,7 @@ def delta_jars(
 
 
 def _fetch(cache_path: Path, log_path: Path | None, java_home: Path | None) -> None:
-    from streamjoin_ds.stream.jvm import last_error_line, resolve_packages
+    from streamjoin_ds.spark.jvm import last_error_line, resolve_packages
 
     try:
         cache_path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from streamjoin_ds.stream.holding import aged, is_held
+from streamjoin_ds.spark.holding import aged, is_held
 
 __all__ = ["keep_small", "new_log", "remove_dead", "shorten"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import xxhash
 
-from streamjoin_ds.stream.user_cache import trusted_cache
+from streamjoin_ds.spark.user_cache import trusted_cache
 
 __all__ = ["worker_python"]
 

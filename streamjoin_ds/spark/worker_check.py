@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from streamjoin_ds import __version__
 from streamjoin_ds.errors import SessionError
-from streamjoin_ds.stream.session import is_own
+from streamjoin_ds.spark.session import is_own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

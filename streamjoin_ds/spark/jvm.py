@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.errors import SparkStartError
-from streamjoin_ds.stream.holding import hold
-from streamjoin_ds.stream.java import find_java
-from streamjoin_ds.stream.scratch import Scratch
+from streamjoin_ds.spark.holding import hold
+from streamjoin_ds.spark.java import find_java
+from streamjoin_ds.spark.scratch import Scratch
 
 __all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down", "spark_home"]
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.engine.cores import usable_core_count
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError, SessionError
 from streamjoin_ds.machine import memory_limit_bytes
-from streamjoin_ds.stream.class_archive import ClassArchive, archive_setting
-from streamjoin_ds.stream.jars import delta_jars
-from streamjoin_ds.stream.java import find_java
-from streamjoin_ds.stream.jvm import environment, launch, spark_home
-from streamjoin_ds.stream.spark_log import keep_small, new_log
-from streamjoin_ds.stream.worker_python import worker_python
+from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
+from streamjoin_ds.spark.jars import delta_jars
+from streamjoin_ds.spark.java import find_java
+from streamjoin_ds.spark.jvm import environment, launch, spark_home
+from streamjoin_ds.spark.spark_log import keep_small, new_log
+from streamjoin_ds.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
