@@ -18,13 +18,13 @@ from pathlib import Path
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.checkpoint.identity import local_path
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Execution, Plan
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.stream.identity import local_path
 
 __all__ = [
     "RETAIN_KEY",

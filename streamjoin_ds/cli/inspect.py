@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import click
 from rich.filesize import decimal
 
+from streamjoin_ds.checkpoint.inspection import Checkpoint, inspected
 from streamjoin_ds.cli.totals import moment
-from streamjoin_ds.stream.inspection import Checkpoint, inspected
 
 __all__ = ["command"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from streamjoin_ds.checkpoint.identity import local_path
+from streamjoin_ds.checkpoint.lock import driving
+from streamjoin_ds.checkpoint.repair import repaired
 from streamjoin_ds.errors import CheckpointInUseError
-from streamjoin_ds.stream.identity import local_path
-from streamjoin_ds.stream.lock import driving
-from streamjoin_ds.stream.repair import repaired
 
 __all__ = ["command"]
 

@@ -8,10 +8,10 @@ import time
 import click
 from rich.filesize import decimal
 
+from streamjoin_ds.checkpoint.identity import local_path
+from streamjoin_ds.checkpoint.inspection import inspected, leftovers
+from streamjoin_ds.checkpoint.lock import held
 from streamjoin_ds.spec import duration_us
-from streamjoin_ds.stream.identity import local_path
-from streamjoin_ds.stream.inspection import inspected, leftovers
-from streamjoin_ds.stream.lock import held
 
 __all__ = ["command"]
 

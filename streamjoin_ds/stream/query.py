@@ -15,6 +15,10 @@ import pyarrow as pa
 
 from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
+from streamjoin_ds.checkpoint.identity import Identity, local_path
+from streamjoin_ds.checkpoint.lock import driving
+from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
+from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, TableError
 from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
@@ -24,11 +28,7 @@ from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
-from streamjoin_ds.stream.identity import Identity, local_path
-from streamjoin_ds.stream.lock import driving
-from streamjoin_ds.stream.recovery import cuts_option, recovered
 from streamjoin_ds.stream.sensor_options import checked_reader_options
-from streamjoin_ds.stream.table_note import note_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

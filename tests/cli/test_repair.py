@@ -290,7 +290,7 @@ def test_a_second_driver_is_refused(home: Path, typed: Callable[..., Result]) ->
     import sys
 
     code = (
-        "import pathlib, sys\nfrom streamjoin_ds.stream.lock import driving\n"
+        "import pathlib, sys\nfrom streamjoin_ds.checkpoint.lock import driving\n"
         "driving(pathlib.Path(sys.argv[1]).resolve())\nprint('held', flush=True)\nsys.stdin.read()\n"
     )
     other = subprocess.Popen(

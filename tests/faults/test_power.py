@@ -80,7 +80,7 @@ def test_seeds_that_found_a_bug(seed: int) -> None:
 
 
 _COMMIT = "streamjoin_ds.sink.commit:Committer."
-_RECOVERY = "streamjoin_ds.stream.recovery:"
+_RECOVERY = "streamjoin_ds.checkpoint.recovery:"
 BUGS = (
     Bug("nothing is forced", (Edit("streamjoin_ds.sink.durability:Durability.flush", "_forced(files)", "pass"),)),
     Bug("names are not", (Edit("streamjoin_ds.sink.durability:Durability.flush", "_forced(folders)", "pass"),)),

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.recovery import planned_recovery
+from streamjoin_ds.checkpoint.repair import Finding, repaired
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.idleness import Idleness
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.stream import commit as commit_room
-from streamjoin_ds.stream.identity import Identity
-from streamjoin_ds.stream.recovery import planned_recovery
-from streamjoin_ds.stream.repair import Finding, repaired
 from tests.support.microbatch import QUERY_ID, MicroBatches
 from tests.support.table_rows import contents
 

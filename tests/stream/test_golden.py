@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.stream.identity import Identity
+from streamjoin_ds.checkpoint.identity import Identity
 from tests.golden.make import FOLDER, batches, gone_on, held
 
 VERSIONS = sorted(path.name for path in FOLDER.iterdir() if (path / "expected.json").exists())

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamjoin_ds.checkpoint.identity import Identity, local_path
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     ForeignCheckpointError,
@@ -21,7 +22,6 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
-from streamjoin_ds.stream.identity import Identity, local_path
 
 COLUMNS = {"x": pa.float64(), "id": pa.string()}
 LAYOUT = Layout((1, 2))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from streamjoin_ds.checkpoint.lock import LOCK_FILE, driving, held
 from streamjoin_ds.errors import CheckpointInUseError
-from streamjoin_ds.stream.lock import LOCK_FILE, driving, held
 
 HOLD = (
-    "import pathlib, sys\nfrom streamjoin_ds.stream.lock import driving\n"
+    "import pathlib, sys\nfrom streamjoin_ds.checkpoint.lock import driving\n"
     "driving(pathlib.Path(sys.argv[1]), briefly=len(sys.argv) > 2)\nprint('held', flush=True)\nsys.stdin.read()\n"
 )
 

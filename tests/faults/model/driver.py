@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell import cell as cell_room
+from streamjoin_ds.checkpoint.recovery import cuts_option
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows, rows_schema
 from streamjoin_ds.stream import commit as commit_room
-from streamjoin_ds.stream.recovery import cuts_option
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_readers import SensorsStreamReader
 from tests.faults.model.process import Killed, Process

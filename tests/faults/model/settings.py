@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamjoin_ds.checkpoint.identity import Identity
 from streamjoin_ds.errors import (
     FileChangedError,
     FileFormatError,
@@ -22,7 +23,6 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin, Join
-from streamjoin_ds.stream.identity import Identity
 from tests.faults.model.case import Case
 from tests.faults.model.schedule import Schedule
 

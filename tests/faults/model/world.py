@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from streamjoin_ds.blocks import Cache
+from streamjoin_ds.checkpoint.recovery import recovered
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.stream.recovery import recovered
 from tests.faults.model import disk
 from tests.faults.model.case import allow_listed, case_of
 from tests.faults.model.checkpoint import Checkpoint, ConcurrentWriteError

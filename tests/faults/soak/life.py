@@ -24,16 +24,16 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import TaskFacts
 from streamjoin_ds.cell.cell_windows import blocks_folder
+from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.lock import driving
+from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
+from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.plan import Execution, Layout, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
-from streamjoin_ds.stream.identity import Identity
-from streamjoin_ds.stream.lock import driving
-from streamjoin_ds.stream.recovery import cuts_option, recovered
 from streamjoin_ds.stream.sensors import SensorsDataSource
-from streamjoin_ds.stream.table_note import note_table
 from tests.faults.soak.checkpoint import Checkpoint
 from tests.faults.soak.power import write_down
 from tests.faults.soak.rows import soak_join

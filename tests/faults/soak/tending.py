@@ -19,9 +19,9 @@ _TRIES = 20
 
 
 def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tuple[int, int, bytes]]:
-    """In place of `streamjoin_ds.stream.inspection.state_rows`: label, partition and state row of each cell."""
-    from streamjoin_ds.stream.identity import Identity
-    from streamjoin_ds.stream.inspection import _labels, _last_commit
+    """In place of `streamjoin_ds.checkpoint.inspection.state_rows`: label, partition and state row of each cell."""
+    from streamjoin_ds.checkpoint.identity import Identity
+    from streamjoin_ds.checkpoint.inspection import _labels, _last_commit
 
     identity, checkpoint = Identity.load(folder), Checkpoint(folder, 0)
     assert identity is not None
@@ -39,7 +39,7 @@ def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tu
 def main() -> None:
     root, command, *arguments = sys.argv[1:]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamjoin_ds.stream.inspection.state_rows", state_rows)
+        patch.setattr("streamjoin_ds.checkpoint.inspection.state_rows", state_rows)
         patch.setattr("streamjoin_ds.spark.session.spark_session", lambda *_, **__: None)
         _COMMANDS[command].main([str(Path(root) / "checkpoint"), *arguments])
 

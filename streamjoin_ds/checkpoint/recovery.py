@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.errors import RecoveryError
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import Tail, tail_of
-from streamjoin_ds.stream.spark_files import SparkFiles, source_offset
 
 __all__ = ["INITIAL", "RECOVERY_FOLDER", "Recovery", "cuts_option", "planned_recovery", "put", "recovered"]
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import dataset
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.checkpoint.cut_anew import Ends
+from streamjoin_ds.checkpoint.identity import Identity, local_path
+from streamjoin_ds.checkpoint.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
+from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
+from streamjoin_ds.checkpoint.table_note import noted_table
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, StreamJoinError
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.tail import tail_of
-from streamjoin_ds.stream.cut_anew import Ends
-from streamjoin_ds.stream.identity import Identity, local_path
-from streamjoin_ds.stream.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
-from streamjoin_ds.stream.spark_files import SparkFiles, source_offset
-from streamjoin_ds.stream.table_note import noted_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,8 +166,8 @@ class _Repair:
         if version == 0 or not blocks.is_dir():
             return True
         from streamjoin_ds.cell.cell_state import CellState
+        from streamjoin_ds.checkpoint.inspection import state_rows
         from streamjoin_ds.engine.snapshot import described
-        from streamjoin_ds.stream.inspection import state_rows
 
         names = {
             run["block"]

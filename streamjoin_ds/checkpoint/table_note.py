@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from streamjoin_ds.stream.recovery import put
+from streamjoin_ds.checkpoint.recovery import put
 
 __all__ = ["note_table", "noted_table"]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.blocks import BlockStore, FoundFile
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import absolute_root, blocks_folder, blocks_prefix
+from streamjoin_ds.checkpoint.batch_end import batch_end
+from streamjoin_ds.checkpoint.identity import Identity, local_path
 from streamjoin_ds.engine.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import GRID_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset
-from streamjoin_ds.stream.batch_end import batch_end
-from streamjoin_ds.stream.identity import Identity, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.source.offset import decode_clocks, decode_held_back, decode_offset
 from streamjoin_ds.source.position import is_told_by_count
 from streamjoin_ds.source.set_aside import asides_from
 from streamjoin_ds.spec import Stream
-from streamjoin_ds.stream.spark_files import source_offset
 
 __all__ = ["StreamEnd", "batch_end"]
 
