@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.bench.engine.suite import workload_names
-from streamjoin_ds.bench.stream_suite import MEASURES
+from streamjoin_ds.bench.live.suite import MEASURES
 from streamjoin_ds.bench.workloads import WORKLOADS
 from streamjoin_ds.cli.bench import command as bench
 from streamjoin_ds.cli.data import command as data

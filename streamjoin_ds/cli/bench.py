@@ -16,12 +16,12 @@ from streamjoin_ds.bench.engine import report as engine_report
 from streamjoin_ds.bench.engine import suite as engine_suite
 from streamjoin_ds.bench.figures import page as figures_page
 from streamjoin_ds.bench.figures import suite as figures_suite
-from streamjoin_ds.bench.report import facts, table
+from streamjoin_ds.bench.live.finding import StreamSettings
+from streamjoin_ds.bench.live.report import stream_facts, stream_table
+from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
+from streamjoin_ds.bench.paths.report import facts, table
+from streamjoin_ds.bench.paths.suite import Settings, measure
 from streamjoin_ds.bench.sides import SIDES
-from streamjoin_ds.bench.stream_finding import StreamSettings
-from streamjoin_ds.bench.stream_report import stream_facts, stream_table
-from streamjoin_ds.bench.stream_suite import LONG, MEASURES, measure_streams
-from streamjoin_ds.bench.suite import Settings, measure
 from streamjoin_ds.bench.workloads import WORKLOADS
 from streamjoin_ds.errors import ArgumentError
 

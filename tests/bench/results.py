@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamjoin_ds.bench.measuring import Run
+from streamjoin_ds.bench.paths.side_process import Run
+from streamjoin_ds.bench.paths.suite import WorkloadResult
 from streamjoin_ds.bench.sides import OURS, Outcome
-from streamjoin_ds.bench.suite import WorkloadResult
 from streamjoin_ds.bench.workloads import make_workload
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from streamjoin_ds.bench.report import MEASURES
+from streamjoin_ds.bench.paths.report import MEASURES
 from streamjoin_ds.bench.sides import SIDES
 
 

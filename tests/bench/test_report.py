@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from streamjoin_ds.bench.report import MEASURES, facts, table
+from streamjoin_ds.bench.paths.report import MEASURES, facts, table
 from streamjoin_ds.bench.sides import OURS
 from tests.bench.results import result, run
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from streamjoin_ds.bench.inputs import slice_input
-from streamjoin_ds.bench.measuring import SideProcess, TreeUse, load_psutil
 from streamjoin_ds.bench.oracle import count_matches
+from streamjoin_ds.bench.paths.inputs import slice_input
+from streamjoin_ds.bench.paths.side_process import SideProcess, TreeUse, load_psutil
 from streamjoin_ds.bench.sides import Task, make_side
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import BenchError, DependencyMissingError

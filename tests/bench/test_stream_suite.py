@@ -13,12 +13,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 
-from streamjoin_ds.bench.inputs import first_tuples
-from streamjoin_ds.bench.live import LiveTask, _delete_rows, _Weight
-from streamjoin_ds.bench.live_process import LiveRun
-from streamjoin_ds.bench.stream_finding import Finding, StreamSettings
-from streamjoin_ds.bench.stream_report import stream_facts, stream_table
-from streamjoin_ds.bench.stream_suite import LONG, MEASURES, measure_streams
+from streamjoin_ds.bench.live.finding import Finding, StreamSettings
+from streamjoin_ds.bench.live.live import LiveTask, _delete_rows, _Weight
+from streamjoin_ds.bench.live.live_process import LiveRun
+from streamjoin_ds.bench.live.report import stream_facts, stream_table
+from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
+from streamjoin_ds.bench.paths.inputs import first_tuples
 from streamjoin_ds.errors import ArgumentError, BenchError
 from streamjoin_ds.stream.query import bound_join
 

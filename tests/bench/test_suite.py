@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import pytest
 
-from streamjoin_ds.bench import suite
-from streamjoin_ds.bench.inputs import SlicedInput
-from streamjoin_ds.bench.measuring import Run
 from streamjoin_ds.bench.oracle import count_matches
+from streamjoin_ds.bench.paths import suite
+from streamjoin_ds.bench.paths.inputs import SlicedInput
+from streamjoin_ds.bench.paths.side_process import Run
+from streamjoin_ds.bench.paths.suite import Settings, measure
 from streamjoin_ds.bench.sides import OURS, SIDES, Outcome
-from streamjoin_ds.bench.suite import Settings, measure
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 
 from streamjoin_ds.bench.figures.trial import Outcome, Trial
-from streamjoin_ds.bench.measuring import load_psutil
+from streamjoin_ds.bench.paths.side_process import load_psutil
 from streamjoin_ds.engine import WindowJoin
 
 __all__ = ["memory"]

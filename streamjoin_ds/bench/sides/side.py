@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from streamjoin_ds.bench.inputs import SlicedInput
+from streamjoin_ds.bench.paths.inputs import SlicedInput
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError
 

@@ -12,7 +12,7 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.bench.inputs import SlicedInput
+from streamjoin_ds.bench.paths.inputs import SlicedInput
 from streamjoin_ds.bench.sides.side import Outcome, Task, first_trigger_s
 from streamjoin_ds.bench.sides.sql import axes, band_condition
 from streamjoin_ds.bench.workloads import Workload

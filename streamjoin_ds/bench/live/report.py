@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from streamjoin_ds.bench.stream_finding import Finding
+from streamjoin_ds.bench.live.finding import Finding
 from streamjoin_ds.spark.session import usable_core_count
 
 __all__ = ["stream_facts", "stream_table"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.bench.inputs import SlicedInput, slice_input
-from streamjoin_ds.bench.measuring import Run, SideProcess, load_psutil
 from streamjoin_ds.bench.oracle import count_matches
+from streamjoin_ds.bench.paths.inputs import SlicedInput, slice_input
+from streamjoin_ds.bench.paths.side_process import Run, SideProcess, load_psutil
 from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task, check_peers
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError

@@ -17,10 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from streamjoin_ds.bench.inputs import first_tuples
-from streamjoin_ds.bench.live import LiveTask
-from streamjoin_ds.bench.measuring import TreeUse, load_psutil
+from streamjoin_ds.bench.live.live import LiveTask
 from streamjoin_ds.bench.oracle import count_matches
+from streamjoin_ds.bench.paths.inputs import first_tuples
+from streamjoin_ds.bench.paths.side_process import TreeUse, load_psutil
 from streamjoin_ds.errors import BenchError
 from streamjoin_ds.spark.holding import hold
 from streamjoin_ds.stream.query import bound_join
@@ -137,7 +137,7 @@ class LiveProcess:
         self._use: TreeUse | None = None
 
     def __enter__(self) -> LiveProcess:
-        command = [sys.executable, "-m", "streamjoin_ds.bench.live", json.dumps(asdict(self.run.task))]
+        command = [sys.executable, "-m", "streamjoin_ds.bench.live.live", json.dumps(asdict(self.run.task))]
         self.run.started_s = time.time()
         with self._log_path.open("ab") as log:
             hold(log)

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from streamjoin_ds.bench.measuring import Run
+from streamjoin_ds.bench.paths.side_process import Run
+from streamjoin_ds.bench.paths.suite import WorkloadResult
 from streamjoin_ds.bench.sides import OURS
-from streamjoin_ds.bench.suite import WorkloadResult
 
 __all__ = ["MEASURES", "Measure", "facts", "table"]
 

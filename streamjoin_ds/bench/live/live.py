@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.bench.child import own_output
+from streamjoin_ds.bench.paths.child import own_output
 from streamjoin_ds.bench.workloads import band2d
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchSummary, watch

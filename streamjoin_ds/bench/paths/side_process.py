@@ -164,7 +164,7 @@ class SideProcess:
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def __enter__(self) -> SideProcess:
-        command = [sys.executable, "-m", "streamjoin_ds.bench.child", self.side]
+        command = [sys.executable, "-m", "streamjoin_ds.bench.paths.child", self.side]
         pipe = subprocess.PIPE
         with self._log_path.open("ab") as log:
             hold(log)

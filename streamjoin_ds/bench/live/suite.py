@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamjoin_ds.bench.inputs import slice_input
-from streamjoin_ds.bench.live import LiveTask
-from streamjoin_ds.bench.live_process import LiveProcess, LiveRun
-from streamjoin_ds.bench.measuring import SideProcess, load_psutil
+from streamjoin_ds.bench.live.finding import Finding, StreamSettings
+from streamjoin_ds.bench.live.live import LiveTask
+from streamjoin_ds.bench.live.live_process import LiveProcess, LiveRun
+from streamjoin_ds.bench.paths.inputs import slice_input
+from streamjoin_ds.bench.paths.side_process import SideProcess, load_psutil
+from streamjoin_ds.bench.paths.suite import CountCheck, Settings, measure, run_side
 from streamjoin_ds.bench.sides import OURS
-from streamjoin_ds.bench.stream_finding import Finding, StreamSettings
-from streamjoin_ds.bench.suite import CountCheck, Settings, measure, run_side
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spark.spark_log import new_log

@@ -1,0 +1,1 @@
+"""Live queries, measured trigger by trigger and tuple by tuple."""
