@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.engine import cores
+from streamjoin_ds.engine.threads import cores
 from streamjoin_ds.machine import control_group_folders, map_limit, memory_limit_bytes, worker_count
 
 MIB = 1 << 20

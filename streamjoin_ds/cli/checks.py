@@ -207,8 +207,8 @@ def _cores() -> Check:
 
 def _pinning() -> str:
     """What becomes of a cell's kernel threads here, where it has several."""
-    from streamjoin_ds.engine.cores import control_group_cores
-    from streamjoin_ds.engine.pinning import cores_to_lease, free_cores
+    from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores
+    from streamjoin_ds.engine.threads.cores import control_group_cores
 
     cores = cores_to_lease()
     if cores:

@@ -13,7 +13,7 @@ from streamjoin_ds.engine.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.grid import Grid
 from streamjoin_ds.engine.keys import is_widened
 from streamjoin_ds.engine.memory import ColumnMemory
-from streamjoin_ds.engine.steps import Steps
+from streamjoin_ds.engine.threads.tasks import Steps
 
 __all__ = ["BatchSealer"]
 

@@ -23,7 +23,7 @@ from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.run import Run
-from streamjoin_ds.engine.steps import Steps, alone
+from streamjoin_ds.engine.threads.tasks import Steps, alone
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.bucket_run import BucketRun

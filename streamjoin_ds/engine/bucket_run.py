@@ -27,7 +27,7 @@ from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.payload import Payload
 from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.engine.steps import Steps, alone
+from streamjoin_ds.engine.threads.tasks import Steps, alone
 from streamjoin_ds.engine.zone import Range, spanning
 
 __all__ = ["BucketRun", "in_order"]

@@ -26,8 +26,8 @@ from streamjoin_ds.engine.memory import give_back
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
-from streamjoin_ds.engine.steps import Steps
 from streamjoin_ds.engine.tail import Tail
+from streamjoin_ds.engine.threads.tasks import Steps
 from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail
 
 __all__ = ["BucketWindow"]

@@ -15,9 +15,9 @@ from streamjoin_ds.engine.chunks import Chunks, nobody
 from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.kernels import load_kernels
 from streamjoin_ds.engine.ledger import Ledger
-from streamjoin_ds.engine.pinning import leased_cores
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.taking import Taking
+from streamjoin_ds.engine.threads.core_lease import leased_cores
 from streamjoin_ds.engine.tuples import Rows
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, bind

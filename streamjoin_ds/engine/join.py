@@ -28,12 +28,12 @@ from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.merging import chosen_merging
 from streamjoin_ds.engine.pairs import MIN_FREE
-from streamjoin_ds.engine.pinning import kernel_threads
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.run_store import RunStore
 from streamjoin_ds.engine.state_blob import opened_state, state_blob
-from streamjoin_ds.engine.steps import alone
+from streamjoin_ds.engine.threads.core_lease import kernel_threads
+from streamjoin_ds.engine.threads.tasks import alone
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin

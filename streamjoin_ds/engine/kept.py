@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.engine.steps import alone
+from streamjoin_ds.engine.threads.tasks import alone
 from streamjoin_ds.engine.window import Window
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.steps import Steps
+    from streamjoin_ds.engine.threads.tasks import Steps
 
 __all__ = ["Kept", "State"]
 

@@ -27,7 +27,7 @@ from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.keys import is_stored, key_dtype, key_values
 from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.merging import Merging, RatioMerging
-from streamjoin_ds.engine.steps import Steps, alone
+from streamjoin_ds.engine.threads.tasks import Steps, alone
 from streamjoin_ds.engine.zone import Range, range_of, spanning
 from streamjoin_ds.spec.bound import BoundJoin
 

@@ -17,8 +17,8 @@ from streamjoin_ds.engine.keys import INT64_MAX
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack
-from streamjoin_ds.engine.steps import Steps, alone
 from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
+from streamjoin_ds.engine.threads.tasks import Steps, alone
 from streamjoin_ds.errors import StateCorruptError
 
 __all__ = ["MAX_TAILED_ROWS", "Window", "thinned_tail", "unlike_header"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamjoin_ds.engine.cores import usable_core_count
+from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError, SessionError
 from streamjoin_ds.machine import memory_limit_bytes
 from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting

@@ -94,8 +94,8 @@ class StreamJoin(Join):
             are merged once, many runs at a time: each row is written twice at most.
         source_options : mapping of str to str, optional
             Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
-            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`. They may be others
-            at each restart.
+            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`. They may be
+            others at each restart.
         durable : bool
             Whether a batch is on the device before it counts, so that a power cut loses nothing and a restart goes on
             exactly. Without, some milliseconds a batch are saved; kill -9 loses nothing either way.

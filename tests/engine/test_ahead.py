@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.ahead import HELD_CHUNKS, in_order, side_by_side
+from streamjoin_ds.engine.threads.prefetch import HELD_CHUNKS, in_order, side_by_side
 
 
 @settings(deadline=None, max_examples=80)

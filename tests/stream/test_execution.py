@@ -15,7 +15,7 @@ from streamjoin_ds import Generator, Stream, StreamJoin
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.cell.cell_windows import task_cores
 from streamjoin_ds.engine import finder, parallel, run_store, window
-from streamjoin_ds.engine.pinning import cores_to_lease, free_cores, leased_cores
+from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores, leased_cores
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned

@@ -16,7 +16,7 @@ from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.bucketing import BUCKET_ROWS
 from streamjoin_ds.engine.kernels import load_kernels
-from streamjoin_ds.engine.pinning import cores_to_lease
+from streamjoin_ds.engine.threads.core_lease import cores_to_lease
 
 __all__ = ["CASES", "Case", "Numbers", "make_case"]
 

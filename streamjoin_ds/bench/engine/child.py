@@ -8,7 +8,7 @@ import resource
 import sys
 
 from streamjoin_ds.bench.engine.cases import make_case
-from streamjoin_ds.engine.pinning import pin_threads
+from streamjoin_ds.engine.threads.core_lease import pin_threads
 
 __all__ = ["main"]
 

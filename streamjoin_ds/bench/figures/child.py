@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from streamjoin_ds.bench.figures.trial import Trial
 from streamjoin_ds.bench.figures.trials import TRIALS
-from streamjoin_ds.engine.pinning import pin_threads
+from streamjoin_ds.engine.threads.core_lease import pin_threads
 
 __all__ = ["main"]
 

@@ -11,7 +11,7 @@ from streamjoin_ds.engine.conditions import oriented
 from streamjoin_ds.engine.finder import Finder
 from streamjoin_ds.engine.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.results import Results
-from streamjoin_ds.engine.steps import alone
+from streamjoin_ds.engine.threads.tasks import alone
 
 if TYPE_CHECKING:
     from streamjoin_ds.bench.figures.trials import Pushes

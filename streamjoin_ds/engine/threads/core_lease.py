@@ -30,7 +30,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from streamjoin_ds.engine.cores import control_group_cores
+from streamjoin_ds.engine.threads.cores import control_group_cores
 
 __all__ = [
     "KernelThreads",

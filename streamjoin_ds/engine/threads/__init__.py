@@ -1,0 +1,1 @@
+"""Threads of one push, and the cores that they run on."""
