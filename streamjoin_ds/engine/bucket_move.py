@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.arrays.keys import INT64_MIN
 from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.keys import INT64_MIN
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import fixed_width, item_dtype
-from streamjoin_ds.engine.keys import is_stored, key_dtype
-from streamjoin_ds.engine.memory import ColumnMemory
+from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
+from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
+from streamjoin_ds.engine.arrays.memory import ColumnMemory
 from streamjoin_ds.engine.run import RunForm
 
 __all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_names", "widened"]

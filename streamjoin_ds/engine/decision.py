@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.conditions import ProbeCondition
-from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.picks import Picks, sequence_numbers
 from streamjoin_ds.spec.bound import BoundJoin, Term
 from streamjoin_ds.spec.evaluation import holds

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.conditions import ProbeCondition
-from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.pairs import PairBuffer
 from streamjoin_ds.engine.parallel import ParallelFill
 from streamjoin_ds.engine.picks import Picks

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 
 __all__ = ["SAMPLED_KEYS", "GridSample"]
 

@@ -17,15 +17,15 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from streamjoin_ds.engine.arrays.columns import filtered, one_batch
+from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
+from streamjoin_ds.engine.arrays.keys import Joinable
 from streamjoin_ds.engine.bucketing import Bucketing
-from streamjoin_ds.engine.columns import filtered, one_batch
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.forced_index import forced_index
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.joining import Arrivals, Joining
 from streamjoin_ds.engine.kept import Kept, State
-from streamjoin_ds.engine.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.keys import Joinable
 from streamjoin_ds.engine.merging import chosen_merging
 from streamjoin_ds.engine.pairs import MIN_FREE
 from streamjoin_ds.engine.progress import Progress

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.bucket_window import BucketWindow
 from streamjoin_ds.engine.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.decision import Decision
 from streamjoin_ds.engine.finder import SLICE_PROBES, Finder, Probing
-from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.progress import PieceProgress, Progress
 from streamjoin_ds.engine.results import Block, Results

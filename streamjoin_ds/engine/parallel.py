@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.columns import empty_items
+from streamjoin_ds.engine.arrays.columns import empty_items
 from streamjoin_ds.engine.pairs import MIN_FREE
 
 __all__ = ["ParallelFill", "slice_edges"]

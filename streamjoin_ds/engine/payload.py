@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
-from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
+from streamjoin_ds.engine.arrays.kernels import Kernels
 
 __all__ = ["Payload"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.arrays.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
 from streamjoin_ds.engine.chunk_columns import widened
-from streamjoin_ds.engine.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.stack import Stack
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
-from streamjoin_ds.engine.kernels import Kernels
 from streamjoin_ds.engine.parallel import ParallelFill, slice_edges
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.zone import Range

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.batch_sealer import BatchSealer
-from streamjoin_ds.engine.columns import (
+from streamjoin_ds.engine.arrays.columns import (
     array_of,
     byte_column,
     concatenated,
@@ -21,11 +20,12 @@ from streamjoin_ds.engine.columns import (
     item_values,
     one_batch,
 )
+from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype, key_values
+from streamjoin_ds.engine.arrays.memory import ColumnMemory
+from streamjoin_ds.engine.batch_sealer import BatchSealer
 from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.grid import NO_GRID, Grid, GridChooser, sampled
-from streamjoin_ds.engine.kernels import Kernels
-from streamjoin_ds.engine.keys import is_stored, key_dtype, key_values
-from streamjoin_ds.engine.memory import ColumnMemory
 from streamjoin_ds.engine.merging import Merging, RatioMerging
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 from streamjoin_ds.engine.zone import Range, range_of, spanning

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of, gathered
+from streamjoin_ds.engine.arrays.keys import key_dtype
 from streamjoin_ds.engine.bucket_run import BucketRun
-from streamjoin_ds.engine.columns import byte_column, bytes_of, gathered
 from streamjoin_ds.engine.conditions import ProbeCondition
-from streamjoin_ds.engine.keys import key_dtype
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.run_view import RunView, seen_by
 from streamjoin_ds.engine.tail import Tail

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import array_of, concatenated, filtered, fixed_width, item_dtype
+from streamjoin_ds.engine.arrays.columns import array_of, concatenated, filtered, fixed_width, item_dtype
+from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
 from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.keys import is_stored, is_widened, key_dtype
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.zone import Range
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.keys import INT64_MIN
+from streamjoin_ds.engine.arrays.keys import INT64_MIN
 from streamjoin_ds.engine.lateness import StreamClock
 from streamjoin_ds.engine.ledger import Ledger, Taken
 from streamjoin_ds.engine.tuples import Arrival, Intake, Rows

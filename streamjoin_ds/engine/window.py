@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from streamjoin_ds.engine.arrays.keys import INT64_MAX
 from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.keys import INT64_MAX
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.stack import Stack

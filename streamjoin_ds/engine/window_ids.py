@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.keys import INT64_MAX, INT64_MIN
+from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 

@@ -31,11 +31,11 @@ from streamjoin_ds.engine import (
     probe,
     window,
 )
+from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.bucket_window import BucketWindow
 from streamjoin_ds.engine.bucketing import bucketed
 from streamjoin_ds.engine.grid_sample import GridSample
-from streamjoin_ds.engine.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.snapshot import opened
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind

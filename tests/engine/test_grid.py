@@ -10,9 +10,9 @@ import pytest
 
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import run as run_module
+from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.bucket_shape import chosen_shape
 from streamjoin_ds.engine.grid import Grid, GridChooser
-from streamjoin_ds.engine.kernels import load_kernels
 from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.spec import bind
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamjoin_ds.blocks import BlockRef, BlockStore
 from streamjoin_ds.engine import WindowJoin, snapshot
-from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.merging import BlockMerging
 from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.run_store import RunStore, restored_run, run_facts

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import kernel_names, payload
-from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.payload import Payload
 
 SCHEMA = pa.schema([("s", pa.string()), ("n", pa.int64()), ("parts", pa.list_(pa.int8()))])

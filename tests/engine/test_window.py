@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import WindowJoin
-from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.window import Window
 from tests.engine.streams import band_join, tuples

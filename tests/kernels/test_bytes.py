@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine import reference
-from streamjoin_ds.engine.columns import byte_column, bytes_of
-from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of
+from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.errors import KernelError
 
 each_module = pytest.mark.parametrize("module", [reference, native], ids=["twin", "native"])

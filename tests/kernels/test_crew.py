@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.kernels import kernel_names, load_kernels
+from streamjoin_ds.engine.arrays.kernels import kernel_names, load_kernels
 from streamjoin_ds.errors import KernelError
 
 MODULES = list({load_kernels(name).module.__name__: load_kernels(name).module for name in kernel_names()}.values())

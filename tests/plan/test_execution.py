@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamjoin_ds.engine.kernels import kernel_names
+from streamjoin_ds.engine.arrays.kernels import kernel_names
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, KERNELS, Execution
 

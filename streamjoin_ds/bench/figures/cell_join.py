@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.trial import Trial
 from streamjoin_ds.bench.figures.workload import Workload
-from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.arrays.kernels import load_kernels
 
 __all__ = ["cell_join_panels"]
 

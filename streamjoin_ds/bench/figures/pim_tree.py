@@ -10,7 +10,7 @@ from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.step_trial import STEPS
 from streamjoin_ds.bench.figures.trial import Trial
 from streamjoin_ds.bench.figures.workload import KEYS, Workload
-from streamjoin_ds.engine.kernels import load_kernels
+from streamjoin_ds.engine.arrays.kernels import load_kernels
 
 __all__ = ["pim_tree_panels"]
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.columns import item_values, not_null
+from streamjoin_ds.engine.arrays.columns import item_values, not_null
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = [

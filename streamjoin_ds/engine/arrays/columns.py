@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.engine.kernels import Kernels
+from streamjoin_ds.engine.arrays.kernels import Kernels
 
 __all__ = [
     "array_of",

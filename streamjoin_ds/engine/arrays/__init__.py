@@ -1,0 +1,1 @@
+"""Columns and keys as kernels know them, memory for them, and the kernels themselves."""
