@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.bucket_run import BucketRun
 from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.pairs import PairBuffer
 from streamjoin_ds.engine.parallel import ParallelFill
@@ -33,6 +32,7 @@ from streamjoin_ds.engine.probe import Probes
 from streamjoin_ds.engine.progress import PieceProgress
 from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.stack import SeenStack, Stack
+from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.window import Window
 
 __all__ = ["SLICE_PROBES", "Finder", "Probing"]

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.tail import Tail, TailBuffer
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError

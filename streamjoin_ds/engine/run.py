@@ -32,9 +32,9 @@ from streamjoin_ds.engine.zone import Range, range_of, spanning
 from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.bucketing import Bucketing
-    from streamjoin_ds.engine.grid_sample import GridSample
     from streamjoin_ds.engine.run_view import RunView
+    from streamjoin_ds.engine.storage.bucket_grid.policy import Bucketing
+    from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
     from streamjoin_ds.engine.tail import Tail
 
 __all__ = ["Run", "RunForm"]

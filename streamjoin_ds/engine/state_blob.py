@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.bucketing import bucketed
 from streamjoin_ds.engine.kept import State
 from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.window import Window
 from streamjoin_ds.spec.bound import BoundJoin
 

@@ -32,11 +32,11 @@ from streamjoin_ds.engine import (
     window,
 )
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
-from streamjoin_ds.engine.bucket_run import BucketRun
-from streamjoin_ds.engine.bucket_window import BucketWindow
-from streamjoin_ds.engine.bucketing import bucketed
-from streamjoin_ds.engine.grid_sample import GridSample
 from streamjoin_ds.engine.snapshot import opened
+from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
+from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
+from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
+from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
@@ -351,8 +351,8 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
 
 
 def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamjoin_ds.engine.bucket_run.MAX_ROWS", 4_000)
-    monkeypatch.setattr("streamjoin_ds.engine.bucketing._MOST_FORESEEN", 2_000)
+    monkeypatch.setattr("streamjoin_ds.engine.storage.bucket_grid.grid.MAX_ROWS", 4_000)
+    monkeypatch.setattr("streamjoin_ds.engine.storage.bucket_grid.policy._MOST_FORESEEN", 2_000)
     bound, batch = steady(6000, 150)
     join, twin = WindowJoin(bound, bucket_rows=100, threads=2), WindowJoin(bound)
     beside = 0

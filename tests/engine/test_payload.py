@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import kernel_names, payload
+from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.payload import Payload
+from streamjoin_ds.engine.storage.bucket_grid import payload
+from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 
 SCHEMA = pa.schema([("s", pa.string()), ("n", pa.int64()), ("parts", pa.list_(pa.int8()))])
 KERNELS = [name for name in kernel_names() if name != "auto"]

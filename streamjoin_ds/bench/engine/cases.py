@@ -15,7 +15,7 @@ from streamjoin_ds.bench.engine.product import Product
 from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import JoinEngine, WindowJoin
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.bucketing import BUCKET_ROWS
+from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.threads.core_lease import cores_to_lease
 
 __all__ = ["CASES", "Case", "Numbers", "make_case"]

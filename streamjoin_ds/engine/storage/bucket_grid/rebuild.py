@@ -20,13 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.grid import NO_GRID
 from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.bucket_run import BucketRun
+    from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 
 __all__ = ["BucketMove"]
 

@@ -17,16 +17,22 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.bucket_census import USUAL_CROWD, known_crowd
-from streamjoin_ds.engine.bucket_columns import BucketColumns
-from streamjoin_ds.engine.bucket_move import BucketMove
-from streamjoin_ds.engine.bucket_shape import MAX_ROWS, BucketShape
-from streamjoin_ds.engine.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name, payload_names, widened
 from streamjoin_ds.engine.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.grid_sample import SAMPLED_KEYS, GridSample
-from streamjoin_ds.engine.payload import Payload
 from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, known_crowd
+from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
+    PAYLOAD_NUMBER,
+    chunk_columns,
+    key_column_name,
+    payload_names,
+    widened,
+)
+from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
+from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
+from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove
+from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
+from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 from streamjoin_ds.engine.zone import Range, spanning
 

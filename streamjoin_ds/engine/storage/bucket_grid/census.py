@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamjoin_ds.engine.bucket_shape import SAMPLE_ROWS
-from streamjoin_ds.engine.chunk_columns import widened
 from streamjoin_ds.engine.grid import Keys
 from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import widened
+from streamjoin_ds.engine.storage.bucket_grid.shape import SAMPLE_ROWS
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.bucket_run import BucketRun
+    from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 
 __all__ = ["USUAL_CROWD", "crowd_of", "known_crowd", "live_rows", "some_keys"]
 
