@@ -12,7 +12,7 @@ from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import absolute_root, blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import batch_end
 from streamjoin_ds.checkpoint.identity import Identity, local_path
-from streamjoin_ds.engine.snapshot import described
+from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import GRID_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.conditions import ProbeCondition
-from streamjoin_ds.engine.picks import Picks, sequence_numbers
+from streamjoin_ds.engine.storage.conditions import ProbeCondition
+from streamjoin_ds.engine.storage.selection import Picks, sequence_numbers
 from streamjoin_ds.spec.bound import BoundJoin, Term
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.predicate import Column

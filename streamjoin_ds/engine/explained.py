@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.grid import Grid
 from streamjoin_ds.engine.join_order import JoinOrder
-from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
-from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
+from streamjoin_ds.engine.storage.window import Window
 
 __all__ = ["explained"]
 

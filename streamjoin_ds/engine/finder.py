@@ -24,16 +24,16 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.conditions import ProbeCondition
 from streamjoin_ds.engine.pairs import PairBuffer
 from streamjoin_ds.engine.parallel import ParallelFill
-from streamjoin_ds.engine.picks import Picks
 from streamjoin_ds.engine.probe import Probes
 from streamjoin_ds.engine.progress import PieceProgress
-from streamjoin_ds.engine.run import Run
-from streamjoin_ds.engine.stack import SeenStack, Stack
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.storage.conditions import ProbeCondition
+from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.run_set import SeenStack, Stack
+from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.window import Window
 
 __all__ = ["SLICE_PROBES", "Finder", "Probing"]
 

@@ -21,20 +21,20 @@ from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.arrays.keys import Joinable
 from streamjoin_ds.engine.explained import explained
-from streamjoin_ds.engine.forced_index import forced_index
 from streamjoin_ds.engine.join_order import JoinOrder
 from streamjoin_ds.engine.joining import Arrivals, Joining
-from streamjoin_ds.engine.kept import Kept, State
-from streamjoin_ds.engine.merging import chosen_merging
 from streamjoin_ds.engine.pairs import MIN_FREE
 from streamjoin_ds.engine.progress import Progress
-from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.engine.run_store import RunStore
-from streamjoin_ds.engine.state_blob import opened_state, state_blob
 from streamjoin_ds.engine.storage.bucket_grid.policy import Bucketing
+from streamjoin_ds.engine.storage.forced_index import forced_index
+from streamjoin_ds.engine.storage.merge_policy import chosen_merging
+from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
+from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.storage.window_set import Kept, State
 from streamjoin_ds.engine.threads.core_lease import kernel_threads
 from streamjoin_ds.engine.threads.tasks import alone
-from streamjoin_ds.engine.window import Window
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 

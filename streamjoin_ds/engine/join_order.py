@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
-from streamjoin_ds.engine.tail import Tail, TailBuffer
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.tail import Tail, TailBuffer
+from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, Condition, Term
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.snapshot import numbers
+from streamjoin_ds.engine.storage.snapshot import numbers
 
 __all__ = ["StreamClock", "clock_facts", "clocks_of", "low_watermark"]
 

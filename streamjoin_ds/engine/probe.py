@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.parallel import ParallelFill, slice_edges
-from streamjoin_ds.engine.run import Run
-from streamjoin_ds.engine.zone import Range
+from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
+from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.zone import Range
 
 __all__ = ["Probes"]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
-from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.engine.threads.tasks import Steps, in_step
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.picks import Picks
+from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
 __all__ = ["WindowIds"]

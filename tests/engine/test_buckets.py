@@ -32,11 +32,11 @@ from streamjoin_ds.engine import (
     window,
 )
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
-from streamjoin_ds.engine.snapshot import opened
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
+from streamjoin_ds.engine.storage.snapshot import opened
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind
 from streamjoin_ds.testing import oracle_numbers, random_batches

@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, JoinEngine, Stream
-from streamjoin_ds.engine import grid, kernel_names, run_view, window
-from streamjoin_ds.engine.grid import GridChooser
+from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.engine.join_order import JoinOrder
+from streamjoin_ds.engine.storage import layout as grid
+from streamjoin_ds.engine.storage import run_view, window
 from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
+from streamjoin_ds.engine.storage.layout import GridChooser
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import numbers_of
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds import Join, Stream
-from streamjoin_ds.engine import run as run_module
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.grid import Grid, GridChooser
-from streamjoin_ds.engine.run import RunForm
+from streamjoin_ds.engine.storage import run as run_module
 from streamjoin_ds.engine.storage.bucket_grid.shape import chosen_shape
+from streamjoin_ds.engine.storage.layout import Grid, GridChooser
+from streamjoin_ds.engine.storage.run import RunForm
 from streamjoin_ds.spec import bind
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()})

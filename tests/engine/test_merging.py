@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.blocks import BlockRef, BlockStore
-from streamjoin_ds.engine import WindowJoin, snapshot
+from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.merging import BlockMerging
-from streamjoin_ds.engine.run import RunForm
-from streamjoin_ds.engine.run_store import RunStore, restored_run, run_facts
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.storage import snapshot
+from streamjoin_ds.engine.storage.merge_policy import BlockMerging
+from streamjoin_ds.engine.storage.run import RunForm
+from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
+from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.spec import BoundJoin
 from tests.engine.streams import band_join, filled, tuples
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from streamjoin_ds.blocks import BlockStore, Cache, RemoteFolder
-from streamjoin_ds.engine import WindowJoin, run_store
-from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.engine.storage import run_store
+from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.errors import BlockCorruptError, BlockMissingError
 from tests.engine.streams import band_join, filled, tuples
 
@@ -211,8 +212,9 @@ def test_blocks_that_are_far_away_are_fetched_side_by_side(tmp_path: Path) -> No
 _AT_THE_LIMIT = """
 import mmap, sys
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.engine import WindowJoin, run_store
-from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.engine import WindowJoin
+from streamjoin_ds.engine.storage import run_store
+from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.errors import MapLimitError
 from tests.engine.streams import band_join
 folder, blob = sys.argv[1], open(sys.argv[2], "rb").read()

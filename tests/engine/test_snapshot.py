@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from streamjoin_ds.engine import JoinEngine, WindowJoin, snapshot
+from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     StateCorruptError,

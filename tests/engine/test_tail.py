@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import WindowJoin
-from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
+from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
 from tests.engine.streams import band_join, pairs, tuples
 
 

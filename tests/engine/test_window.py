@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.run import RunForm
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.storage.run import RunForm
+from streamjoin_ds.engine.storage.window import Window
 from tests.engine.streams import band_join, tuples
 
 SECOND_US = 1_000_000

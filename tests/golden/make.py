@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import Identity
-from streamjoin_ds.engine import window
+from streamjoin_ds.engine.storage import window
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind

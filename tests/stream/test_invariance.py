@@ -23,7 +23,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import finder, window
+from streamjoin_ds.engine import finder
+from streamjoin_ds.engine.storage import window
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind

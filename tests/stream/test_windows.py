@@ -9,8 +9,8 @@ import pytest
 
 from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine import run_store, window
-from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.storage import run_store, window
+from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema

@@ -13,11 +13,11 @@ from streamjoin_ds.bench.engine.feeds import band2d
 from streamjoin_ds.bench.figures.trial import Outcome, Trial
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.conditions import oriented
 from streamjoin_ds.engine.finder import Finder
-from streamjoin_ds.engine.run import RunForm
-from streamjoin_ds.engine.stack import Stack
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.storage.conditions import oriented
+from streamjoin_ds.engine.storage.run import RunForm
+from streamjoin_ds.engine.storage.run_set import Stack
+from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.source.generated.synthetic import words
 
 __all__ = ["basic_windows", "chain", "copying", "nested_loop"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from streamjoin_ds.bench.figures.trial import Outcome
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
-from streamjoin_ds.engine.conditions import oriented
 from streamjoin_ds.engine.finder import Finder
 from streamjoin_ds.engine.results import Results
+from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.threads.tasks import alone
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine import run_store
+from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.tables import TableSet

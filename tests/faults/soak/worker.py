@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamjoin_ds.cell.cell import Cell, TaskFacts
-from streamjoin_ds.engine import window
+from streamjoin_ds.engine.storage import window
 from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.stream.sensors import SensorsDataSource

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamjoin_ds.engine.grid import Keys
-from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import widened
 from streamjoin_ds.engine.storage.bucket_grid.shape import SAMPLE_ROWS
+from streamjoin_ds.engine.storage.layout import Keys
+from streamjoin_ds.engine.storage.run import Run
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun

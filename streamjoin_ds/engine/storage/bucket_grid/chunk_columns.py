@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.run import RunForm
+from streamjoin_ds.engine.storage.run import RunForm
 
 __all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_names", "widened"]
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
-from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name, widened
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
+from streamjoin_ds.engine.storage.run import Run
 
 __all__ = ["BucketColumns"]
 

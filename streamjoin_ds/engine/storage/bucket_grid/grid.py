@@ -17,9 +17,6 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.conditions import ProbeCondition, tightest
-from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.run import Run, RunForm
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, known_crowd
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
     PAYLOAD_NUMBER,
@@ -33,8 +30,11 @@ from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove
 from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
+from streamjoin_ds.engine.storage.conditions import ProbeCondition, tightest
+from streamjoin_ds.engine.storage.layout import NO_GRID
+from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.engine.threads.tasks import Steps, alone
-from streamjoin_ds.engine.zone import Range, spanning
 
 __all__ = ["BucketRun", "in_order"]
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import one_batch
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.grid import Grid, sampled
-from streamjoin_ds.engine.run import RunForm
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, SAMPLE_ROWS, BucketShape, chosen_shape
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
-from streamjoin_ds.engine.window import Window, unlike_header
-from streamjoin_ds.engine.zone import Range, spanning
+from streamjoin_ds.engine.storage.layout import Grid, sampled
+from streamjoin_ds.engine.storage.run import RunForm
+from streamjoin_ds.engine.storage.window import Window, unlike_header
+from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.errors import KernelError
 
 __all__ = ["BUCKET_ROWS", "Bucketing", "bucketed"]

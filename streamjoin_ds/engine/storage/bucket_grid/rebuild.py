@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.run import Run
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
+from streamjoin_ds.engine.storage.layout import NO_GRID
+from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 
 if TYPE_CHECKING:

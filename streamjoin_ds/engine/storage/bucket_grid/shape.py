@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin_ds.engine.grid import GridChooser, Keys, Sample
+from streamjoin_ds.engine.storage.layout import GridChooser, Keys, Sample
 
 __all__ = ["MAX_ROWS", "SAMPLE_ROWS", "BucketShape", "chosen_shape", "tested_rows"]
 

@@ -18,17 +18,17 @@ from typing import Any
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.arrays.memory import give_back
-from streamjoin_ds.engine.grid import NO_GRID, Grid
-from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove
 from streamjoin_ds.engine.storage.bucket_grid.shape import BucketShape, chosen_shape, tested_rows
-from streamjoin_ds.engine.tail import Tail
+from streamjoin_ds.engine.storage.layout import NO_GRID, Grid
+from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run_set import Stack
+from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.tail import Tail
+from streamjoin_ds.engine.storage.window import MAX_TAILED_ROWS, Window, thinned_tail
 from streamjoin_ds.engine.threads.tasks import Steps
-from streamjoin_ds.engine.window import MAX_TAILED_ROWS, Window, thinned_tail
 
 __all__ = ["BucketWindow"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamjoin_ds.engine import snapshot
-from streamjoin_ds.engine.kept import State
-from streamjoin_ds.engine.run import RunForm
-from streamjoin_ds.engine.run_store import RunStore
+from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
-from streamjoin_ds.engine.window import Window
+from streamjoin_ds.engine.storage.run import RunForm
+from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.storage.window_set import State
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["opened_state", "state_blob"]

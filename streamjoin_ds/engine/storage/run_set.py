@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of, gathered
 from streamjoin_ds.engine.arrays.keys import key_dtype
-from streamjoin_ds.engine.conditions import ProbeCondition
-from streamjoin_ds.engine.run import Run
-from streamjoin_ds.engine.run_view import RunView, seen_by
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
-from streamjoin_ds.engine.tail import Tail
+from streamjoin_ds.engine.storage.conditions import ProbeCondition
+from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.run_view import RunView, seen_by
+from streamjoin_ds.engine.storage.tail import Tail
 
 __all__ = ["SeenStack", "Stack"]
 

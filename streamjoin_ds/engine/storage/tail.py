@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, concatenated, filtered, fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
-from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.engine.zone import Range
+from streamjoin_ds.engine.storage.layout import NO_GRID
+from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.zone import Range
 
 __all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.tasks import alone
-from streamjoin_ds.engine.window import Window
 
 if TYPE_CHECKING:
     from streamjoin_ds.engine.threads.tasks import Steps

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.conditions import ProbeCondition
-from streamjoin_ds.engine.grid import Grid
-from streamjoin_ds.engine.run import Run
+from streamjoin_ds.engine.storage.conditions import ProbeCondition
+from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.run import Run
 
 __all__ = ["RunView", "seen_by"]
 

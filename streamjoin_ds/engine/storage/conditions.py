@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamjoin_ds.engine.grid import Grid
+from streamjoin_ds.engine.storage.layout import Grid
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["MAX_CONDITIONS", "ProbeCondition", "oriented", "serving", "tightest"]

@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.engine.run_store import RunStore, restored_run, run_facts
-from streamjoin_ds.engine.tail import Tail
-from streamjoin_ds.engine.window import Window, unlike_header
+from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
+from streamjoin_ds.engine.storage.tail import Tail
+from streamjoin_ds.engine.storage.window import Window, unlike_header
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
 __all__ = ["STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]

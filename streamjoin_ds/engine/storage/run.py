@@ -23,19 +23,19 @@ from streamjoin_ds.engine.arrays.columns import (
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype, key_values
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.batch_sealer import BatchSealer
-from streamjoin_ds.engine.conditions import ProbeCondition, serving
-from streamjoin_ds.engine.grid import NO_GRID, Grid, GridChooser, sampled
-from streamjoin_ds.engine.merging import Merging, RatioMerging
+from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
+from streamjoin_ds.engine.storage.layout import NO_GRID, Grid, GridChooser, sampled
+from streamjoin_ds.engine.storage.merge_policy import Merging, RatioMerging
+from streamjoin_ds.engine.storage.sealing import BatchSealer
+from streamjoin_ds.engine.storage.zone import Range, range_of, spanning
 from streamjoin_ds.engine.threads.tasks import Steps, alone
-from streamjoin_ds.engine.zone import Range, range_of, spanning
 from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.run_view import RunView
     from streamjoin_ds.engine.storage.bucket_grid.policy import Bucketing
     from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
-    from streamjoin_ds.engine.tail import Tail
+    from streamjoin_ds.engine.storage.run_view import RunView
+    from streamjoin_ds.engine.storage.tail import Tail
 
 __all__ = ["Run", "RunForm"]
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
-from streamjoin_ds.engine.run import Run
-from streamjoin_ds.engine.stack import Stack
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import widened
+from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.run_set import Stack
 
 __all__ = ["Picks"]
 

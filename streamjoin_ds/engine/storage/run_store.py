@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, Cache
-from streamjoin_ds.engine.grid import Grid
-from streamjoin_ds.engine.run import Run, RunForm
+from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.run import Run, RunForm
 from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.errors import BlockCorruptError, MapLimitError
 from streamjoin_ds.machine import map_limit, memory_limit_bytes, worker_count

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_widened
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.grid import Grid
+from streamjoin_ds.engine.storage.layout import Grid
 from streamjoin_ds.engine.threads.tasks import Steps
 
 __all__ = ["BatchSealer"]

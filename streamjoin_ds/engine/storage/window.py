@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX
-from streamjoin_ds.engine.grid import NO_GRID
-from streamjoin_ds.engine.picks import Picks
-from streamjoin_ds.engine.run import Run, RunForm
-from streamjoin_ds.engine.stack import Stack
-from streamjoin_ds.engine.tail import TAIL_ROWS, Tail
+from streamjoin_ds.engine.storage.layout import NO_GRID
+from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run_set import Stack
+from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 from streamjoin_ds.errors import StateCorruptError
 

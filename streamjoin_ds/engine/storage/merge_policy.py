@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from streamjoin_ds.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.run import Run
+    from streamjoin_ds.engine.storage.run import Run
 
 __all__ = ["BlockMerging", "Due", "Merging", "RatioMerging", "chosen_merging"]
 
