@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.cell_windows import CellWindows, task_cores
-from streamjoin_ds.engine.lateness import StreamClock, low_watermark
+from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.exchange import LARGEST_TS, open_block
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.report import FileReport

@@ -20,7 +20,7 @@ lateness rule. ``reference`` holds the kernels' readable twins.
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, kernel_names, load_kernels
 from streamjoin_ds.engine.engine import JoinEngine
+from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.join import WindowJoin
-from streamjoin_ds.engine.lateness import StreamClock
 
 __all__ = ["CHUNK_ROWS", "JoinEngine", "StreamClock", "WindowJoin", "kernel_names", "load_kernels"]

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.chunks import Chunks, nobody
+from streamjoin_ds.engine.intake.chunks import Chunks, nobody
+from streamjoin_ds.engine.intake.ledger import Ledger
+from streamjoin_ds.engine.intake.rows import Rows
+from streamjoin_ds.engine.intake.taking import Taking
 from streamjoin_ds.engine.join import WindowJoin
-from streamjoin_ds.engine.ledger import Ledger
 from streamjoin_ds.engine.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
-from streamjoin_ds.engine.taking import Taking
 from streamjoin_ds.engine.threads.core_lease import leased_cores
-from streamjoin_ds.engine.tuples import Rows
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join

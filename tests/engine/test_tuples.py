@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.tuples import Intake
+from streamjoin_ds.engine.intake.rows import Intake
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.testing import event_time_us

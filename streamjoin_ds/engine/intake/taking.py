@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
-from streamjoin_ds.engine.lateness import StreamClock
-from streamjoin_ds.engine.ledger import Ledger, Taken
-from streamjoin_ds.engine.tuples import Arrival, Intake, Rows
+from streamjoin_ds.engine.intake.lateness import StreamClock
+from streamjoin_ds.engine.intake.ledger import Ledger, Taken
+from streamjoin_ds.engine.intake.rows import Arrival, Intake, Rows
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.order import preceding, running_maximum

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, concatenated
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.moments import moment_ns, plain_times
+from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.lateness import StreamClock, clock_facts, clocks_of, low_watermark
+from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clocks_of, low_watermark
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import StateCorruptError
 
