@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.join_order import JoinOrder
+from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.layout import Grid
 from streamjoin_ds.engine.storage.run import Run, RunForm

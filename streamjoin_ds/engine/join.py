@@ -21,10 +21,10 @@ from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.arrays.keys import Joinable
 from streamjoin_ds.engine.explained import explained
-from streamjoin_ds.engine.join_order import JoinOrder
-from streamjoin_ds.engine.joining import Arrivals, Joining
-from streamjoin_ds.engine.pairs import MIN_FREE
-from streamjoin_ds.engine.progress import Progress
+from streamjoin_ds.engine.probe.join_order import JoinOrder
+from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
+from streamjoin_ds.engine.probe.pipeline import Arrivals, Joining
+from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage.bucket_grid.policy import Bucketing
 from streamjoin_ds.engine.storage.forced_index import forced_index
 from streamjoin_ds.engine.storage.merge_policy import chosen_merging

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds import Join, JoinEngine, Stream
 from streamjoin_ds.engine import kernel_names
-from streamjoin_ds.engine.join_order import JoinOrder
+from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.storage import layout as grid
 from streamjoin_ds.engine.storage import run_view, window
 from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine, WindowJoin
-from streamjoin_ds.engine.window_ids import WindowIds
+from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.spec import BoundJoin, Join, PeriodicWindow, Stream, bind
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])

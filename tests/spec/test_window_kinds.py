@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.window_ids import WindowIds
+from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError, StreamJoinError, WindowError
 from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, bind
 from streamjoin_ds.spec.duration import MAX_DURATION_US

@@ -13,7 +13,7 @@ from streamjoin_ds.bench.engine.feeds import band2d
 from streamjoin_ds.bench.figures.trial import Outcome, Trial
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.finder import Finder
+from streamjoin_ds.engine.probe.window_probe import Finder
 from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run import RunForm
 from streamjoin_ds.engine.storage.run_set import Stack

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from streamjoin_ds.bench.figures.trial import Outcome
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
-from streamjoin_ds.engine.finder import Finder
-from streamjoin_ds.engine.results import Results
+from streamjoin_ds.engine.probe.results import Results
+from streamjoin_ds.engine.probe.window_probe import Finder
 from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.threads.tasks import alone
 

@@ -22,10 +22,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.decision import Decision
-from streamjoin_ds.engine.finder import SLICE_PROBES, Finder, Probing
-from streamjoin_ds.engine.progress import PieceProgress, Progress
-from streamjoin_ds.engine.results import Block, Results
+from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
+from streamjoin_ds.engine.probe.residual import Decision
+from streamjoin_ds.engine.probe.results import Block, Results
+from streamjoin_ds.engine.probe.window_ids import WindowIds
+from streamjoin_ds.engine.probe.window_probe import SLICE_PROBES, Finder, Probing
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.storage.selection import Picks
@@ -33,7 +34,6 @@ from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.core_lease import staying_on
 from streamjoin_ds.engine.threads.prefetch import HELD_CHUNKS, in_order
 from streamjoin_ds.engine.threads.tasks import Steps, in_step
-from streamjoin_ds.engine.window_ids import WindowIds
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.pairs import PairBuffer
-from streamjoin_ds.engine.parallel import ParallelFill
-from streamjoin_ds.engine.probe import Probes
-from streamjoin_ds.engine.progress import PieceProgress
+from streamjoin_ds.engine.probe.match_buffer import PairBuffer
+from streamjoin_ds.engine.probe.parallel_probe import ParallelFill
+from streamjoin_ds.engine.probe.progress import PieceProgress
+from streamjoin_ds.engine.probe.run_probe import Probes
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Run

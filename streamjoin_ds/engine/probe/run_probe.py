@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.parallel import ParallelFill, slice_edges
+from streamjoin_ds.engine.probe.parallel_probe import ParallelFill, slice_edges
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.storage.zone import Range

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.columns import empty_items
-from streamjoin_ds.engine.pairs import MIN_FREE
+from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 
 __all__ = ["ParallelFill", "slice_edges"]
 

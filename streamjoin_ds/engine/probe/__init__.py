@@ -1,0 +1,1 @@
+"""New tuples meet windows: probes, stream by stream, until the results are rows."""
