@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.engine import JoinEngine
+    from streamjoin_ds.engine.join_engine import JoinEngine
     from streamjoin_ds.errors import StreamJoinError
     from streamjoin_ds.spark.session import spark_session
     from streamjoin_ds.spec import (
@@ -39,7 +39,7 @@ _HOMES = {
     "CountWindow": "spec",
     "Generator": "spec",
     "Join": "spec",
-    "JoinEngine": "engine.engine",
+    "JoinEngine": "engine.join_engine",
     "PeriodicWindow": "spec",
     "Stream": "spec",
     "StreamJoin": "stream.join",

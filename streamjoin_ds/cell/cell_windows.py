@@ -19,9 +19,9 @@ from pathlib import Path
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.checkpoint.identity import local_path
-from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.threads.core_lease import leased_cores
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Execution, Plan
 from streamjoin_ds.spec import BoundJoin

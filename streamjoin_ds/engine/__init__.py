@@ -19,8 +19,8 @@ lateness rule. ``reference`` holds the kernels' readable twins.
 """
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, kernel_names, load_kernels
-from streamjoin_ds.engine.engine import JoinEngine
 from streamjoin_ds.engine.intake.lateness import StreamClock
-from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.join_engine import JoinEngine
+from streamjoin_ds.engine.window_join import WindowJoin
 
 __all__ = ["CHUNK_ROWS", "JoinEngine", "StreamClock", "WindowJoin", "kernel_names", "load_kernels"]

@@ -22,7 +22,7 @@ from streamjoin_ds.cell.cell_windows import (
     task_cores,
 )
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
-from streamjoin_ds.engine.join import WindowJoin
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
 from streamjoin_ds.exchange import EXCHANGE_DDL, GRID_KEY, foreign_columns, open_block, pack_foreign
 from streamjoin_ds.exchange.content_hash import content_hash

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.engine.join import WindowJoin
 from streamjoin_ds.engine.threads import core_lease as pinning
 from streamjoin_ds.engine.threads.core_lease import (
     cores_to_lease,
@@ -22,6 +21,7 @@ from streamjoin_ds.engine.threads.core_lease import (
     pin_threads,
     staying_on,
 )
+from streamjoin_ds.engine.window_join import WindowJoin
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
 
