@@ -16,22 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
-from streamjoin_ds.engine import (
-    JoinEngine,
-    WindowJoin,
-    bucket_census,
-    bucket_move,
-    bucket_window,
-    bucketing,
-    finder,
-    grid,
-    joining,
-    kernel_names,
-    payload,
-    probe,
-    window,
-)
+from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
+from streamjoin_ds.engine.probe import pipeline, run_probe, window_probe
+from streamjoin_ds.engine.storage import layout, window
+from streamjoin_ds.engine.storage.bucket_grid import census, payload, policy, rebuild
+from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
@@ -53,14 +43,14 @@ KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 def _thresholds() -> Iterator[None]:
     """A handful of rows is indexed, and too many for the tail."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid, "_MIN_GRID_ROWS", 1)
-        patch.setattr(grid, "_MIN_GAIN", 100.0)
-        patch.setattr(grid, "_BUCKET_COST", 0.0)
-        patch.setattr(probe, "_SCAN_PAIRS", 0)
+        patch.setattr(layout, "_MIN_GRID_ROWS", 1)
+        patch.setattr(layout, "_MIN_GAIN", 100.0)
+        patch.setattr(layout, "_BUCKET_COST", 0.0)
+        patch.setattr(run_probe, "_SCAN_PAIRS", 0)
         for module in (window, bucket_window):
             patch.setattr(module, "MAX_TAILED_ROWS", 2)
         patch.setattr(window, "TAIL_ROWS", 4)
-        for module in (finder, joining):
+        for module in (window_probe, pipeline):
             patch.setattr(module, "SLICE_PROBES", 8)
         yield
 
@@ -225,10 +215,10 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
 @pytest.mark.parametrize("domain", [60, 3000])
 def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
-    monkeypatch.setattr(bucket_move, "_MOVED_ROWS", 100)
-    monkeypatch.setattr(bucket_move, "_TOUCHED_BYTES", 100_000)
-    monkeypatch.setattr(bucketing, "_FORESEEN", 1 if domain == 60 else 8)
-    monkeypatch.setattr(bucket_census, "_COUNTED_BUCKETS", 100)
+    monkeypatch.setattr(rebuild, "_MOVED_ROWS", 100)
+    monkeypatch.setattr(rebuild, "_TOUCHED_BYTES", 100_000)
+    monkeypatch.setattr(policy, "_FORESEEN", 1 if domain == 60 else 8)
+    monkeypatch.setattr(census, "_COUNTED_BUCKETS", 100)
     bound, batch = steady(6000, domain)
     join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)
     place, shapes, rates, moving = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60, []
@@ -373,14 +363,14 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
     monkeypatch: pytest.MonkeyPatch, make, chunk_rows
 ) -> None:
     """Their runs are dealt out, some neighbours a task: the same rows in the same order, and the same state."""
-    begin_parts, parts = finder.Finder.begin_parts, []
+    begin_parts, parts = window_probe.Finder.begin_parts, []
 
     def counted(*told):
         made = begin_parts(*told)
         parts.append(len(made))
         return made
 
-    monkeypatch.setattr(finder.Finder, "begin_parts", counted)
+    monkeypatch.setattr(window_probe.Finder, "begin_parts", counted)
     bound, batch = make(2000, 60)
     alone, join = (WindowJoin(bound, threads=threads, chunk_rows=chunk_rows) for threads in (1, 3))
     place = 0
@@ -698,12 +688,12 @@ def test_facts_that_lie_are_named() -> None:
     runs, bucketing = join.windows[0].in_runs(), join.forms[0].bucketing
     again = bucketing.restored(runs, facts)
     assert isinstance(again.sealed[0], BucketRun)
-    layout = {"first": -1, "second": 1, "width": 1, "rows": 1500}
-    assert bucketing.restored(runs, {**facts, "layout": layout}).layout == (grid.Grid(-1, 1, 1), 1500, 1)
+    laid_out = {"first": -1, "second": 1, "width": 1, "rows": 1500}
+    assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (layout.Grid(-1, 1, 1), 1500, 1)
     for name, value in [
-        ("layout", {**layout, "first": 9}),
-        ("layout", {**layout, "second": "1"}),
-        ("layout", {**layout, "width": 0}),
+        ("layout", {**laid_out, "first": 9}),
+        ("layout", {**laid_out, "second": "1"}),
+        ("layout", {**laid_out, "width": 0}),
         ("layout", []),
         ("keys", [9]),
         ("keys", []),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names
-from streamjoin_ds.engine.probe.run_probe import parallel_probe as parallel
+from streamjoin_ds.engine.probe import parallel_probe as parallel
 from streamjoin_ds.errors import ArgumentError, ColumnError, KernelError
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from tests.engine.streams import TIME, band_join, filled, pairs, tuples

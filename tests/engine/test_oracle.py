@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
-from streamjoin_ds.engine.probe.run_probe import run_probe as probe
+from streamjoin_ds.engine.probe import run_probe as probe
 from streamjoin_ds.engine.storage import layout as grid
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios

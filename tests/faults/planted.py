@@ -7,11 +7,11 @@ from tests.faults.planting import bug as _bug
 
 __all__ = ["BUGS", "COMES_BACK"]
 
-_SAVED = "stream.windows:CellWindows.saved"
+_SAVED = "cell.cell_windows:CellWindows.saved"
 _COMMIT = "sink.target:Target.commit"
 _BATCH = "stream.commit:BatchCommit.__call__"
-_COUNT, _IDS = "spec.count_window:CountWindow.", "engine.window_ids:WindowIds."
-_ADD, _KEPT = "source.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
+_COUNT, _IDS = "spec.count_window:CountWindow.", "engine.probe.window_ids:WindowIds."
+_ADD, _KEPT = "exchange.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
 _STORE = "blocks.store:BlockStore"
 
 BUGS = (
@@ -47,7 +47,7 @@ BUGS = (
     _bug(
         "the ledger sums every cell",
         (
-            "stream.cell:Cell._judged",
+            "cell.cell:Cell._judged",
             "self.plan.layout.is_home(self.number, stream)",
             "True",
         ),
@@ -57,8 +57,8 @@ BUGS = (
     _bug("the list of the retired is forgotten", (_SAVED, "[*waiting, *(", "[*(")),
     _bug(
         "the cache is trusted without the checksum",
-        ("engine.run_store:RunStore.run", "stream, name)", "stream, expected['rows'])"),
-        ("engine.run_store:RunStore.run", "if _text(run_facts(run)) != _text(expected):", "if False:"),
+        ("engine.storage.run_store:RunStore.run", "stream, name)", "stream, expected['rows'])"),
+        ("engine.storage.run_store:RunStore.run", "if _text(run_facts(run)) != _text(expected):", "if False:"),
     ),
     _bug(
         "blocks are named without their checksum",
@@ -72,12 +72,12 @@ BUGS = (
     _bug(
         "the state stays as it was where a cell has no tuples",
         (
-            "stream.cell:Cell.run",
+            "cell.cell:Cell.run",
             "blob = self.windows.saved(",
             "blob = self.state.encode() if self.state.batches and not any(map(sum_rows, accepted.values())) "
             "else self.windows.saved(",
         ),
-        ("stream.cell:Cell.run", "parts, asides =", "sum_rows = lambda ts: sum(map(len, ts))\n    parts, asides ="),
+        ("cell.cell:Cell.run", "parts, asides =", "sum_rows = lambda ts: sum(map(len, ts))\n    parts, asides ="),
     ),
     Bug(
         "a cell is given another cell's state",
@@ -85,12 +85,12 @@ BUGS = (
     ),
     _bug(
         "the state in the order of arrival",
-        ("stream.cell:_Part.in_order", 'np.argsort(self.first_seqs, kind="stable")', "range(len(self.tables))"),
+        ("cell.cell:_Part.in_order", 'np.argsort(self.first_seqs, kind="stable")', "range(len(self.tables))"),
     ),
     _bug(
         "an exchange block goes when it is read",
         (
-            "stream.cell:Cell._sorted_out",
+            "cell.cell:Cell._sorted_out",
             "bytes(row.payload))",
             "bytes(row.payload))\n"
             "        if row.block: __import__('os').unlink(f'{self.plan.block_root}/exchange/{row.block}')",
@@ -98,23 +98,24 @@ BUGS = (
     ),
     _bug(
         "committed exchange blocks stay",
-        ("source.readers:SensorsStreamReader.commit", 'plan.exchange == "reference"', "False"),
+        ("stream.sensor_readers:SensorsStreamReader.commit", 'plan.exchange == "reference"', "False"),
     ),
     # --- lateness, windows, time
-    _bug("late at the bound", ("source.outbox:Outbox.add", "before[:-1] > ts", "before[:-1] >= ts")),
+    _bug("late at the bound", ("exchange.outbox:Outbox.add", "before[:-1] > ts", "before[:-1] >= ts")),
     _bug(
         "late at the bound, against the parts before",
-        ("engine.lateness:StreamClock.late_in_part", "< self._limit", "<= self._limit"),
+        ("engine.intake.lateness:StreamClock.late_in_part", "< self._limit", "<= self._limit"),
     ),
-    _bug("lateness judged by batch", ("stream.cell:Cell.__init__", "clock.floor = largest,", "clock.floor = None,")),
+    _bug("lateness judged by batch", ("cell.cell:Cell.__init__", "clock.floor = largest,", "clock.floor = None,")),
+    _bug("parts in the order of arrival", ("cell.cell:Cell._judged", "sorted(by_number.items())", "by_number.items()")),
     _bug(
-        "parts in the order of arrival", ("stream.cell:Cell._judged", "sorted(by_number.items())", "by_number.items()")
+        "tuples expire at the bound",
+        ("engine.storage.window:_thinned", "position_key) >= lowest", "position_key) > lowest"),
     ),
-    _bug("tuples expire at the bound", ("engine.window:_thinned", "position_key) >= lowest", "position_key) > lowest")),
     _bug(
         "the largest watermark expires",
         (
-            "engine.lateness:low_watermark",
+            "engine.intake.lateness:low_watermark",
             "min(known) if before is None else max(before, min(known))",
             "max(known) if before is None else max(before, max(known))",
         ),
@@ -132,12 +133,13 @@ BUGS = (
         "rejects have no number", ("source.records:inside_form", "pa.array(index +", "pa.array(np.arange(len(index)) +")
     ),
     _bug(
-        "rejects do not count as read", ("source.file_feed:FileFeed._read_to", "chunk.count", "chunk.tuples.num_rows")
+        "rejects do not count as read",
+        ("source.files.file_feed:FileFeed._read_to", "chunk.count", "chunk.tuples.num_rows"),
     ),
     _bug(
         "numbers begin anew in each batch",
         (
-            "source.generator:GeneratorFeed._chunk",
+            "source.generated.generator:GeneratorFeed._chunk",
             "np.arange(first, last, dtype=np.int64)",
             "np.arange(0, last - first, dtype=np.int64)",
         ),
@@ -145,7 +147,7 @@ BUGS = (
     _bug(
         "the planner reads one record twice",
         (
-            "source.readers:SensorsStreamReader.partitions",
+            "stream.sensor_readers:SensorsStreamReader.partitions",
             "low.to_facts()",
             "type(low)(max(0, low.seq - 1)).to_facts()",
         ),
@@ -216,19 +218,19 @@ BUGS = (
     ),
     _bug(
         "what is asked of two streams' results is not asked of one's",
-        ("engine.joining:Joining._step", "frozenset(joined)", "frozenset({min(joined)})"),
+        ("engine.probe.pipeline:Joining._step", "frozenset(joined)", "frozenset({min(joined)})"),
         asks=("three",),
     ),
     # --- one input under two names
     _bug(
         "a tuple meets itself",
-        ("engine.decision:same_inputs", "sources[i] == sources[j])", "sources[i] is sources[j] is None)"),
+        ("engine.probe.residual:same_inputs", "sources[i] == sources[j])", "sources[i] is sources[j] is None)"),
         asks=("self",),
     ),
     _bug(
         "tuples of one time are taken for the same",
         (
-            "engine.decision:Decision.mask",
+            "engine.probe.residual:Decision.mask",
             "sequence_numbers(picks[left_stream]) != sequence_numbers(picks[right_stream])",
             "picks[left_stream].key(0) != picks[right_stream].key(0)",
         ),
@@ -236,7 +238,7 @@ BUGS = (
     ),
     _bug(
         "pairs of a tuple with itself are left out though asked for",
-        ("engine.decision:same_inputs", "if join.include_self_pairs:", "if False:"),
+        ("engine.probe.residual:same_inputs", "if join.include_self_pairs:", "if False:"),
         asks=("self",),
     ),
     # --- filters and residuals
@@ -248,7 +250,7 @@ BUGS = (
     _bug(
         "a filter is ignored when a batch is done again",
         (
-            "source.readers:SensorsStreamReader.partitions",
+            "stream.sensor_readers:SensorsStreamReader.partitions",
             "plan = self._options.plan",
             "plan = self._options.plan\n    vars(plan.bound)['_again'] = self._latest is None",
         ),
@@ -279,7 +281,7 @@ BUGS = (
     _bug(
         "the residual is not asked of the last stream",
         (
-            "engine.joining:Joining._extended",
+            "engine.probe.pipeline:Joining._extended",
             "grown = step.standing(grown)",
             "grown = step.standing(grown) if len(order) > 1 else grown",
         ),
@@ -288,13 +290,13 @@ BUGS = (
     # --- idle streams, records from the future
     _bug(
         "what is older than the watermark is not late after a silence",
-        ("stream.cell:Cell.__init__", "= largest, self.state.watermark_us", "= largest, None"),
+        ("cell.cell:Cell.__init__", "= largest, self.state.watermark_us", "= largest, None"),
         asks=("idle",),
     ),
     _bug(
         "a record from the future tells the time of the batches after it",
         (
-            "source.file_scan:FileScan._running",
+            "source.files.file_scan:FileScan._running",
             "valid & ~too_far_ahead(ts, valid, self._tail.time, limit)",
             "valid",
         ),
@@ -304,12 +306,12 @@ BUGS = (
     _bug(
         "quarantine forgets the rest when a batch is done again",
         (
-            "source.readers:SensorsStreamReader.partitions",
+            "stream.sensor_readers:SensorsStreamReader.partitions",
             "plan = self._options.plan",
             "plan = self._options.plan\n    FileFeed._again = self._latest is None",
         ),
         (
-            "source.file_feed:FileFeed.read",
+            "source.files.file_feed:FileFeed.read",
             "asides = [] if end is None else",
             "asides = [] if end is None or getattr(self, '_again', False) else",
         ),
@@ -318,7 +320,7 @@ BUGS = (
     _bug(
         "a late file is set aside at every start",
         (
-            "source.file_scan:FileScan._put_aside",
+            "source.files.file_scan:FileScan._put_aside",
             "names = name_sum(bad.names, tail.names)",
             "names = tail.names",
         ),
@@ -326,13 +328,13 @@ BUGS = (
     ),
     _bug(
         "a replay finds late files anew",
-        ("source.file_feed:FileFeed.files_between", 'self._stream.on_bad_file != "quarantine"', "True"),
+        ("source.files.file_feed:FileFeed.files_between", 'self._stream.on_bad_file != "quarantine"', "True"),
         asks=("quarantine",),
     ),
     _bug(
         "a line is too long where reading it began",
         (
-            "source.line_blocks:LineBlocks._long_line",
+            "source.files.line_blocks:LineBlocks._long_line",
             "begin = 0",
             "begin = 0 if self._rest.find(b'\\n', 0, MAX_LINE_BYTES) < 0 else len(self._rest)",
         ),
@@ -346,17 +348,17 @@ BUGS = (
     ),
     _bug(
         "another layout is not refused",
-        ("stream.identity:Identity.check", "layout is not None and layout != self.layout", "False"),
+        ("checkpoint.identity:Identity.check", "layout is not None and layout != self.layout", "False"),
         asks=("settings",),
     ),
     _bug(
         "another delay is not refused",
-        ("stream.identity:Identity.check", "bound.fingerprint != self.bound.fingerprint", "False"),
+        ("checkpoint.identity:Identity.check", "bound.fingerprint != self.bound.fingerprint", "False"),
         asks=("settings",),
     ),
     _bug(
         "blocks of another exchange stay",
-        ("source.readers:SensorsStreamReader.commit", "or not self._is_swept", ""),
+        ("stream.sensor_readers:SensorsStreamReader.commit", "or not self._is_swept", ""),
         asks=("settings",),
     ),
     # --- what keeps the tables small

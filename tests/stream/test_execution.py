@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from streamjoin_ds import Generator, Stream, StreamJoin
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.cell.cell_windows import task_cores
-from streamjoin_ds.engine.probe.run_probe import parallel_probe as parallel
-from streamjoin_ds.engine.probe.run_probe import window_probe as finder
+from streamjoin_ds.engine.probe import parallel_probe as parallel
+from streamjoin_ds.engine.probe import window_probe as finder
 from streamjoin_ds.engine.storage import run_store, window
 from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores, leased_cores
 from streamjoin_ds.errors import ArgumentError, ColumnError

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine.probe.run_probe import window_probe as finder
+from streamjoin_ds.engine.probe import window_probe as finder
 from streamjoin_ds.engine.storage import window
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.infer import infer_schema
