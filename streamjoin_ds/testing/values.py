@@ -1,4 +1,4 @@
-"""Values of expressions in plain Python, for the oracle (`testing`): no arrays, nothing of the engine."""
+"""Values of expressions in plain Python, for the oracle (`oracle`): no arrays, nothing of the engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from streamjoin_ds.oracle_times import event_time_ns, event_time_us, instant_us
 from streamjoin_ds.spec.expression import Expression, Literal
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.predicate import Column
+from streamjoin_ds.testing.times import event_time_ns, event_time_us, instant_us
 
 __all__ = ["column_value", "event_time_us", "oracle_value", "plain_value"]
 

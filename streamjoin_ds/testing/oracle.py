@@ -1,37 +1,30 @@
-"""For tests of joins, yours too: the contract in plain Python, and ways to cut and shuffle a stream.
+"""The contract in plain Python: which results a join has over whole streams, and what it sets aside.
 
-`oracle_join` says which results a join has over whole streams; every engine, batching and order of arrival within the
-delay must give the same. It is written to be read: no arrays, no index, one loop a stream. Nothing of the engine is
-used.
+It is written to be read: no arrays, no index, one loop a stream. Nothing of the engine is used.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.oracle_values import column_value, event_time_us, oracle_value, plain_value
 from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.expression import conjuncts, normalised, streams_of
 from streamjoin_ds.spec.join import Join
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band
+from streamjoin_ds.testing.values import column_value, event_time_us, oracle_value, plain_value
 
 __all__ = [
     "ahead_rows",
     "batch_watermarks",
-    "event_time_us",
     "filtered_rows",
     "late_rows",
     "oracle_join",
     "oracle_numbers",
-    "oracle_value",
-    "random_batches",
-    "shuffled_within",
     "source_order",
 ]
 
@@ -227,21 +220,6 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
             batch = sum(end[name] <= number for end in ends)
             keys.append((batch, largest, stream, number))
     return [(join.names[stream], number) for _, _, stream, number in sorted(keys)]
-
-
-def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
-    """A stream cut into at most `most` batches, some of them empty; their concatenation is the stream."""
-    chooser = random.Random(seed)
-    cuts = sorted(chooser.randint(0, len(rows)) for _ in range(chooser.randint(0, most - 1)))
-    for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        yield rows[start:stop]
-
-
-def shuffled_within(times_us: Sequence[int], delay_us: int, seed: int) -> list[int]:
-    """An order of arrival in which no tuple is late: the tuples' positions, each delayed by at most `delay_us`."""
-    chooser = random.Random(seed)
-    arrivals = [(time + chooser.randint(0, delay_us), chooser.random(), n) for n, time in enumerate(times_us)]
-    return [number for _, _, number in sorted(arrivals)]
 
 
 def _in_count_window(

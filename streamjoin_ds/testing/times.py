@@ -1,4 +1,4 @@
-"""Event times of the oracle (`testing`): the contract's rule in plain Python numbers."""
+"""Event times of the oracle (`oracle`): the contract's rule in plain Python numbers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,36 @@
+"""For tests of joins, yours too: the contract in plain Python, and ways to cut and shuffle a stream.
+
+::
+
+    times ──► values ──► oracle       which results a join has, which records are late, filtered or too far ahead
+                         arrivals     batches and orders of arrival that must change nothing
+
+`oracle_join` says which results a join has over whole streams; every engine, batching and order of arrival within the
+delay must give the same. Nothing of the engine is used.
+"""
+
+from streamjoin_ds.testing.arrivals import random_batches, shuffled_within
+from streamjoin_ds.testing.oracle import (
+    ahead_rows,
+    batch_watermarks,
+    filtered_rows,
+    late_rows,
+    oracle_join,
+    oracle_numbers,
+    source_order,
+)
+from streamjoin_ds.testing.values import event_time_us, oracle_value
+
+__all__ = [
+    "ahead_rows",
+    "batch_watermarks",
+    "event_time_us",
+    "filtered_rows",
+    "late_rows",
+    "oracle_join",
+    "oracle_numbers",
+    "oracle_value",
+    "random_batches",
+    "shuffled_within",
+    "source_order",
+]

@@ -1,0 +1,24 @@
+"""Ways to cut and to shuffle a stream that must not change a result."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+__all__ = ["random_batches", "shuffled_within"]
+
+
+def random_batches(rows: Sequence[Any], seed: int, most: int = 8) -> Iterator[Sequence[Any]]:
+    """A stream cut into at most `most` batches, some of them empty; their concatenation is the stream."""
+    chooser = random.Random(seed)
+    cuts = sorted(chooser.randint(0, len(rows)) for _ in range(chooser.randint(0, most - 1)))
+    for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        yield rows[start:stop]
+
+
+def shuffled_within(times_us: Sequence[int], delay_us: int, seed: int) -> list[int]:
+    """An order of arrival in which no tuple is late: the tuples' positions, each delayed by at most `delay_us`."""
+    chooser = random.Random(seed)
+    arrivals = [(time + chooser.randint(0, delay_us), chooser.random(), n) for n, time in enumerate(times_us)]
+    return [number for _, _, number in sorted(arrivals)]
