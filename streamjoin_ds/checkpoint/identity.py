@@ -26,7 +26,7 @@ from streamjoin_ds.errors import (
 )
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.durability import force
-from streamjoin_ds.spec import BoundJoin, Generator, Stream
+from streamjoin_ds.spec import BoundJoin, Generator, Stream, bound_from_facts
 from streamjoin_ds.spec.columns import schema_facts
 
 __all__ = ["Identity", "local_path"]
@@ -138,7 +138,7 @@ class Identity:
         if facts.pop("checksum") != _checksum(facts):
             msg = "checksum"
             raise ValueError(msg)
-        bound = BoundJoin.from_facts(facts["bound"])
+        bound = bound_from_facts(facts["bound"])
         if bound.fingerprint != facts["fingerprint"]:
             msg = "this checkpoint was written under another version of the contract, which joined other rows"
             hint = "use the version of streamjoin-ds that wrote it, or a new checkpoint and a new table"

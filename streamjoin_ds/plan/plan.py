@@ -11,7 +11,7 @@ from streamjoin_ds.errors import ArgumentError, LayoutError
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
 from streamjoin_ds.plan.labels import cell_labels
 from streamjoin_ds.plan.layout import Layout
-from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec import BoundJoin, bound_from_facts
 
 __all__ = ["EXCHANGES", "Plan"]
 
@@ -111,7 +111,7 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """The plan that `to_json` wrote."""
         facts: dict[str, Any] = json.loads(text)
-        facts["bound"] = BoundJoin.from_facts(facts["bound"])
+        facts["bound"] = bound_from_facts(facts["bound"])
         facts["layout"] = Layout(tuple(facts["layout"]))
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)

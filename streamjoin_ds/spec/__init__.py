@@ -17,7 +17,7 @@ from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, ResultColumn, Te
 from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.duration import duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, Predicate, not_equal
-from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.join import Join, bound_from_facts
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.stream import Generator, Stream
@@ -44,6 +44,7 @@ __all__ = [
     "Window",
     "band",
     "bind",
+    "bound_from_facts",
     "duration_text",
     "duration_us",
     "equal",

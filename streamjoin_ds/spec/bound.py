@@ -33,10 +33,10 @@ from streamjoin_ds.spec.exact import exact_bounds
 from streamjoin_ds.spec.expression import Expression
 from streamjoin_ds.spec.fingerprint import fingerprint
 from streamjoin_ds.spec.inside import inside_schema, nanoseconds_name
-from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, negated
-from streamjoin_ds.spec.stream import Generator, check_time_column, schema_from_text, schema_text
+from streamjoin_ds.spec.stream import Generator, check_time_column, schema_text
 from streamjoin_ds.spec.terms import Term, band_condition, terms_of
 
 __all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term", "bind", "result_type"]
@@ -101,7 +101,7 @@ class BoundJoin:
         Selected columns in the order of the streams; `result_schema` adds seq, event_time and batch_id.
     """
 
-    join: Join
+    join: JoinParts
     schemas: tuple[pa.Schema, ...]
     keys: tuple[tuple[Key, ...], ...]
     conditions: tuple[Condition, ...]
@@ -257,18 +257,11 @@ class BoundJoin:
         return mask
 
     def to_facts(self) -> dict[str, object]:
-        """The bound join as plain JSON values."""
+        """The bound join as plain JSON values; `bound_from_facts` is the way back."""
         return {"join": self.join.to_facts(), "schemas": [schema_text(schema) for schema in self.read_schemas]}
 
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> BoundJoin:
-        """The bound join that `to_facts` described."""
-        join = Join.from_facts(facts["join"])
-        schemas = [schema_from_text(text) for text in facts["schemas"]]
-        return bind(join, dict(zip(join.names, schemas, strict=True)))
 
-
-def bind(join: Join, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
+def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
     """Check a join against the schemas of its streams and make its bounds exact for the columns' types.
 
     Raises
@@ -335,7 +328,7 @@ def _check_schema(stream: str, schema: pa.Schema | None) -> None:
             raise ColumnError(msg, name=f"{stream}.{name}", hint="rename one of them in the input")
 
 
-def _window_conditions(join: Join, keys: list[list[Key]]) -> list[Condition]:
+def _window_conditions(join: JoinParts, keys: list[list[Key]]) -> list[Condition]:
     """``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i`` for each pair of streams, on the positions of its kind."""
     conditions = []
     for rule in join.window.rules(join.names):

@@ -19,7 +19,7 @@ from streamjoin_ds.spec.columns import (
     result_type,
 )
 from streamjoin_ds.spec.inside import nanoseconds_name
-from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.periodic_window import WINDOW_ID, PeriodicWindow
 from streamjoin_ds.spec.predicate import Column
 
@@ -35,13 +35,13 @@ class ResultColumn:
     column: str
 
 
-def column_type(join: Join, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
+def column_type(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
     """Type of a column in a result, where an event time is a timestamp whatever it was in the file."""
     kind = _given_type(schemas, column)
     return TIMESTAMP if _is_time(join, column) else result_type(kind, str(column))
 
 
-def column_type_compared(join: Join, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
+def column_type_compared(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
     """Type in which a column is compared: `NANOSECONDS` where it has them, an event time in whole numbers too."""
     kind = _given_type(schemas, column)
     if not _is_time(join, column):
@@ -51,7 +51,7 @@ def column_type_compared(join: Join, schemas: Mapping[str, pa.Schema], column: C
     return NANOSECONDS if is_fine else TIMESTAMP
 
 
-def _is_time(join: Join, column: Column) -> bool:
+def _is_time(join: JoinParts, column: Column) -> bool:
     return column.name == join.streams[join.names.index(column.stream)].time
 
 
@@ -63,7 +63,7 @@ def _given_type(schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType
     return schema.field(column.name).type
 
 
-def result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
+def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
     """What is selected, in the order of the streams; `ColumnError` for names that collide or that Delta refuses."""
     found: dict[ResultColumn, None] = {}
     for text in join.select:
@@ -88,7 +88,7 @@ def result_columns(join: Join, schemas: Mapping[str, pa.Schema]) -> tuple[Result
 
 
 def travelling_columns(
-    join: Join, schemas: Mapping[str, pa.Schema], selected: Set[tuple[str, str]], compared: Set[tuple[str, str]]
+    join: JoinParts, schemas: Mapping[str, pa.Schema], selected: Set[tuple[str, str]], compared: Set[tuple[str, str]]
 ) -> tuple[pa.Schema, ...]:
     """Of each stream the columns that are needed, and its time; those that are compared with their `compared_type`."""
     travelling = []

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.columns import names_hint
-from streamjoin_ds.spec.expression import Call, Literal, Predicate, expression_facts, expression_from, streams_of
-from streamjoin_ds.spec.predicate import Band, Bound, Column
-from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spec.window import Window
+from streamjoin_ds.spec.expression import Call, Literal, Predicate, streams_of
+from streamjoin_ds.spec.join_parts import JoinParts, predicate_from
+from streamjoin_ds.spec.predicate import Band, Column
+from streamjoin_ds.spec.stream import Stream, schema_from_text
 from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from_facts
 
-__all__ = ["MAX_STREAMS", "Join"]
+__all__ = ["MAX_STREAMS", "Join", "bound_from_facts"]
 
 MAX_STREAMS = 8
 
 
 @dataclass(frozen=True, init=False)
-class Join:
+class Join(JoinParts):
     """N >= 2 streams, the predicates between them, and a window: one result is one tuple of each stream.
 
     Parameters
@@ -47,12 +45,6 @@ class Join:
     ArgumentError, PredicateError, WindowError, ColumnError
         What is wrong is named, with what would be valid.
     """
-
-    streams: tuple[Stream, ...]
-    predicates: tuple[Predicate, ...]
-    window: Window
-    select: tuple[str, ...]
-    include_self_pairs: bool
 
     def __init__(
         self,
@@ -92,35 +84,25 @@ class Join:
         set_field(self, "include_self_pairs", bool(include_self_pairs))
         declared = {stream.name: stream.schema for stream in streams if stream.schema is not None}
         if len(declared) == len(streams):
-            from streamjoin_ds.spec.bound import bind  # the bound join is made of joins
-
             bind(self, declared)
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The streams' names, in order."""
-        return tuple(stream.name for stream in self.streams)
-
-    def to_facts(self) -> dict[str, object]:
-        """The join as plain JSON values; `Join.from_facts` is the way back."""
-        return {
-            "streams": [stream.to_facts() for stream in self.streams],
-            "predicates": [_predicate_facts(predicate) for predicate in self.predicates],
-            "window": self.window.to_facts(),
-            "select": list(self.select),
-            "include_self_pairs": self.include_self_pairs,
-        }
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Join:
         """The join that `to_facts` described."""
         return cls(
             [Stream.from_facts(stream) for stream in facts["streams"]],
-            [_predicate_from(predicate) for predicate in facts["predicates"]],
+            [predicate_from(predicate) for predicate in facts["predicates"]],
             window_from_facts(facts["window"]),
             facts["select"],
             include_self_pairs=facts["include_self_pairs"],
         )
+
+
+def bound_from_facts(facts: Mapping[str, Any]) -> BoundJoin:
+    """Return the bound join that `BoundJoin.to_facts` described."""
+    join = Join.from_facts(facts["join"])
+    schemas = [schema_from_text(text) for text in facts["schemas"]]
+    return bind(join, dict(zip(join.names, schemas, strict=True)))
 
 
 def _check_selves(streams: Sequence[Stream]) -> None:
@@ -171,39 +153,3 @@ def _selected(select: Sequence[str] | None, names: list[str]) -> tuple[str, ...]
             msg = f"select names the stream '{column.stream}', which is not in the join"
             raise ColumnError(msg, name=text, hint=names_hint(column.stream, names, "the streams are"))
     return tuple(select)
-
-
-def _bound_fact(bound: Bound) -> str:
-    # Text keeps ints, decimals and floats apart and exact (repr of a float is its shortest exact form).
-    if isinstance(bound, timedelta):
-        return f"us:{bound // timedelta(microseconds=1)}"
-    return f"float:{bound!r}" if isinstance(bound, float) else f"number:{bound}"
-
-
-def _bound_from(text: str) -> Bound:
-    kind, _, value = text.partition(":")
-    if kind == "us":
-        return timedelta(microseconds=int(value))
-    if kind == "float":
-        return float(value)
-    number = Decimal(value)
-    return int(number) if "." not in value and "E" not in value.upper() else number
-
-
-def _predicate_facts(predicate: Predicate) -> dict[str, object]:
-    if not isinstance(predicate, Band):
-        return {"kind": "condition", "expression": expression_facts(predicate)}
-    return {
-        "kind": "band",
-        "left": [predicate.left.stream, predicate.left.name],
-        "right": [predicate.right.stream, predicate.right.name],
-        "lo": _bound_fact(predicate.lo),
-        "hi": _bound_fact(predicate.hi),
-    }
-
-
-def _predicate_from(facts: Mapping[str, Any]) -> Predicate:
-    if facts["kind"] == "condition":
-        return expression_from(facts["expression"])
-    left, right = Column(*facts["left"]), Column(*facts["right"])
-    return Band(left, right, _bound_from(str(facts["lo"])), _bound_from(str(facts["hi"])))

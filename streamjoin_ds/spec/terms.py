@@ -21,7 +21,7 @@ from streamjoin_ds.spec.expression import (
     normalised,
     rejecting_columns,
 )
-from streamjoin_ds.spec.join import Join
+from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.predicate import Band, Column
 from streamjoin_ds.spec.typed import Typed, typed_condition
 
@@ -62,7 +62,7 @@ def band_condition(predicate: Band) -> Expression:
     return Call("between", (Call("-", (predicate.left, predicate.right)), *ends))
 
 
-def terms_of(join: Join, schemas: Mapping[str, pa.Schema], asked: Sequence[Expression]) -> list[Term]:
+def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[Expression]) -> list[Term]:
     """What is asked for, in its normal form and with types; each term once, whatever the order it was written in."""
     terms = {}
     for expression in asked:

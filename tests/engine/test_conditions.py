@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine, WindowJoin
 from streamjoin_ds.errors import ArgumentError, PredicateError
-from streamjoin_ds.spec import BoundJoin, Expression, Join, Stream, band, bind, equal
+from streamjoin_ds.spec import BoundJoin, Expression, Join, Stream, band, bind, bound_from_facts, equal
 from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
@@ -104,7 +104,7 @@ def test_columns_that_only_filters_need_are_read_and_do_not_travel() -> None:
         ["(t.y = 1) OR (t.y = 2)"],
     ]
     assert {term.text for term in join.terms} == {"3 < (r.x + t.x)", "abs(r.x - t.x) < 1"}
-    assert BoundJoin.from_facts(join.to_facts()).fingerprint == join.fingerprint
+    assert bound_from_facts(join.to_facts()).fingerprint == join.fingerprint
 
 
 def test_the_band_of_a_strict_width_finds() -> None:

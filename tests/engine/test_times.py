@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, SchemaDriftError
-from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
+from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, bound_from_facts
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.predicate import band
 
@@ -154,7 +154,7 @@ def test_nanoseconds_beside_microseconds_saved_and_restored() -> None:
     second = {"r": pa.table({"ts": [0, 0, 0], "p": [1000, 1001, 999]}).cast(schemas["r"])}
     engine = JoinEngine(join, schemas)
     engine.push(first)
-    restored = JoinEngine(BoundJoin.from_facts(engine.bound.to_facts()))
+    restored = JoinEngine(bound_from_facts(engine.bound.to_facts()))
     restored.restore(engine.save())
     result = restored.push(second)
     assert result["r_seq"].to_pylist() == [0]
@@ -170,7 +170,7 @@ def test_only_joins_over_nanoseconds_are_other_joins_now() -> None:
         assert bound("ns", on).fingerprint == bound("us", on).fingerprint == bound("s", on).fingerprint
     for on in ("l.p = r.p", "l.p < r.p", "l.ts < r.ts"):
         assert bound("ns", on).fingerprint != bound("us", on).fingerprint == bound("ms", on).fingerprint
-        again = BoundJoin.from_facts(bound("ns", on).to_facts())
+        again = bound_from_facts(bound("ns", on).to_facts())
         assert again.fingerprint == bound("ns", on).fingerprint
         assert again.tuple_schema(0) == bound("ns", on).tuple_schema(0)
 

@@ -1,0 +1,80 @@
+"""The parts of a join as they were asked for: what its binding needs, and their plain facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from streamjoin_ds.spec.expression import Predicate, expression_facts, expression_from
+from streamjoin_ds.spec.predicate import Band, Bound, Column
+from streamjoin_ds.spec.stream import Stream
+from streamjoin_ds.spec.window import Window
+
+__all__ = ["JoinParts", "predicate_from"]
+
+
+@dataclass(frozen=True, init=False)
+class JoinParts:
+    """Streams, predicates, window and selection of a join; `Join` checks them and says what each may be."""
+
+    streams: tuple[Stream, ...]
+    predicates: tuple[Predicate, ...]
+    window: Window
+    select: tuple[str, ...]
+    include_self_pairs: bool
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The streams' names, in order."""
+        return tuple(stream.name for stream in self.streams)
+
+    def to_facts(self) -> dict[str, object]:
+        """The join as plain JSON values; `Join.from_facts` is the way back."""
+        return {
+            "streams": [stream.to_facts() for stream in self.streams],
+            "predicates": [_predicate_facts(predicate) for predicate in self.predicates],
+            "window": self.window.to_facts(),
+            "select": list(self.select),
+            "include_self_pairs": self.include_self_pairs,
+        }
+
+
+def _bound_fact(bound: Bound) -> str:
+    # Text keeps ints, decimals and floats apart and exact (repr of a float is its shortest exact form).
+    if isinstance(bound, timedelta):
+        return f"us:{bound // timedelta(microseconds=1)}"
+    return f"float:{bound!r}" if isinstance(bound, float) else f"number:{bound}"
+
+
+def _bound_from(text: str) -> Bound:
+    kind, _, value = text.partition(":")
+    if kind == "us":
+        return timedelta(microseconds=int(value))
+    if kind == "float":
+        return float(value)
+    number = Decimal(value)
+    return int(number) if "." not in value and "E" not in value.upper() else number
+
+
+def _predicate_facts(predicate: Predicate) -> dict[str, object]:
+    if not isinstance(predicate, Band):
+        return {"kind": "condition", "expression": expression_facts(predicate)}
+    return {
+        "kind": "band",
+        "left": [predicate.left.stream, predicate.left.name],
+        "right": [predicate.right.stream, predicate.right.name],
+        "lo": _bound_fact(predicate.lo),
+        "hi": _bound_fact(predicate.hi),
+    }
+
+
+def predicate_from(facts: Mapping[str, Any]) -> Predicate:
+    """Return the predicate whose facts `JoinParts.to_facts` gave."""
+    if facts["kind"] == "condition":
+        return expression_from(facts["expression"])
+    left, right = Column(*facts["left"]), Column(*facts["right"])
+    return Band(left, right, _bound_from(str(facts["lo"])), _bound_from(str(facts["hi"])))

@@ -1,0 +1,70 @@
+"""The house as its imports draw it: which module imports which, wherever the import stands."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "streamjoin_ds"
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a file of the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules() -> dict[str, Path]:
+    """Return every module of the package by its name; folders are their ``__init__``."""
+    return {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
+
+
+def imported(path: Path, known: dict[str, Path]) -> set[str]:
+    """Return the modules of the package that a file imports: at its top, in functions, and for type checkers alone.
+
+    A name that a folder's face hands on counts as an import of the face.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{name.name}" for name in node.names}
+            found |= {name if name in known else node.module for name in names}
+    return {name for name in found if name in known}
+
+
+def drawn() -> dict[str, set[str]]:
+    """Return what every module imports."""
+    known = modules()
+    return {name: imported(path, known) - {name} for name, path in known.items()}
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Return the strongly connected components of more than one module (Tarjan 1972), each sorted."""
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = lowest[name] = len(index)
+        stack.append(name)
+        for other in sorted(arrows[name]):
+            if other not in index:
+                visit(other)
+                lowest[name] = min(lowest[name], lowest[other])
+            elif other in stack:
+                lowest[name] = min(lowest[name], index[other])
+        if lowest[name] == index[name]:
+            place = stack.index(name)
+            members = sorted(stack[place:])
+            del stack[place:]
+            if len(members) > 1:
+                found.append(members)
+
+    for name in sorted(arrows):
+        if name not in index:
+            visit(name)
+    return found
