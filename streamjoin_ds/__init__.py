@@ -15,6 +15,8 @@ imports no Spark: `JoinEngine` works without it.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from streamjoin_ds.version import version
+
 if TYPE_CHECKING:
     from streamjoin_ds.engine.join_engine import JoinEngine
     from streamjoin_ds.errors import StreamJoinError
@@ -71,21 +73,11 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return _version()
+        return version()
     if name not in _HOMES:
         msg = f"module 'streamjoin_ds' has no attribute '{name}'"
         raise AttributeError(msg)
     return getattr(import_module(f"streamjoin_ds.{_HOMES[name]}"), name)
-
-
-def _version() -> str:
-    # Imports a parser of e-mails: 20 ms that no worker needs.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("streamjoin-ds")
-    except PackageNotFoundError:  # on the path, not installed
-        return "0+source"
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-__all__ = ["Folder", "FoundFile", "LocalFolder", "is_local"]
+__all__ = ["Folder", "FoundFile", "LocalFolder"]
 
 _ONLY_OWNER = 0o700
 
@@ -22,11 +22,6 @@ class FoundFile(NamedTuple):
     name: str
     size_bytes: int
     changed_s: float | None
-
-
-def is_local(root: str) -> bool:
-    """Whether this is a path of this machine (or of a file system that is mounted here), not a URI."""
-    return "://" not in root
 
 
 class Folder(Protocol):

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 
 from streamjoin_ds.blocks.block import checksum, decode, encode
-from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder, is_local
+from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder
+from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
 from streamjoin_ds.errors import ArgumentError, BlockCorruptError, BlockMissingError, BlockWriteError, MapLimitError
 
@@ -60,7 +60,7 @@ class BlockStore:
 
     def __init__(self, root: str, *, durable: bool = False, folder: Folder | None = None) -> None:
         self.root = root
-        self._local = Path(root) if folder is None and is_local(root) else None
+        self._local = local_path(root) if folder is None else None
         if folder is None:
             folder = RemoteFolder(root) if self._local is None else LocalFolder(self._local, durable=durable)
         self._folder = folder

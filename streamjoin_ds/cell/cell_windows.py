@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState
-from streamjoin_ds.checkpoint.identity import local_path
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.threads.core_lease import leased_cores
 from streamjoin_ds.engine.window_join import WindowJoin
@@ -29,7 +27,6 @@ from streamjoin_ds.spec import BoundJoin
 __all__ = [
     "RETAIN_KEY",
     "CellWindows",
-    "absolute_root",
     "blocks_folder",
     "blocks_prefix",
     "check_execution",
@@ -50,12 +47,6 @@ def blocks_folder(checkpoint: str | Path) -> str:
 def blocks_prefix(query_id: str) -> str:
     """How the names of a DataFrame query's blocks begin: its folder may be another query's too, the blocks may not."""
     return f"{query_id[:8]}/" if query_id else ""
-
-
-def absolute_root(blocks: str) -> str:
-    """A folder as all processes see it: absolute where it is this machine's, however it is written; else the URI."""
-    local = local_path(blocks)
-    return blocks if local is None else os.path.abspath(local)
 
 
 def check_execution(bound: BoundJoin, execution: Execution) -> None:

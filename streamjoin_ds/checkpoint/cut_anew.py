@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
 from streamjoin_ds.spec import BoundJoin
-from streamjoin_ds.stream.sensor_readers import open_feed
 
 __all__ = ["Ends"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,11 +28,10 @@ from streamjoin_ds.sink.durability import force
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, bound_from_facts
 from streamjoin_ds.spec.columns import schema_facts
 
-__all__ = ["Identity", "local_path"]
+__all__ = ["Identity"]
 
 _FILE = "join.json"
 _VERSION = 1
-_LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
@@ -202,14 +200,3 @@ def _predicates(bound: BoundJoin) -> tuple[object, ...]:
 
 def _checksum(facts: Mapping[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(facts, sort_keys=True).encode())
-
-
-def local_path(location: str) -> Path | None:
-    """The path of a local or shared folder (plain or ``file:``), None for other file systems and other hosts.
-
-    Percent signs stay as they are, as in Hadoop's paths.
-    """
-    scheme, host, path = _LOCATION.fullmatch(location).groups()  # type: ignore[union-attr]  # it matches any text
-    if scheme is None:
-        return Path(location)
-    return Path(path) if scheme == "file" and not host else None

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.blocks import BlockStore, FoundFile
+from streamjoin_ds.blocks.location import absolute_location, is_local, local_path
 from streamjoin_ds.cell.cell_state import CellState
-from streamjoin_ds.cell.cell_windows import absolute_root, blocks_folder, blocks_prefix
+from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import batch_end
-from streamjoin_ds.checkpoint.identity import Identity, local_path
+from streamjoin_ds.checkpoint.identity import Identity
 from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import GRID_KEY, exchange_folder, is_committed_block
@@ -98,7 +99,7 @@ class Leftover:
     folder: BlockStore
 
     def __str__(self) -> str:
-        return self.file.name if "://" in self.folder.root else str(Path(self.folder.root) / self.file.name)
+        return str(Path(self.folder.root) / self.file.name) if is_local(self.folder.root) else self.file.name
 
     def remove(self) -> bool:
         """Let it go; False where it is gone already, or a batch has written or found it again meanwhile.
@@ -199,7 +200,7 @@ def _block_store(folder: Path, is_own: bool, blocks: str | None) -> BlockStore |
     """Of a checkpoint's windows; None where it is not known."""
     if blocks is None:
         return BlockStore(blocks_folder(folder)) if is_own else None
-    return BlockStore(absolute_root(blocks))
+    return BlockStore(absolute_location(blocks))
 
 
 class _Sizes:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import dataset
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.cut_anew import Ends
-from streamjoin_ds.checkpoint.identity import Identity, local_path
+from streamjoin_ds.checkpoint.identity import Identity
 from streamjoin_ds.checkpoint.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.checkpoint.table_note import noted_table

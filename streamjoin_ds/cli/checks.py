@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamjoin_ds import __version__
 from streamjoin_ds.cli.main import DISTRIBUTION, error_text
 from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.version import version
 
 if TYPE_CHECKING:
     import pandas
@@ -56,7 +56,7 @@ class Check:
 
 def machine_checks() -> Iterator[Check]:
     """Everything that can be seen without starting Spark."""
-    yield Check("streamjoin-ds", f"{__version__} ({_build()})")
+    yield Check("streamjoin-ds", f"{version()} ({_build()})")
     yield _python()
     yield from _kernels()
     yield _cores()
@@ -107,7 +107,7 @@ def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
 def python_facts() -> dict[str, str]:
     """Tell what must be the same in the driver and in every worker."""
     facts = {"python": platform.python_version(), "executable": sys.executable}
-    facts["streamjoin-ds"] = __version__
+    facts["streamjoin-ds"] = version()
     try:
         facts["kernels"] = _load_kernels().default_implementation()
     except ImportError as error:

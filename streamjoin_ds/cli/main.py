@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import click
 
-from streamjoin_ds import __version__
 from streamjoin_ds.errors import DependencyMissingError, StreamJoinError
+from streamjoin_ds.version import version
 
 __all__ = ["DISTRIBUTION", "error_text", "group", "main"]
 
@@ -109,7 +109,7 @@ def _install_hint(package: str) -> str:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="streamjoin")
+@click.version_option(version(), prog_name="streamjoin")
 @click.option("--traceback", is_flag=True, help="Show the whole stack trace of an error.")
 def group(traceback: bool) -> None:
     """Windowed band joins over fast streams: rows that are close, not equal."""

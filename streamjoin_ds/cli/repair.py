@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from streamjoin_ds.checkpoint.identity import local_path
+from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.repair import repaired
 from streamjoin_ds.errors import CheckpointInUseError

@@ -8,7 +8,7 @@ import time
 import click
 from rich.filesize import decimal
 
-from streamjoin_ds.checkpoint.identity import local_path
+from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.inspection import inspected, leftovers
 from streamjoin_ds.checkpoint.lock import held
 from streamjoin_ds.spec import duration_us

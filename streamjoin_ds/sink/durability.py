@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.errors import TableWriteError
-from streamjoin_ds.sink.tables import is_local
 
 __all__ = ["Durability", "force"]
 

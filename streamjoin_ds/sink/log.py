@@ -22,9 +22,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
+from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.errors import LogCleanedError, TableError
 from streamjoin_ds.sink.opening import open_table
-from streamjoin_ds.sink.tables import filesystem_of, is_local
+from streamjoin_ds.sink.tables import filesystem_of
 
 __all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "entry_name", "put_entry", "read_actions", "read_commit"]
 

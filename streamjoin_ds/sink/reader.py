@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -113,7 +114,8 @@ def scanned(table: DeltaTable) -> dataset.Dataset:
     delta-rs would hand Arrow a file system written in Python; a thread that still holds one when the interpreter ends
     aborts the process ("terminate called without an active exception", about one run in ten).
     """
-    filesystem, folder = filesystem_of(TableSet(table.table_uri).root)
+    uri = table.table_uri  # delta-rs writes a local path as a URL
+    filesystem, folder = filesystem_of(unquote(urlsplit(uri).path) if uri.startswith("file:") else uri)
     return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))
 
 

@@ -14,9 +14,10 @@ from urllib.parse import unquote
 
 from pyarrow import fs, parquet
 
+from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.log import entry_name, read_actions
-from streamjoin_ds.sink.tables import filesystem_of, is_local
+from streamjoin_ds.sink.tables import filesystem_of
 
 __all__ = ["LogFile", "Snapshot", "list_log"]
 

@@ -6,14 +6,13 @@ microseconds UTC. Durations appear in the metrics only, the wall clock in ``comm
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
+from streamjoin_ds.blocks.location import absolute_location, is_local
 from streamjoin_ds.errors import ArgumentError, ColumnError
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "TableSet",
     "check_match_schema",
     "filesystem_of",
-    "is_local",
 ]
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -141,7 +139,7 @@ class TableSet:
     Raises
     ------
     ArgumentError
-        The path is empty or holds a control character.
+        The path is empty, holds a control character, names another host, or cannot be read by delta-rs.
     """
 
     root: str
@@ -173,23 +171,24 @@ class TableSet:
         return ("late", "rejects", "ledger", "metrics", "matches", "punctuations")
 
 
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+
+
 def _normal_path(root: str) -> str:
     if not root or any(ord(character) < 32 or ord(character) == 127 for character in root):
         message = "a table's path is empty or holds a control character"
         raise ArgumentError(message, name="root", hint="an absolute path or a URI such as s3://bucket/folder/name")
-    if is_local(root):
-        path = unquote(urlsplit(root).path) if root.startswith("file:") else root
-        root = os.path.abspath(path)
-    root = root.rstrip("/")
+    if root.startswith("file:") and not is_local(root):
+        message = "a table's path names another host"
+        raise ArgumentError(message, name="root", hint="mount its folder and name the path, such as /data/matches")
+    root = absolute_location(root).rstrip("/")
+    if is_local(root) and _ESCAPE.search(root):
+        message = "a table's path holds a percent sign that delta-rs takes for an escape"
+        raise ArgumentError(message, name="root", hint="write the path plainly, with its spaces, or rename the folder")
     if not root or root.endswith(":"):
         message = "a table cannot be the root folder"
         raise ArgumentError(message, name="root", hint="name a folder, such as /data/matches")
     return root
-
-
-def is_local(path: str) -> bool:
-    """Whether the path lies in this machine's file system: no URI, or a ``file:`` one."""
-    return path.startswith("file:") or "://" not in path
 
 
 _LOCAL = fs.LocalFileSystem()

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 from pyarrow import ArrowException, parquet
 
+from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.sink.durability import force
-from streamjoin_ds.sink.tables import is_local
 
 __all__ = ["TORN_FOLDER", "Tail", "tail_of"]
 

@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
+from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table, schema_text
@@ -22,7 +23,7 @@ from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.retention import missing_properties, new_properties
 from streamjoin_ds.sink.snapshot import Snapshot
-from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of, is_local
+from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
 
 __all__ = ["Batch", "Target", "now_us"]
 

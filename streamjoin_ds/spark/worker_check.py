@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from streamjoin_ds import __version__
 from streamjoin_ds.errors import SessionError
 from streamjoin_ds.spark.session import is_own
+from streamjoin_ds.version import version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def check_workers(spark: SparkSession) -> None:
         msg = f"Spark's workers cannot run this package ({_reason(str(error)) or type(error).__name__})"
         raise SessionError(msg, name="spark.pyspark.python", hint=_hint()) from error
     # One on the path, not installed, does not know its version.
-    if len({__version__, *versions} - {_UNKNOWN}) > 1:
+    if len({version(), *versions} - {_UNKNOWN}) > 1:
         msg = "Spark's workers have another version of this package than the driver"
         raise SessionError(msg, name="spark.pyspark.python", hint=_hint())
     _checked.add(application)
@@ -81,14 +81,14 @@ class _Probe(DataSource):
 
 class _ProbeReader(DataSourceReader):
     def read(self, partition: Any) -> Iterator[tuple[str, str]]:
-        yield __version__, ""
+        yield version(), ""
 
 
 def _passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import deltalake  # noqa: F401  # what a cell needs besides
 
     for batch in batches:
-        versions = [batch.column(0), pa.array([__version__] * batch.num_rows, pa.string())]
+        versions = [batch.column(0), pa.array([version()] * batch.num_rows, pa.string())]
         yield pa.RecordBatch.from_arrays(versions, names=["source", "function"])
 
 

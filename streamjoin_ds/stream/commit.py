@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.checkpoint.batch_end import StreamEnd, batch_end
-from streamjoin_ds.checkpoint.identity import local_path
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet, is_local
+from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
 from streamjoin_ds.stream.silence import Holder, Silence, holder
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.blocks.location import absolute_location
 from streamjoin_ds.cell.cell import STATE_DDL, TaskFacts
 from streamjoin_ds.cell.cell_windows import (
     RETAIN_KEY,
     CellWindows,
-    absolute_root,
     blocks_prefix,
     check_execution,
     task_cores,
@@ -160,7 +160,7 @@ def _delay_us(stream: Stream, frame: DataFrame) -> int:
 
 
 def _checked_root(blocks: str) -> str:
-    root = absolute_root(blocks)
+    root = absolute_location(blocks)
     BlockStore(root)  # a URI that is none is refused here, not by the first batch
     return root
 

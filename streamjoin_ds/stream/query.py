@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
-from streamjoin_ds.checkpoint.identity import Identity, local_path
+from streamjoin_ds.checkpoint.identity import Identity
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, TableError
 from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
-from streamjoin_ds.sink.tables import TableSet, is_local
+from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spark.visibility import seen_by_workers

@@ -23,7 +23,7 @@ from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.exchange import Outbox, heartbeats, remove_committed, silence, tuple_rows
 from streamjoin_ds.source.feed import Feed
-from streamjoin_ds.source.files.file_feed import FileFeed
+from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
 from streamjoin_ds.source.merge import rows_of_prefix
@@ -32,27 +32,10 @@ from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.stamps import precedents, stamped
 from streamjoin_ds.spec.ahead import AheadLimit
-from streamjoin_ds.spec.stream import Generator, Stream
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_rows import plain_rows
 
-__all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader", "open_feed"]
-
-
-def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> Feed[Any]:
-    """The feed of a stream that has a source.
-
-    Raises
-    ------
-    ArgumentError
-        It has none: its tuples are handed over.
-    """
-    if stream.source is None:
-        msg = f"stream {stream.name} has no source: its tuples are handed over, not read"
-        raise ArgumentError(msg, name=stream.name, hint="a path or a generator")
-    if isinstance(stream.source, Generator):
-        return GeneratorFeed(stream, schema)
-    return FileFeed(stream, schema, ignore_missing=ignore_missing)
+__all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader"]
 
 
 @dataclass

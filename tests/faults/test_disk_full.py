@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from streamjoin_ds import Generator, Stream, StreamJoin, band
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
-from streamjoin_ds.stream.sensor_readers import open_feed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,9 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
-from streamjoin_ds.stream.sensor_readers import open_feed
 from tests.faults.driver import HOOKED, MAX_ROWS_PER_BATCH, ROWS, WATCHED, join
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.stream.sensor_readers import open_feed
+from streamjoin_ds.source.feeds import open_feed
 from tests.faults.soak.faults import FAULTS
 from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.poison import RESTS, Poison

@@ -34,7 +34,8 @@ def test_tables_are_siblings():
 @pytest.mark.parametrize(
     ("root", "matches"),
     [
-        ("file:///data/a%20b", "/data/a b"),
+        ("file:///data/a b", "/data/a b"),
+        ("/data/100%", "/data/100%"),
         ("file:/data/x", "/data/x"),
         ("relative", f"{os.getcwd()}/relative"),
         ("s3://bucket/x/", "s3://bucket/x"),
@@ -45,7 +46,7 @@ def test_local_paths_become_absolute_and_others_stay(root, matches):
     assert TableSet(root).matches == matches
 
 
-@pytest.mark.parametrize("root", ["", "/", "a\nb", "a\x00b", "s3://"])
+@pytest.mark.parametrize("root", ["", "/", "a\nb", "a\x00b", "s3://", "file://nas/x", "file:///a%20b", "/a%20b"])
 def test_paths_that_name_no_table_are_refused(root):
     with pytest.raises(ArgumentError):
         TableSet(root)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamjoin_ds import Stream, StreamJoin, equal
-from streamjoin_ds.cell.cell_windows import absolute_root
+from streamjoin_ds.blocks.location import absolute_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +35,11 @@ TEXT = "x" * 40  # a batch of a stream is no window's tail, and more than the 64
     ],
 )
 def test_a_local_folder_is_an_absolute_path_and_another_a_uri(written: str, root: str) -> None:
-    assert absolute_root(written) == root
+    assert absolute_location(written) == root
 
 
 def test_a_relative_folder_is_seen_from_here() -> None:
-    assert absolute_root("blocks") == str(Path.cwd() / "blocks")
+    assert absolute_location("blocks") == str(Path.cwd() / "blocks")
 
 
 def tuples(step: int) -> list[dict[str, Any]]:

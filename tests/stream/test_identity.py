@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.checkpoint.identity import Identity, local_path
+from streamjoin_ds.blocks.location import local_path
+from streamjoin_ds.checkpoint.identity import Identity
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     ForeignCheckpointError,

@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 from streamjoin_ds.engine.probe import window_probe as finder
 from streamjoin_ds.engine.storage import window
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
+from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow, bind
 from streamjoin_ds.spec.expression import columns_of
-from streamjoin_ds.stream.sensor_readers import open_feed
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, scenarios
 from tests.support.microbatch import MicroBatches

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
+from streamjoin_ds.bench.figures.pushes import Pushes
 from streamjoin_ds.bench.figures.trial import Outcome
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe.results import Results
 from streamjoin_ds.engine.probe.window_probe import Finder
 from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.threads.tasks import alone
-
-if TYPE_CHECKING:
-    from streamjoin_ds.bench.figures.trials import Pushes
 
 __all__ = ["STEPS", "steps"]
 

@@ -1,0 +1,34 @@
+"""Locations: which are paths of this machine, and how all its processes write one."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+__all__ = ["absolute_location", "is_local", "local_path"]
+
+# As Hadoop reads it: a scheme is one where a slash follows, and may name a host.
+_LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
+
+
+def local_path(location: str) -> Path | None:
+    """Return the path of a local or mounted folder (plain or ``file:``), None for other file systems and other hosts.
+
+    Percent signs stay as they are, as in Hadoop's paths.
+    """
+    scheme, host, path = _LOCATION.fullmatch(location).groups()  # type: ignore[union-attr]  # it matches any text
+    if scheme is None:
+        return Path(location)
+    return Path(path) if scheme == "file" and not host else None
+
+
+def is_local(location: str) -> bool:
+    """Whether this is a path of this machine, or of a file system that is mounted here."""
+    return local_path(location) is not None
+
+
+def absolute_location(location: str) -> str:
+    """Return a location as all processes see it: absolute where it is this machine's, however written; else the URI."""
+    path = local_path(location)
+    return location if path is None else os.path.abspath(path)

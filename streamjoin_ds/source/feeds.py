@@ -1,0 +1,31 @@
+"""Which feed a stream's source asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.feed import Feed
+from streamjoin_ds.source.files.file_feed import FileFeed
+from streamjoin_ds.source.generated.generator import GeneratorFeed
+from streamjoin_ds.spec import Generator, Stream
+
+__all__ = ["open_feed"]
+
+
+def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False) -> Feed[Any]:
+    """Return the feed of a stream that has a source.
+
+    Raises
+    ------
+    ArgumentError
+        It has none: its tuples are handed over.
+    """
+    if stream.source is None:
+        msg = f"stream {stream.name} has no source: its tuples are handed over, not read"
+        raise ArgumentError(msg, name=stream.name, hint="a path or a generator")
+    if isinstance(stream.source, Generator):
+        return GeneratorFeed(stream, schema)
+    return FileFeed(stream, schema, ignore_missing=ignore_missing)

@@ -1,0 +1,49 @@
+"""The house: imports follow the flow of the data, and nowhere run in a circle."""
+
+from __future__ import annotations
+
+from tests.rooms import circles, drawn
+
+# The lowest first: a room imports only itself and what stands before it. Modules without a folder are rooms too.
+ROOMS = (
+    ("version", "errors", "machine"),
+    ("spec",),
+    ("plan",),
+    ("blocks",),
+    ("sink",),
+    ("source",),
+    ("exchange",),
+    ("engine",),
+    ("cell",),
+    ("spark",),
+    ("checkpoint",),
+    ("stream",),
+    ("testing",),
+    ("bench",),
+    ("cli",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module; "" is the package's own face, which hands on what a user imports."""
+    return (name.split(".") + [""])[1]
+
+
+def test_every_room_has_its_floor() -> None:
+    assert {room_of(name) for name in drawn()} - {""} == set(FLOOR)
+
+
+def test_imports_follow_the_flow() -> None:
+    against = [
+        f"{name} imports {other}"
+        for name, others in drawn().items()
+        for other in others
+        if room_of(name) and FLOOR[room_of(name)] < FLOOR.get(room_of(other), len(ROOMS))
+    ]
+    assert not against
+
+
+def test_the_circle_of_two_is_found() -> None:
+    arrows = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
+    assert circles(arrows) == [["b", "c"]]
