@@ -20,12 +20,14 @@ from streamjoin_ds.sink.snapshot import Snapshot, list_log
 from streamjoin_ds.sink.tables import filesystem_of
 from streamjoin_ds.sink.writer import WRITING_FOLDER
 
-__all__ = ["FINISHED_HOURS", "KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "vacuum"]
+__all__ = ["KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "vacuum"]
 
 RETENTION_HOURS = 168
-FINISHED_HOURS = 24
 KEPT_ENTRIES = 10_000
-_OURS = re.compile(r"batch-(\d{8,})-.*\.parquet")
+_OURS = re.compile(r"batch-(\d{8,})-(?!compacted-).*\.parquet")
+# A compaction may sleep, as long as its machine does, between the writing of a file and its commit.
+_COMPACTED = re.compile(r"batch-\d{8,}-compacted-.*\.parquet")
+_COMPACTED_S = 86_400
 _log = logging.getLogger(__name__)
 
 
@@ -73,11 +75,13 @@ def vacuum(
     table_path: str,
     *,
     retention_hours: int = RETENTION_HOURS,
-    finished_hours: int = FINISHED_HOURS,
     dry_run: bool = False,
     now_s: float | None = None,
 ) -> list[str]:
     """Remove files that the table does not have: compacted ones, and orphans of failed attempts.
+
+    A file that was replaced stays for the table's ``delta.deletedFileRetentionDuration``, and so does one of a batch
+    that the table has. One that a compaction wrote stays for a day.
 
     Parameters
     ----------
@@ -85,9 +89,6 @@ def vacuum(
         One Delta table of a join.
     retention_hours : int, keyword-only
         Age from which a file may go that is of no batch known to be over, at least 168.
-    finished_hours : int, keyword-only
-        Age from which a batch's file may go when the table has that batch; a file that was replaced also stays for
-        ``delta.deletedFileRetentionDuration``.
     dry_run : bool, keyword-only
         Only say which.
     now_s : float or None, keyword-only
@@ -121,8 +122,12 @@ def vacuum(
         if name in table.live or (deleted_ms is not None and (kept_s is None or now_s - deleted_ms / 1000 < kept_s)):
             continue
         match = _OURS.fullmatch(name)
-        hours = finished_hours if match and int(match[1]) <= done else retention_hours
-        if info.mtime_ns is not None and info.mtime_ns <= (now_s - hours * 3600) * 1e9:
+        age_s: float = retention_hours * 3600
+        if _COMPACTED.fullmatch(name):
+            age_s = _COMPACTED_S
+        elif match and int(match[1]) <= done and kept_s is not None:
+            age_s = kept_s
+        if info.mtime_ns is not None and info.mtime_ns <= (now_s - age_s) * 1e9:
             removed.append(name)
             if not dry_run:
                 with contextlib.suppress(FileNotFoundError):

@@ -29,6 +29,7 @@ from streamjoin_ds.sink.tables import TableSet
 __all__ = ["Maintenance", "checkpoint_log", "size_to_compact_to"]
 
 _ENTRY_BYTES = 1024
+_VACUUM_EVERY_S = 86_400  # where what the table says of its retention is not understood
 _MERGED = 8
 _ATTEMPTS = 20
 _log = logging.getLogger(__name__)
@@ -90,8 +91,9 @@ class Maintenance:
         checkpoints never outweigh the entries.
     kept_entries : int, keyword-only
         See :func:`~streamjoin_ds.sink.cleaning.clean_log`.
-    vacuum_every_s : int, keyword-only
-        Seconds from one VACUUM of a table to the next, by the table's own record.
+    vacuum_every_s : int or None, keyword-only
+        Seconds from one VACUUM of a table to the next, by the table's own record; None: as long as the table keeps a
+        file that was replaced, so that the files on the disk are those of twice that time.
     background : bool, keyword-only
         False: the round is done inside :meth:`after_commit`.
     clock : callable, keyword-only
@@ -107,7 +109,7 @@ class Maintenance:
         target_size_bytes: int = 64 << 20,
         checkpoint_entries: int = 500,
         kept_entries: int = KEPT_ENTRIES,
-        vacuum_every_s: int = 86_400,
+        vacuum_every_s: int | None = None,
         background: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -117,7 +119,7 @@ class Maintenance:
             ("checkpoint_entries", checkpoint_entries),
             ("vacuum_every_s", vacuum_every_s),
         ):
-            if value < 1:
+            if value is not None and value < 1:
                 message = f"{name} must be at least 1"
                 raise ArgumentError(message, name=name, hint="a whole number")
         self.rounds = 0
@@ -172,7 +174,7 @@ class Maintenance:
         if self._checkpoint_is_due(table):
             self._try("a checkpoint of the log", path, partial(self._checkpoint, path))
         # Not after what a log of its own says, which is cleaned away: a transaction id stays.
-        if self._clock() - self._vacuumed_s(table) >= self._vacuum_every_s:
+        if self._clock() - self._vacuumed_s(table) >= self._vacuum_interval_s(table):
             self._try("VACUUM", path, partial(self._vacuum, table))
 
     def _snapshot(self, path: str) -> Snapshot:
@@ -203,6 +205,11 @@ class Maintenance:
 
     def _vacuum_app(self, table: Snapshot) -> str:
         return f"streamjoin/{table.configuration.get(JOIN_ID_KEY, '')}#vacuum"
+
+    def _vacuum_interval_s(self, table: Snapshot) -> int:
+        if self._vacuum_every_s is not None:
+            return self._vacuum_every_s
+        return deleted_file_retention_s(table.configuration) or _VACUUM_EVERY_S
 
     def _vacuumed_s(self, table: Snapshot) -> int:
         return table.transactions.get(self._vacuum_app(table), table.created_ms // 1000)

@@ -138,7 +138,7 @@ def _read(root: str, begin_us: int | None, end_us: int | None, *, empty: bool = 
 
 def _vacuumed(root: str) -> TableError:
     message = f"a file of the table {root} was removed while it was being read"
-    return TableError(message, name=root, hint="VACUUM removes files a day old that were replaced: open the table anew")
+    return TableError(message, name=root, hint="VACUUM removes files that were replaced: open the table anew")
 
 
 class Follower:

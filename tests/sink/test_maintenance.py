@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 
@@ -93,7 +94,7 @@ def test_a_failure_is_counted_and_logged_and_no_more(join, committer, monkeypatc
 
 @pytest.mark.parametrize("batches_a_process", [1, 3])
 def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_process):
-    """A new process every few batches, each for hours: compacted, checkpointed, and cleaned once a day."""
+    """A new process every few batches, each for hours: compacted, checkpointed, and cleaned as often as they say."""
     join.committer()
     born_s = time.time()
     orphan = join.write(0)[0].path
@@ -112,13 +113,31 @@ def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_p
         at_s = Snapshot(join.tables.matches).transactions.get("streamjoin/join-1#vacuum")
         if at_s not in [None, *cleaned]:
             cleaned.append(at_s)
-    assert [round((at_s - born_s) / 3600) for at_s in cleaned] == [0, 24, 48]  # the tables say that they are old
+    assert [round((at_s - born_s) / 3600) for at_s in cleaned] == [*range(0, 60, 6)]  # the tables say that they are old
     assert not os.path.exists(f"{join.tables.matches}/{orphan}")
     for name in ("matches", "ledger", "metrics", "punctuations"):
         table = Snapshot(join.tables.path_of(name), with_files=True)
         assert len(table.live) < 2 * 8 + batches_a_process, name
         assert os.path.exists(f"{table.path}/_delta_log/_last_checkpoint")
     join.assert_each_once(range(60))
+
+
+def test_vacuum_goes_by_the_tables_own_retention(join, committer):
+    """Of a batch that is over; what a compaction wrote and has not committed yet may be of one that sleeps."""
+    for batch_id in range(4):
+        join.commit(committer, batch_id)
+    folder = join.tables.matches
+    finished = join.write(2)[0].path
+    compacted = finished.replace("batch-00000002-0-", "batch-00000000-compacted-")
+    assert compacted != finished
+    shutil.copy(f"{folder}/{finished}", f"{folder}/{compacted}")
+    assert vacuum(folder, now_s=time.time() + 5 * 3600) == []
+    assert vacuum(folder, now_s=time.time() + 7 * 3600) == [finished]
+    DeltaTable(folder).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 1 minute"})
+    finished = join.write(2)[0].path
+    assert vacuum(folder, now_s=time.time() + 61) == [finished]
+    assert vacuum(folder, now_s=time.time() + DAY_S + 1) == [compacted]
+    join.assert_each_once(range(4))
 
 
 def test_vacuum_keeps_what_a_reader_or_a_running_batch_needs(join, committer):

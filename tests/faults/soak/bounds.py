@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,11 +18,13 @@ __all__ = ["BOUNDS", "Samples", "batch_lines"]
 BOUNDS: Mapping[str, float] = {
     # medians, so that a fault in the middle of a batch weighs nothing; of the last 1 000 batches over the first 1 000
     "commit_growth": 1.3,
-    # of one table: a round of compaction is due every 25 batches, and a long one may be under way
+    # of one table: a round of compaction is due every 250 batches, and a long one may be under way
     "live_files": 600,
     # of one table: the newest 10 000 entries stay, and those that come until the next checkpoint and cleaning
     "log_bytes": 48 << 20,
     "log_entries": 13_000,
+    # of the disk, where it is the soak's own: all rows, what was replaced and not removed yet, logs, checkpoint
+    "disk_bytes": 2 << 30,
     # a process's maps of files that are deleted: retired blocks
     "deleted_maps": 64,
     # two of a thread's stack, and what is mapped of blocks; the system allows 65 530
@@ -83,6 +86,11 @@ class Samples:
             where = root / "checkpoint" / folder
             if where.is_dir():
                 self.note(measure, sum(1 for path in where.rglob("*") if path.is_file()), folder)
+
+    def disk(self, root: Path) -> None:
+        """Look at the disk that the soak has for itself, if it has one."""
+        if root.is_mount():
+            self.note("disk_bytes", shutil.disk_usage(root).used, "disk")
 
     def commits(self, root: Path) -> None:
         """Compare the time of a commit in the last 1 000 batches with the first 1 000; fewer say nothing."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import TaskFacts
@@ -37,6 +38,7 @@ from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.faults.soak.checkpoint import Checkpoint
 from tests.faults.soak.power import write_down
 from tests.faults.soak.rows import soak_join
+from tests.faults.soak.settings import hasten
 from tests.faults.soak.worker import work
 
 __all__ = ["QUERY_ID", "Life", "plan_of"]
@@ -216,7 +218,9 @@ def _plain(offset: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     root, settings = sys.argv[1:]
     write_down(Path(root))
-    Life(Path(root), **json.loads(settings)).run()
+    with pytest.MonkeyPatch.context() as patch:
+        hasten(patch)
+        Life(Path(root), **json.loads(settings)).run()
 
 
 if __name__ == "__main__":

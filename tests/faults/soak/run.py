@@ -197,6 +197,7 @@ class Soak:
         for number, process in enumerate(self.drivers.tree()):
             self.samples.process(process, "driver" if number == 0 else "worker")
         self.samples.checkpoint(self.root)
+        self.samples.disk(self.root)
         if self._looks % 5 == 0:
             self.samples.tables(self.root)
             with contextlib.suppress(Exception):

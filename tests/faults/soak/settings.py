@@ -1,4 +1,4 @@
-"""What may be another at each start of a driver, and at each stop of one."""
+"""What may be another at each start of a driver, and at each stop of one; and how fast time goes in the tables."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.sink import retention
 from streamjoin_ds.sink.retention import DELETED_FILE_RETENTION, LOG_RETENTION
 from streamjoin_ds.sink.tables import TableSet
 
-__all__ = ["drawn", "other_retention"]
+__all__ = ["drawn", "hasten", "other_retention"]
 
 _RETENTION = ("interval 1 minute", "interval 2 minutes")  # at 20 batches a second, 2 400 entries
 
@@ -35,6 +37,12 @@ def drawn(dice: random.Random, **more: Any) -> dict[str, Any]:
             "max_block_rows": str(dice.choice((7, 100, 100_000))),
         },
     } | more
+
+
+def hasten(patch: pytest.MonkeyPatch) -> None:
+    """Have new tables keep for a minute what they no longer need, and be cleaned as often, in place of six hours."""
+    for option in (LOG_RETENTION, DELETED_FILE_RETENTION):
+        patch.setitem(retention._CHOSEN, option, _RETENTION[0])
 
 
 def other_retention(root: Path, dice: random.Random) -> None:
