@@ -1,4 +1,4 @@
-"""The fixed workloads (design, section 6): what is joined, and how much of it each side is given."""
+"""The fixed workloads (ARCHITECTURE.md, "Workloads"): what is joined, and how much of it each side is given."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Workload:
     Attributes
     ----------
     name, summary : str
-        As in the design, section 6; what it is, in a few words.
+        As in ARCHITECTURE.md, "Workloads"; what it is, in a few words.
     join : StreamJoin
         Two streams, bands that are the same to both sides, a time window.
     max_rows_per_batch : int or None

@@ -8,7 +8,7 @@
 
 A block's name carries its checksum and its bytes are a function of its content, so a retried or replayed task writes
 the same file again. Checksum first, then parse, then use: an Arrow file with a flipped byte crashes the process that
-parses it (reliability notes, M22).
+parses it (ARCHITECTURE.md, "State and blocks").
 """
 
 from streamjoin_ds.blocks.block import checksum, decode, encode, pack, unpack

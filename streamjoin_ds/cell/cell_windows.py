@@ -134,8 +134,9 @@ class CellWindows:
 
         A block that leaves the manifest with batch *b* is named by the manifests before it, which Spark may come back
         to until ``retain_batches`` more batches have begun. It is remembered until then, and removed by whichever
-        attempt finds it due: a second one finds it gone, which is as well. One that the manifest names again (a merged
-        run that expiry thinned out until it is what it was before) has not left: its time begins anew when it does.
+        attempt finds it due. A second attempt finds it gone, which is no error. A block that the manifest names again
+        (a merged run that expiry thinned out until it is what it was before) has not left: its time begins anew when it
+        does.
         """
         windows = self.engine.save(self._store)
         self.new_blocks = sorted(self.engine.blocks - self._blocks_before)

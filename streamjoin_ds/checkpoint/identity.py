@@ -1,7 +1,7 @@
 """Whose checkpoint this is: the file ``join.json`` that a checkpoint keeps beside Spark's own files.
 
 A restart that would give other rows than the batches before it (another window, band, stream, selection, layout) is
-refused by name; Spark itself would accept it and mix two queries in one table (reliability notes, M7).
+refused by name; Spark itself would accept it and mix two queries in one table (ARCHITECTURE.md, "State and blocks").
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
 
 
 def _replace(path: Path) -> None:
-    """Another file under this name: who holds the old one holds nothing that anybody asks for."""
+    """Put a new lock file in place of this one. A lock on the old file then excludes nobody."""
     aside = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex}")
     aside.touch(0o600)
     aside.replace(path)

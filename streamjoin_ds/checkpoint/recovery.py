@@ -8,7 +8,7 @@
 
 A batch may be done again as often as one likes: each table says whether it has it, and blocks and states come out the
 same, as long as it holds the same records. So what is torn is set aside, with all that is newer, and the query goes
-back by as many batches as it takes; the offsets of those are kept, and cut the batches as they were. What cannot be
+back as far as needed. The offsets of the batches that are done again are kept and cut them as before. What cannot be
 mended so is an error that points at `streamjoin repair`. Nothing is deleted: it lies in ``<checkpoint>/recovery`` and
 ``<table>/_torn``.
 """

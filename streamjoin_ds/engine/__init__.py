@@ -12,10 +12,10 @@
 
 Windows that are saved as blocks are in runs, which never change; large windows in memory are in bucket grids, which
 take rows in where they belong, and are made anew some rows a push when they are outgrown; what has no fixed width, or
-nulls, is a grid's payload. Work on one stream is written as `steps`, which yield kernels' tasks: a crew does those of
-all streams, whatever Python is at, and those of a push that is over while the next one begins (`kept`). `WindowJoin` is
-one cell's exact join; `JoinEngine` puts lateness and numbering round it, for people without Spark. `StreamClock` is the
-lateness rule. ``reference`` holds the kernels' readable twins.
+nulls, is a grid's payload. Work on one stream is written as coroutines of kernel tasks (`threads.tasks`), which yield
+kernels' tasks: a crew does those of all streams, whatever Python is at, and those of a push that is over while the next
+one begins (`storage.window_set`). `WindowJoin` is one cell's exact join; `JoinEngine` puts lateness and numbering round
+it, for people without Spark. `StreamClock` is the lateness rule. ``reference`` holds the kernels' readable twins.
 """
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, kernel_names, load_kernels

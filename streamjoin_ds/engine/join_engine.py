@@ -29,8 +29,9 @@ __all__ = ["JoinEngine"]
 class JoinEngine:
     """A whole join in one process: numbering, lateness and watermarks round a `WindowJoin`.
 
-    It never waits for anything: no clock, no file, no thread of its own. Call `push` from an MQTT callback, an asyncio
-    task (``await asyncio.to_thread(engine.push, ...)`` where a push may be large) or a loop over files.
+    It uses no clock and no file. It has threads of its own only with `threads` above 1. Call `push` from an MQTT
+    callback, an asyncio task (``await asyncio.to_thread(engine.push, ...)`` where a push may be large) or a loop over
+    files.
 
     Parameters
     ----------

@@ -59,8 +59,8 @@ class WindowJoin:
     threads : int
         Kernels that work side by side on a large probe; the results and their order are the same for any number.
     cores : sequence of int
-        That kernel threads are pinned to (`pinning.leased_cores` leases some); empty: they run wherever the system puts
-        them. A single thread is the caller's own, which is not touched.
+        That kernel threads are pinned to (`core_lease.leased_cores` leases some); empty: they run wherever the system
+        puts them. A single thread is the caller's own, which is not touched.
     index : "auto", "scan" or mapping of stream name to "scan" or to one or two key columns
         How runs are laid out: in buckets of the first column, each sorted by the second, or sorted by the only one;
         "scan" leaves them as they came, "auto" decides run by run.

@@ -1,4 +1,4 @@
-"""The exchange: how tuples get from the tasks that read them to the cells that join them (design, section 3).
+"""The exchange: how tuples get from read tasks to cells (ARCHITECTURE.md, "The exchange").
 
 ::
 

@@ -82,7 +82,7 @@ class Layout:
         return self.home_cell(stream, self.group_in_cell(cell, stream)) == cell
 
     def copied_rows(self, rates: Sequence[float]) -> float:
-        """Rows stored a second, all cells together: ``sum rate_i * S / L_i`` (DAB Join, section 5)."""
+        """Rows stored a second, all cells together: ``sum rate_i * S / L_i`` (DAB Join, section 4.1)."""
         return sum(rate * self.copies(stream) for stream, rate in enumerate(rates))
 
     def __str__(self) -> str:
@@ -93,8 +93,8 @@ def choose_layout(cells: int, rates: Sequence[float], windows: Sequence[float] |
     """The cheapest layout of exactly `cells` cells for these rates.
 
     Of all ordered factorisations of `cells` the one with the least ``sum rate_i * S / L_i`` (rows stored a second, DAB
-    Join section 5). Ties go to DP-Join's latency model (the least ``sum W_i * rate_i / L_i``: what a probe scans), then
-    to fewer groups of the first streams, so that the choice is one.
+    Join, section 4.1). Ties go to DP-Join's latency model (the least ``sum W_i * rate_i / L_i``: what a probe scans),
+    then to fewer groups of the first streams, so that the choice is one.
 
     Parameters
     ----------

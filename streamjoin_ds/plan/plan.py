@@ -17,7 +17,7 @@ __all__ = ["EXCHANGES", "Plan"]
 
 # A file costs 0.5 ms with its fsync, once; a MB in the state row about 15 ms, in every batch.
 BLOCK_BYTES = 64 << 10
-# The three ways tuples travel from source to cell (design, section 3).
+# The three ways tuples travel from source to cell (ARCHITECTURE.md, "The exchange").
 EXCHANGES = ("reference", "packed", "rows")
 
 

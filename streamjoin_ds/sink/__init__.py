@@ -1,6 +1,6 @@
 """The sink: matches become Parquet where they are found, and one Delta commit a batch on the driver.
 
-Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (design, section 5).
+Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (ARCHITECTURE.md, "The commit protocol").
 
 ::
 

@@ -292,7 +292,7 @@ class Committer:
         """Options with which delta-spark's own writer commits the batch's matches once.
 
         delta-spark skips a ``txnVersion`` that the table has without running the query; run the batch's plan to its end
-        first (an action over all rows), or Spark cannot restart the batch (notes, M4).
+        first (an action over all rows), or Spark cannot restart the batch (ARCHITECTURE.md, "A replay").
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 Every question is put to one snapshot, and the commit that follows is put at the version after it, and nowhere else: if
 anyone committed in between, that version is taken, and all is asked again. Asking one snapshot and writing after
-another is how a paused driver writes a batch twice (notes, reliability M3, M18).
+another is how a paused driver writes a batch twice (ARCHITECTURE.md, "Facts of other software that this rests on").
 """
 
 from __future__ import annotations

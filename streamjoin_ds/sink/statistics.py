@@ -1,7 +1,7 @@
 """Delta's per-file statistics, kept while the rows pass.
 
 Only of the columns that readers skip by: times and the batch id. Statistics of every column cost the writer a third
-of its speed (design, section 5), and float bounds would need care with NaN.
+of its speed (ARCHITECTURE.md, "Matches as files"), and float bounds would need care with NaN.
 """
 
 from __future__ import annotations

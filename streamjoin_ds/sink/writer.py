@@ -1,6 +1,6 @@
 """Parquet files of one table, written where the rows are found.
 
-The settings are those measured on one core (six columns, 100 matches a probe; design, section 5):
+The settings are those measured on one core (six columns, 100 matches a probe):
 
 =====================================================  =============  =======
 settings                                               M rows/s       B/row

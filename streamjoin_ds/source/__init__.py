@@ -1,4 +1,4 @@
-"""Where tuples come from: generators and files, merged, stamped, admitted batch by batch, and routed to cells.
+"""Where tuples come from: generators and files, merged, stamped, admitted batch by batch for the exchange.
 
 ::
 
@@ -12,6 +12,6 @@
 
 A `Feed` is one stream: `FileFeed` (CSV, JSON lines, Parquet, gz, a folder that grows) or `GeneratorFeed`. A position
 says how far it was read, in O(1) of space and with digests: same position, same rows, or a named error. Batches are
-prefixes of one order of all tuples (`merge`), so no cut changes what follows. `sensors` is the only module that
-implements Spark's data source interface.
+prefixes of one order of all tuples (`merge`), so no cut changes what follows. The `Outbox` is the exchange's. Spark's
+data source interface is implemented by `stream.sensors`: nothing here knows Spark.
 """

@@ -100,7 +100,7 @@ class Feed(Protocol[PositionT]):
         """Whether any of the next `rows` records has an event time; only after `frontier` with as many rows."""
 
     def freeze(self) -> None:
-        """From now on see nothing that is not there now."""
+        """Ignore everything that appears after this call."""
 
     def files_between(self, start: PositionT, end: PositionT) -> tuple[str, ...]:
         """Names of the files that hold ``[start, end)``: the planner knows them, a task would have to list them."""

@@ -10,7 +10,7 @@
                                           typed conditions on several streams (they decide) and on one (they filter)
 
 Nothing here knows Spark, files or kernels. `Join` is what a user wrote; `BoundJoin` is the same join once the
-columns' types are known, with every bound made exact for its type (contract: design, section 1).
+columns' types are known, with every bound made exact for its type (ARCHITECTURE.md, "The contract").
 """
 
 from streamjoin_ds.spec.bound import BoundJoin, Condition, Key, ResultColumn, Term, bind

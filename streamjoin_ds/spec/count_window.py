@@ -1,4 +1,4 @@
-"""Count windows: the last k tuples of each stream (PIM-Tree, section 2: tuple-based sliding windows).
+"""Count windows: the last k tuples of each stream (PIM-Tree, section 2.1: tuple-based sliding windows).
 
 A tuple *j* is in the window that a tuple *i* of another stream meets iff *j* is among the last ``k`` of its stream that
 precede *i* in the source's order (see `order`). Whichever of two tuples comes later meets the window of the other's

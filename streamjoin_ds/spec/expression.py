@@ -5,7 +5,7 @@
     text ── parse ──► Expression ── normalised, conjuncts ──► terms ── typed ──► evaluated
                       (what was written)   (one form of each meaning)  (`typed`)  (`evaluation`)
 
-SQL's three values: a comparison with null is unknown, and so is one with NaN (the contract: null and NaN never match);
+SQL's three values: a comparison with null is unknown, and so is one with NaN (ARCHITECTURE.md, "Residual");
 AND, OR and NOT are Kleene's; a pair or a tuple is kept only where the whole is TRUE. Because NaN is unknown too,
 ``NOT a < b`` is ``b <= a``, so NOT can be moved down to where it means something.
 """

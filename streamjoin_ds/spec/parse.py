@@ -63,8 +63,8 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
 
     Of the terms that AND joins, those that say a band or an equality between two streams are `Band`; the others are
     expressions. ``BETWEEN r.b - c AND r.b + d`` as such a term is read as the band ``-c <= l.a - r.b <= d``: the
-    contract knows one form of the comparison, the subtraction, because the two round differently (design, section 1).
-    ``abs(l.a - r.b) < c`` is both: the band finds, the expression decides.
+    contract knows one form of the comparison, the subtraction, because the two round differently (ARCHITECTURE.md,
+    "Band"). ``abs(l.a - r.b) < c`` is both: the band finds, the expression decides.
 
     Raises
     ------

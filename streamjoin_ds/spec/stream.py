@@ -79,7 +79,8 @@ class Stream:
     time : str
         The column of the event time. Tuples without one are rejected and counted.
     delay : str or timedelta
-        How far behind the largest time before it in its own stream a tuple may be; older ones are late (contract).
+        How far behind the largest time before it in its own stream a tuple may be; older ones are late
+        (ARCHITECTURE.md, "Late").
     schema : pyarrow.Schema or mapping of column to Arrow type name, optional
         Columns and their types; inferred from the first file where not given.
     format : {"auto", "csv", "json", "parquet"}

@@ -1,7 +1,8 @@
 """The driver's end of a batch: the cells' reports become one Delta commit.
 
 Spark calls `BatchCommit` as the function of ``foreachBatch``. It always reads the batch to its end first, also when the
-batch is already in the table: since Spark 4.1 a batch whose state was not committed cannot be restarted (notes, M4).
+batch is already in the table: since Spark 4.1 a batch whose state was not committed cannot be restarted
+(ARCHITECTURE.md, "A replay").
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
-    """Of a batch before which a stream's clock was so; one that was idle may have gone on meanwhile."""
+    """Return the limit for a batch, given the stream's clock before it. A stream that was idle is not measured."""
     return None if max_us is None else AheadLimit(max_us, not (before.idle or before.unmeasured))
 
 

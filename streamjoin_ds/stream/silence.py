@@ -36,7 +36,7 @@ class Holder:
 def holder(
     streams: Sequence[Stream], largest_us: Mapping[str, int | None], read: Mapping[str, int], idle: Sequence[str]
 ) -> Holder | None:
-    """Which stream holds the watermark of a batch though it has sent nothing in it; None: none does.
+    """Return the stream that holds the watermark of a batch and sent nothing in it, or None.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
     python -m tests.faults.driver TABLE CHECKPOINT [POINT BATCH]
 
-The points are those of the reliability notes, section 4, in the order in which a batch passes them:
+The points are those of ARCHITECTURE.md, "Crash points", in the order in which a batch passes them:
 
     C1 planning         the batch before is done, this one's offsets are not logged
     C2 offset_logged    they are

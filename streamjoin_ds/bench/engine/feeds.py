@@ -102,7 +102,7 @@ def _feed(
 
 
 def band2d(window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000) -> Feed:
-    """CellJoin's and LLHJ's join (design, section 6), join attributes only: two bands of 10 over 1..10 000."""
+    """CellJoin's and LLHJ's join (LLHJ, section 7.1), join attributes only: two bands of 10 over 1..10 000."""
     columns = {"x": pa.int32(), "y": pa.float32()}, {"a": pa.int32(), "b": pa.float32()}
     on = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10"
     return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain))

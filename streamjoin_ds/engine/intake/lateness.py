@@ -1,4 +1,4 @@
-"""The lateness rule of the contract, for one stream.
+"""The lateness rule for one stream (ARCHITECTURE.md, "Late").
 
 A tuple is late iff its event time is older than the largest event time before it *in its own stream's order*, minus the
 stream's delay. That depends on the stream alone, not on how it is cut into batches. The query's watermark is never

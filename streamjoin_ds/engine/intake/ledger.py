@@ -17,7 +17,7 @@ __all__ = ["Ledger", "Taken"]
 
 @dataclass(slots=True)
 class Ledger:
-    """Never changed: a push is in, or it is not, with all of this.
+    """What a `JoinEngine` counts; immutable: a push is in, or it is not, with all of this.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Ledger:
 
     @classmethod
     def empty(cls, delays_us: Sequence[int]) -> Ledger:
-        """Of streams that had no tuple yet."""
+        """Return the ledger of streams that have had no tuple."""
         nothing = [0] * len(delays_us)
         return cls([StreamClock(delay_us) for delay_us in delays_us], nothing, nothing, nothing, nothing)
 

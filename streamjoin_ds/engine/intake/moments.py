@@ -81,7 +81,7 @@ def moment_ns(value: Any, unit: str) -> int | None:
             return None
         is_far = not value.is_finite() or value.adjusted() > 30  # it may have more digits than fit into memory
         return math.floor(Fraction(value) * _UNITS_NS[unit]) if not is_far else (1 << 100) * (-1) ** value.is_signed()
-    msg = f"{type(value).__name__} is no time"
+    msg = f"a value of type {type(value).__name__} is not a time"
     raise TypeError(msg)
 
 

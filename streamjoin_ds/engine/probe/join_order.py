@@ -100,13 +100,13 @@ class JoinOrder:
         conditions = bound.conditions[bound.window_conditions :]
         self._links = {frozenset((condition.left_stream, condition.right_stream)) for condition in conditions}
         self._links |= {frozenset(term.streams) for term in bound.terms}
-        # Of a text's equality its hash, a condition, says it already.
+        # An equality of strings is counted once, by the condition on their hashes.
         terms = [term for term in bound.terms if not _is_hashed(term, conditions)]
         self._term_shares = [(frozenset(term.streams), _term_share(term.condition)) for term in terms]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the streams, by number."""
+        """Return the streams' names in order of their numbers."""
         return tuple(self._bound.names)
 
     def chosen(self, stream: int, windows: Sequence[Window], fresh: Picks) -> tuple[int, ...]:

@@ -3,10 +3,10 @@
 ::
 
     new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
-                     └──────── several at a time, where there are threads: `ahead` ────────┘
+                     └──────── several at a time, where there are threads: `threads.prefetch` ────────┘
 
 Where all that is found fits a few chunks, and there are two streams, candidates and results are the tasks of a crew
-(`steps`): Python's part of one stream is done while kernels are at the other's.
+(`threads.tasks`): Python's part of one stream is done while kernels are at the other's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
 __all__ = ["Arrivals", "Joining"]
 
-# Of a piece of new tuples that several streams join.
+# Slices of probes in one piece, in joins of three streams and more.
 _CHAIN_SLICES = 4
 
 _Made = TypeVar("_Made")
@@ -84,9 +84,9 @@ class Joining:
     kernels : Kernels
     executor : concurrent.futures.Executor, optional
     threads : int
-        That are to work, the caller among them where it can.
+        Number of threads, including the caller's.
     chunk_rows : int
-        Most pairs in the air at each step, and most rows of a result table.
+        Upper bound of pairs held at each step, and of rows in a result table.
     core : int, optional
         Where the caller stays while other threads are at work.
     crew : Crew, optional
@@ -238,7 +238,7 @@ class Joining:
         return rows, tables, rest
 
     def begun(self, works: Sequence[Steps[_Made]]) -> Callable[[], list[_Made]]:
-        """Begin several works, side by side (see `steps`); the answer ends them, once, and tells what they made."""
+        """Begin several works, side by side (`threads.tasks`); the answer ends them, once, and tells what they made."""
         going = in_step(self._crew, works)
 
         def ended() -> list[_Made]:

@@ -29,11 +29,11 @@ class PieceProgress:
         return (pairs if self._is_finished else min(self._tested, pairs)), pairs
 
     def tested(self, pairs: int) -> None:
-        """So many pairs are done with; it never goes back."""
+        """Set how many pairs have been tested. The number never falls."""
         self._tested = pairs
 
     def finish(self) -> None:
-        """All of them are."""
+        """Mark all pairs of the piece as tested."""
         self._is_finished = True
 
 
@@ -72,5 +72,5 @@ class Progress:
         return sum([done for done, _ in pieces]) / max(sum([pairs for _, pairs in pieces]), 1)
 
     def finish(self) -> None:
-        """All new tuples have met what they meet."""
+        """Mark the push as finished."""
         self._is_finished = True

@@ -41,7 +41,7 @@ Int32 = npt.NDArray[np.int32]
 
 _FEW_PROBES = 1024
 _BATCH_PROBES = 1 << 16
-# Of a thread: with more than one, whoever is done first takes what is left.
+# Groups of runs for each thread. With more than one, a thread that is done early takes another group.
 _GROUPS_PER_THREAD = 2
 _PLACES = 2
 SLICE_PROBES = 2048
@@ -161,7 +161,7 @@ class Finder:
         self.end(probing)
 
     def end(self, probing: Probing) -> None:
-        """Nothing of what was found is wanted any more."""
+        """Release the probing: count its candidates and keep its buffer for the next one."""
         if self._executor is None:
             self.candidates += probing.kernel.candidates
         else:

@@ -35,11 +35,11 @@ _MIN_GRID_ROWS = 48
 _TESTED_PER_BUCKET = 0.5
 # A layout must be this much better than a simpler or earlier one: like runs should have like layouts.
 _MIN_GAIN = 0.8
-# A stream no band of which leaves less of a run is joined after others: what it would cost alone decides nothing.
+# A stream whose bands all leave more than this share of a run joins after others, so its cost alone decides nothing.
 _NARROW_SHARE = 0.5
-# So many times fewer tested pairs are worth an index more.
+# A further index is worth it where it leaves this many times fewer tested pairs.
 _FAR_BETTER = 4.0
-# Of a sample, at either end: they do not decide how wide buckets are.
+# Share of a sample, at each end, that is ignored when bucket widths are chosen.
 _FEW_OUTLIERS = 0.125
 
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
@@ -94,7 +94,7 @@ def bands_of(bound: BoundJoin, stream: int) -> tuple[RunBand, ...]:
 
 
 def compared_with(bound: BoundJoin, stream: int) -> dict[int, frozenset[int]]:
-    """Of each stream that a condition compares with this one, beyond the window's rules: by which keys of this one."""
+    """Return, for each stream that a condition compares with this one, the keys of this one that it compares."""
     found: dict[int, set[int]] = {}
     near: set[int] = set()
     for number, condition in enumerate(bound.conditions):
@@ -293,7 +293,7 @@ class Sample:
     rows : int
         Of the sample, at most.
     neighbours : int
-        Where fewer lie within a band, their distance tells the density: too large by about one in so many.
+        Where fewer values lie within a band, the density is estimated by the distance of this many neighbours.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ of CellJoin and DP-Join). Both numbers follow the root of the window over the ba
 up to windows of some 2 000 batches; of larger ones a part is written once more.
 
 In both a run is merged only while it spans a small part of the window's positions (event times, or numbers of a count
-window): then whole runs expire, and the exact test does the rest (LLHJ's coarse-grained disposal).
+window): then whole runs expire, and the exact test does the rest (coarse-grained disposal: PIM-Tree, section 3.2).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Merging(Protocol):
     """When runs are merged, and what is worth writing again; a function of the runs alone."""
 
     def due(self, runs: Sequence[Run], span: int) -> Due | None:
-        """Runs to be merged next, None: none.
+        """Return the runs to be merged next, or None.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class Merging(Protocol):
         """Whether a tail is large enough to be sealed, though there is room in it."""
 
     def thins(self, run: Run, runs: Sequence[Run], lowest_kept: int) -> bool:
-        """Whether what is left of one of a window's runs that mostly expired is to be a run of its own."""
+        """Whether the live rows of a run that has mostly expired are copied into a smaller run."""
 
     def describe(self) -> str:
         """In words, for `explain`."""

@@ -1,4 +1,4 @@
-"""A run: tuples of one stream, sealed, in columns, sorted in grid order (CellJoin's basic window, PIM-Tree's T_S)."""
+"""A run: sealed tuples of one stream, in columns, sorted (CellJoin, section 4.1; T_S of PIM-Tree, section 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed runs as blocks: written once, mapped where they are needed (design, section 3).
+"""Sealed runs as blocks: written once, mapped where they are needed (ARCHITECTURE.md, "State and blocks").
 
 ::
 
@@ -29,7 +29,8 @@ _VERSION = "1"
 _KEY_BYTES = 8
 # A quarter of the memory for all workers together; half of what one process may map.
 _MEMORY_SHARE, _MAPS_SHARE = 4, 2
-# Where tasks go to workers by chance, a worker meets each cell again within 8 tasks a cell, but once in 3 000 times.
+# With tasks spread at random, a worker meets a given cell again within 8 tasks for each cell in all but 1 of 3 000
+# cases.
 _IDLE_TASKS, _LEAST_IDLE_TASKS = 8, 16
 
 
@@ -181,7 +182,7 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
 
 
 def _text(facts: Mapping[str, Any]) -> str:
-    # Not the level: a state that an earlier version went on with does not tell it.
+    # The level is left out: states of earlier versions do not have it.
     return json.dumps({key: facts[key] for key in ("rows", "grid", "zone")})
 
 

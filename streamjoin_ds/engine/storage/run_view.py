@@ -5,7 +5,7 @@
     run    sorted by k   ◄── probes of d, by k
     view   sorted by c   ◄── probes of f, by c       order[i]: which row of the run is the i-th of the view
 
-A run is laid out once; a join of three streams and more may ask it by other keys, now for one neighbour, now for the
+A run has one order. In a join of three streams and more its neighbours may probe it by different keys, and one of
 other, and would scan it for one of them. A view is made when it is first asked for, where it leaves a probe far fewer
 rows, and is kept as long as the run. It takes 4 bytes a row, and 8 for each key that is compared.
 """

@@ -1,4 +1,4 @@
-"""A batch of new tuples put in grid order by one kernel, where all its columns are such as a kernel can copy."""
+"""Sorts a batch of new tuples with one kernel. All columns must have a fixed width and no nulls."""
 
 from __future__ import annotations
 

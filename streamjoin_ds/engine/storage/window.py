@@ -1,7 +1,7 @@
 """The window of one stream: the runs that a tuple of another stream may still meet.
 
 New tuples come as a run of their own, or go to the tail, where there are few. Runs are merged as the form's policy says
-(`merging`), and expire whole; the exact test does the rest (LLHJ's coarse-grained disposal).
+(`merge_policy`), and expire whole; the exact test does the rest (coarse-grained disposal: PIM-Tree, section 3.2).
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _last_point(run: Run, lowest_kept: int) -> int | None:
 
 
 def _quiet_until(run: Run, seen: int | None = None) -> int:
-    """Nothing becomes of a run up to this position; None: it was never looked at, else last with `seen`."""
+    """Return the position up to which expiry leaves a run as it is; `seen`: the position of the last look, or None."""
     lowest, highest = _ends(run)
     step = max((highest - lowest) // _THINNING_POINTS, 1)
     number = _THINNING_POINTS // 2

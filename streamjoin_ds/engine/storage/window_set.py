@@ -8,8 +8,8 @@
 
 A push is in when its `State` is stored, by one assignment: an exception that comes from outside (Ctrl-C, a timeout)
 finds it in or not in, with all its totals. What follows, new tuples on their way into bucket grids and merges of runs,
-changes nothing that counts. It can break off anywhere and goes on with the next that asks for the windows. Where there
-is no memory for it the tuples stay beside the grid, in runs.
+changes nothing that counts. It may be interrupted at any point. The next caller that asks for the windows continues it.
+Where there is no memory for it the tuples stay beside the grid, in runs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class State:
         self.ending: Callable[[], list[Window]] | None = None
 
     def expired_rows(self, state_rows: int) -> int:
-        """Tuples that were kept and no longer are, where so many still are."""
+        """Return how many tuples have expired, given how many rows the windows hold now."""
         return sum(self.stored) - sum(self.null_keys) - state_rows
 
 
@@ -73,14 +73,14 @@ class Kept:
     Parameters
     ----------
     state : State
-        To have another is the one step in which everything changes.
+        Replacing it is the one assignment by which a push takes effect.
     begun : callable
         Begins the steps of several windows side by side; its answer ends them (`Joining.begun`).
     module : module
         The kernels.
     crew : Crew, optional
     goes_on : bool
-        Whether tuples that there is no memory for may stay beside the grids; else whoever asks is told.
+        Whether tuples may stay beside the grids when memory is short. If not, the caller gets a MemoryError.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Kept:
 
     @property
     def windows(self) -> list[Window]:
-        """With all that was pushed, and nothing on its way."""
+        """Return the windows after all work on them is done."""
         return self.settled(self.state)
 
     def settled(self, state: State) -> list[Window]:

@@ -106,7 +106,7 @@ class KernelThreads(ThreadPoolExecutor):
         self._begun: deque[Future[Any]] = deque()
 
     def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        """As of every executor; it is known what is not done yet."""
+        """Submit work as any executor does, and remember it until it is done."""
         future = super().submit(work, *given, **named)
         self._begun.append(future)
         while self._begun and self._begun[0].done():

@@ -6,7 +6,7 @@
     stream 1                   Python ─ add b ......... wait b ─ Python ─ add d ......
     others                     a        b                        c        d
 
-A step yields kernels' tasks and is sent what came of them. A crew begins with them at once, while the caller is at the
+Each step yields kernel tasks and receives their results. The native pool starts the tasks at once, while the caller
 next work's Python, and who waits works too.
 """
 
@@ -24,7 +24,7 @@ Steps: TypeAlias = "Generator[Sequence[Any], list[Any], _Made]"
 
 
 def alone(steps: Steps[_Made]) -> _Made:
-    """Take all steps, one after the other; what they make."""
+    """Run all steps in this thread and return their result."""
     try:
         tasks = next(steps)
         while True:

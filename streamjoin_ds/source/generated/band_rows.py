@@ -89,7 +89,7 @@ class Band2dRows(_RegularRows):
 
 
 class Band1dRows(_RegularRows):
-    """One integer key: uniform, Gaussian, gamma, or a Gaussian whose middle drifts (PIM-Tree, section V)."""
+    """One integer key: uniform, Gaussian, gamma, or a Gaussian whose middle drifts (PIM-Tree, section 5)."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.keys = parameters.choice("keys", "uniform", ("uniform", "gaussian", "gamma", "drift"))

@@ -138,7 +138,8 @@ class Driver:
         world.point("sink")
         self.commit(SimpleNamespace(collect=self._collected), batch)
         if self.reports:
-            # Spark 4.1 refuses to go on from a batch whose state was not committed because nobody read it (notes, M4).
+            # Spark 4.1 refuses to go on from a batch whose state was not committed because nobody read it
+            # (ARCHITECTURE.md, "A replay").
             msg = "STATE_STORE_COMMIT_VALIDATION_FAILED: the batch was not read"
             raise AssertionError(msg)
         world.point("sink done")

@@ -24,7 +24,7 @@ __all__ = [
     "shrunk",
 ]
 
-# The notes' names (reliability, section 4): of batch n, C8 is in the planning of batch n + 1.
+# The names of ARCHITECTURE.md, "Crash points": of batch n, C8 is in the planning of batch n + 1.
 CRASH_POINTS = {
     "C1": ("driver", "offsets"),
     "C2": ("driver", "offsets logged"),

@@ -38,13 +38,13 @@ from streamjoin_ds.engine.threads.tasks import Steps, alone
 
 __all__ = ["BucketRun", "in_order"]
 
-# Chunks behind the buckets' own, for each: address space, of which what is never written to takes no memory. What comes
-# while a grid is made anew finds room, so that it need not be copied at once.
+# Spare chunks for each bucket. Only address space is reserved: pages that are never written take no memory.
+# Rows that arrive during a rebuild go there, so the grid need not be copied at once.
 _SPARE_PER_BUCKET = 2
 _SPARE_CHUNKS = 64
 _ENLARGED = 1.25
 _WIDENED_ROWS = 1 << 18
-# Of all buckets while the window moves on by itself.
+# How often all buckets are swept while the window advances by its own extent.
 _SWEEPS = 4
 # The grid is sampled anew when so many rows have come, as a share of those it had.
 _SAMPLED_SHARE = 4
@@ -85,9 +85,9 @@ class BucketRun(BucketColumns):
     Attributes
     ----------
     move : BucketMove or None
-        What its rows are being copied to.
+        The rebuild that is under way, if any.
     known_crowd : int
-        As many rows in a bucket as were no reason for another shape.
+        The number of rows in a bucket that was last judged to be acceptable.
     """
 
     def __init__(

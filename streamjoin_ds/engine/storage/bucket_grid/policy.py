@@ -23,12 +23,12 @@ __all__ = ["BUCKET_ROWS", "Bucketing", "bucketed"]
 # Where nothing is forced: a smaller window stays in cache whatever its form.
 BUCKET_ROWS = 1 << 16
 
-# A window that is filling is given a grid for what it will be when it is full, but for no more than so many times the
+# A window that is still filling gets a grid for its full size, but for at most this many times the rows that it
 # rows it has: few grids are made on the way, and none when it is full, which would be a second one beside it.
 _FORESEEN = 8
-# Half of those that can be numbered: the room behind the buckets is numbered too.
+# Half of the rows that 32 bits can number: the spare chunks are numbered too.
 _MOST_FORESEEN = MAX_ROWS // 2
-# Where neighbours ask by other keys: whether a grid suits all is asked when the newest run is such a part of the rows.
+# Where neighbours probe by different keys, a grid is considered only when the newest run holds this share of the rows.
 _CONTESTED_SHARE = 4
 
 
@@ -96,10 +96,10 @@ class Bucketing:
         try:
             shape, lowest_kept = BucketShape.from_facts(facts), facts["lowest_kept"]
             if max(shape.keys) >= len(window.form.keys):
-                msg = "a cell is made of a key that there is not"
+                msg = "a saved grid cell names a key that this stream does not have"
                 raise ValueError(msg)
             if lowest_kept is not None and not (type(lowest_kept) is int and INT64_MIN <= lowest_kept <= INT64_MAX):
-                msg = "the lowest position is none"
+                msg = "a saved lowest position is not an int64"
                 raise ValueError(msg)
             window, copied = _uncopied(window, facts)
             try:
@@ -155,7 +155,7 @@ def _layout(facts: Any, keys: int) -> tuple[Grid, int, int] | None:
         return None
     rows, uses = facts["rows"], facts.get("uses", 1)
     if type(rows) is not int or type(uses) is not int:
-        msg = "the rows of a layout are no number"
+        msg = "a saved sort layout does not say its number of rows"
         raise ValueError(msg)
     return Grid.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses
 

@@ -65,7 +65,7 @@ class BucketMove:
     def advancing(self, run: BucketRun, rows: int, lowest_kept: int) -> Steps[BucketRun]:
         """Copy living rows of the next buckets of `run`, which have about so many; the grid that is then to be used."""
         if self.place < 0:
-            # As much as so many rows take: a push of many is not to be outrun by its window.
+            # Touch at least as much memory as the new rows will need, so that the rebuild keeps up with a large push.
             parts, count = _parts(self.to), max(1, rows * self.to.row_bytes // _TOUCHED_BYTES)
             for part in range(self.place + parts, min(self.place + count, 0) + parts):
                 self.to.touch(part, parts)
@@ -101,16 +101,16 @@ class BucketMove:
         is_told = type(place) is int and type(built_rows) is int and facts["rows"] == tuples.num_rows
         is_known = is_told and max(shape.keys) < len(run.form.keys)
         if not (is_known and place < run.shape.buckets and 0 <= built_rows <= MAX_ROWS):
-            msg = "these are not the facts of rows on their way"
+            msg = "the saved facts of a rebuild are malformed"
             raise ValueError(msg)
         to = run.empty(run.form, shape, built_rows, run.zone, run.payload)
         if place < -_parts(to):
-            msg = "more of the new grid is to come than there is"
+            msg = "a saved rebuild says that more memory is left to touch than the grid has"
             raise ValueError(msg)
         copied = Run(run.form, tuples, NO_GRID, run.zone)
         return cls(alone(to.putting(run.given(copied), INT64_MIN)), place)
 
 
 def _parts(to: BucketRun) -> int:
-    """In how many parts a grid's memory is had."""
+    """Return the number of steps in which a new grid's memory is touched."""
     return -(-to.size_bytes // _TOUCHED_BYTES)

@@ -6,8 +6,8 @@
     small batch ──► tail ── full ──► run ──────────────────────────────────────────────────────┴─► bucket grid
 
 Nothing is merged, and a grid that is too small, or whose buckets have become crowded where another shape's would not
-be, is made anew a few rows a push (`bucket_move`). Any tuples fit: what chunks have no place for is the grid's payload.
-The grid changes in place when a push is over, so the windows that a push began with are good for nothing once it is
+be, is made anew a few rows a push (`rebuild`). Any tuples fit: what chunks have no place for is the grid's payload.
+The grid changes in place when a push is over. The windows that a push began with must not be used after it is
 finished; one that is given up has changed nothing.
 """
 
@@ -33,10 +33,10 @@ from streamjoin_ds.engine.threads.tasks import Steps
 __all__ = ["BucketWindow"]
 
 _GROWN, _SHRUNK = 1.3, 0.25
-# Rows that are copied for each that comes, while a grid is made anew: the window has grown by an eighth meanwhile.
+# Rows copied for each new row during a rebuild. The window grows by an eighth until the rebuild is done.
 _COPIED_ROWS = 8
-# So many times fuller than they were must the buckets be that rows come to, and so many times fewer rows must a probe
-# test in another shape, for a grid to be made anew.
+# A grid is rebuilt when the buckets that rows go to are this many times fuller than they were,
+# and when a probe would test this many times fewer rows in another shape.
 _CROWDED = 4
 # Batches that are sorted in one layout, before it is chosen anew.
 _LAYOUT_USES = 64
@@ -233,7 +233,7 @@ class BucketWindow(Window):
         return chooser.suits_all(shape.keys, keys, rows)
 
     def expired(self, lowest_kept: int, *, is_own: bool = False) -> Window:
-        """As `Window.expired`; dead rows stay in the grid until it has use for their room, or are swept."""
+        """Return the window without expired positions; dead rows stay until the grid needs their room."""
         if not INT64_MIN <= lowest_kept <= INT64_MAX:
             # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
             lowest_kept = max(INT64_MIN, min(lowest_kept, INT64_MAX))

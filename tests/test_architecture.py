@@ -1,0 +1,78 @@
+"""ARCHITECTURE.md: what cites it finds its heading, and what it names is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+HEADINGS = set(re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE))
+FOLDERS = ("streamjoin_ds", "cython_kernels", "tests", "sql", "examples", ".ci")
+SOURCES = [
+    path
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in {".py", ".pyx", ".pyi", ".pxi", ".c", ".h", ".sql", ".md"} and path != Path(__file__)
+]
+CITED = re.compile(r'ARCHITECTURE\.md,\s+(?:#\s*|\*\s*|//\s*)?"([^"]+)"')
+# What was cited before the design was in the repository, and is found by nobody who has only this.
+OUTSIDE = re.compile(r"\bdesign(?:\.md)?, section|\bnotes, (?:M|section|reliability)|reliability notes|\bhouse\.md")
+
+QUESTIONS = {
+    "Where is lateness judged?": "engine/intake/lateness.py",
+    "Where is a match decided?": "engine/probe/residual.py",
+    "Where is a Delta commit refused?": "sink/guard.py",
+    "Where is a block deleted?": "cell/cell_windows.py",
+    "Where is a layout of cells chosen?": "plan/layout.py",
+    "Where is the AVX-512 scan?": "cython_kernels/scan/scan_avx512.c",
+}
+
+
+def table(heading: str) -> dict[str, list[str]]:
+    """Return the first column of the table under a heading, and the files that its row names."""
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    rows = [line.split("|")[1:-1] for line in section[1].splitlines() if line.startswith("| ")]
+    files = re.compile(r"`([\w./]+\.(?:py|pyx|c|h))`")
+    return {row[0].strip(): files.findall(row[1]) for row in rows[1:]}
+
+
+def resolved(name: str, before: str | None) -> Path | None:
+    """Return the file that a name of the table means: below the package, the repository, or beside the one before."""
+    places = [ROOT / "streamjoin_ds" / name, ROOT / name]
+    if before is not None and "/" not in name:
+        places += [(place / before).parent / name for place in (ROOT / "streamjoin_ds", ROOT)]
+        places += sorted((ROOT / "cython_kernels").rglob(name))
+    return next((place for place in places if place.is_file()), None)
+
+
+def test_every_citation_resolves() -> None:
+    cited = 0
+    for path in SOURCES:
+        text = path.read_text()
+        assert not OUTSIDE.findall(text), path
+        assert set(CITED.findall(text)) <= HEADINGS, path
+        cited += len(CITED.findall(text))
+    assert cited > 15
+
+
+def test_links_within_lead_to_headings() -> None:
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADINGS}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors
+
+
+def test_every_question_is_answered_by_a_file_that_is_there() -> None:
+    answers = table("Where to find it")
+    assert len(answers) > 30
+    for question, names in answers.items():
+        for before, name in zip([None, *names], names, strict=False):
+            assert name.endswith("/") or resolved(name, before) is not None, (question, name)
+    for question, name in QUESTIONS.items():
+        assert name in answers[question]
+
+
+def test_every_room_is_in_its_table() -> None:
+    rooms = {path.parent.name for path in (ROOT / "streamjoin_ds").glob("*/__init__.py")}
+    section = TEXT[TEXT.index("## Rooms") : TEXT.index("## Windows")]
+    assert rooms == set(re.findall(r"^\| `(\w+)/` \|", section, re.MULTILINE))
