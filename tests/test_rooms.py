@@ -44,6 +44,11 @@ def test_imports_follow_the_flow() -> None:
     assert not against
 
 
+def test_no_import_runs_in_a_circle() -> None:
+    """Also not through imports inside functions, or for type checkers alone."""
+    assert not circles(drawn())
+
+
 def test_the_circle_of_two_is_found() -> None:
     arrows = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
     assert circles(arrows) == [["b", "c"]]

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.join_order import JoinOrder
-from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
-from streamjoin_ds.engine.storage.layout import Grid
-from streamjoin_ds.engine.storage.run import Run, RunForm
-from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
-from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.storage.tail import TAIL_ROWS
+from streamjoin_ds.engine.storage.window import Window, WindowForm
 
 __all__ = ["explained"]
 
 
 def explained(
-    kernels: Kernels, threads: int, forms: Sequence[RunForm], order: JoinOrder, windows: Sequence[Window]
+    kernels: Kernels, threads: int, forms: Sequence[WindowForm], order: JoinOrder, windows: Sequence[Window]
 ) -> list[str]:
     """A line each: the kernel, the order of joining, each window, its runs and their layouts."""
     lines = [f"kernel {kernels.implementation}, {threads} threads"]
@@ -27,7 +24,7 @@ def explained(
         names = [key.column for key in form.keys]
         for run in window.runs:
             span_s = (run.newest_us - run.oldest_us) / 1e6
-            lines.append(f"  {run.rows} rows over {span_s:.3f} s: {_layout(run, names)}{_views(run, names, order)}")
+            lines.append(f"  {run.rows} rows over {span_s:.3f} s: {run.described(names, order.names)}")
     return lines
 
 
@@ -41,30 +38,3 @@ def _order_lines(order: JoinOrder, windows: Sequence[Window]) -> list[str]:
         steps = zip(found.order, found.partials, strict=True)
         lines.append(f"new {name}: " + ", ".join(f"then {names[n]} ({partials:.3g} each)" for n, partials in steps))
     return lines
-
-
-def _layout(run: Run, names: Sequence[str]) -> str:
-    if isinstance(run, BucketRun):
-        widths = zip(run.shape.keys, run.shape.widths, strict=True)
-        cells = " and ".join(f"{names[number]} (width {width})" for number, width in widths)
-        beside = ", ".join(sorted(run.payload.names))
-        told = f"in {run.shape.buckets} buckets by cells of {cells}" + (f", beside them {beside}" if beside else "")
-        return told if run.move is None else f"{told}; {run.move.describe()}"
-    return _grid_text(run.grid, names)
-
-
-def _views(run: Run, names: Sequence[str], order: JoinOrder) -> str:
-    """Which neighbours see the run in an order of their own, as far as they have asked."""
-    if isinstance(run, (BucketRun, Tail)):
-        return ""
-    views = [(sorted(partners), view.grid) for partners, view in list(run.views.items()) if view is not None]
-    seen = sorted(views, key=lambda found: found[0])
-    return "".join(f"; for {' and '.join(order.names[n] for n in who)} {_grid_text(grid, names)}" for who, grid in seen)
-
-
-def _grid_text(grid: Grid, names: Sequence[str]) -> str:
-    if grid.first >= 0 and grid.second >= 0:
-        return f"buckets of {names[grid.first]} (width {grid.width}), sorted by {names[grid.second]}"
-    if grid.second >= 0:
-        return f"sorted by {names[grid.second]}"
-    return "scanned" if grid.first < 0 else f"buckets of {names[grid.first]} (width {grid.width})"

@@ -28,10 +28,10 @@ from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage.bucket_grid.policy import Bucketing
 from streamjoin_ds.engine.storage.forced_index import forced_index
 from streamjoin_ds.engine.storage.merge_policy import chosen_merging
-from streamjoin_ds.engine.storage.run import Run, RunForm
 from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
-from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.storage.window_set import Kept, State
 from streamjoin_ds.engine.threads.core_lease import kernel_threads
 from streamjoin_ds.engine.threads.tasks import alone
@@ -128,11 +128,12 @@ class WindowJoin:
         count = len(bound.names)
         forced = forced_index(bound, index)
         merging = [chosen_merging(merge_runs, block_bytes, bound.join.window.extent(n)) for n in range(count)]
-        self.forms = tuple(RunForm(bound, n, self.kernels, forced[n], merging[n]) for n in range(count))
-        for form, layout in zip(self.forms, forced, strict=True):
-            if bucket_rows is not None and layout == "auto":
-                extent = bound.join.window.extent(form.stream)
-                form.bucketing = Bucketing(bucket_rows, extent, is_sampled=count > 2)
+        extents = [bound.join.window.extent(number) for number in range(count)]
+        grids = [
+            None if bucket_rows is None or layout != "auto" else Bucketing(bucket_rows, extent, is_sampled=count > 2)
+            for layout, extent in zip(forced, extents, strict=True)
+        ]
+        self.forms = tuple(WindowForm(bound, n, self.kernels, forced[n], merging[n], grids[n]) for n in range(count))
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
         self._joinable = [Joinable(bound, stream) for stream in range(count)]
@@ -270,7 +271,9 @@ class WindowJoin:
         if self._crew is not None:
             self._crew.settle()
 
-    def _sealed(self, before: State, ready: Mapping[int, Any], rows: int) -> tuple[list[Window], list[Run | None]]:
+    def _sealed(
+        self, before: State, ready: Mapping[int, Any], rows: int
+    ) -> tuple[list[Window], list[SealedRun | None]]:
         """What is kept, and what becomes of new tuples: a run of each stream's, or None where they go to the tail.
 
         With a crew they are put in order while those of the last push are taken in.

@@ -20,7 +20,7 @@ from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe import pipeline, run_probe, window_probe
 from streamjoin_ds.engine.storage import layout, window
-from streamjoin_ds.engine.storage.bucket_grid import census, payload, policy, rebuild
+from streamjoin_ds.engine.storage.bucket_grid import census, grid, payload, policy, rebuild, rows
 from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
@@ -329,11 +329,11 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
         patch.setattr(BucketRun, "adding", no_memory)
         for number in (2, 3, 4):
             assert sorted(pushed(join, batches[number], 0)) == expected[number]
-        assert 1 < len(join.windows[1].sealed) <= 4
+        assert 1 < len(join.windows[1].before_tail) <= 4
         saved = join.save()
     for number in (5, 6, 7):
         assert sorted(pushed(join, batches[number], 0)) == expected[number]
-    assert [len(window.sealed) for window in join.windows] == [1, 1]
+    assert [len(window.before_tail) for window in join.windows] == [1, 1]
     again = WindowJoin.restored(bound, saved, bucket_rows=100, threads=threads)
     for number in (5, 6, 7):
         assert sorted(pushed(again, batches[number], 0)) == expected[number]
@@ -341,7 +341,8 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
 
 
 def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamjoin_ds.engine.storage.bucket_grid.grid.MAX_ROWS", 4_000)
+    for module in (grid, rows):
+        monkeypatch.setattr(module, "MAX_ROWS", 4_000)
     monkeypatch.setattr("streamjoin_ds.engine.storage.bucket_grid.policy._MOST_FORESEEN", 2_000)
     bound, batch = steady(6000, 150)
     join, twin = WindowJoin(bound, bucket_rows=100, threads=2), WindowJoin(bound)
@@ -349,7 +350,7 @@ def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.M
     for place in range(0, 12_000, 1500):
         batches = {stream: batch(place, 1500) for stream in (0, 1)}
         assert sorted(pushed(join, batches, 0)) == sorted(pushed(twin, batches, 0))
-        beside += len(join.windows[0].sealed) - 1
+        beside += len(join.windows[0].sealed)
     assert isinstance(join.windows[0], BucketWindow)
     assert beside
     again = WindowJoin.restored(bound, join.save(), bucket_rows=100)
@@ -687,7 +688,7 @@ def test_facts_that_lie_are_named() -> None:
     facts = join.windows[0].to_facts()
     runs, bucketing = join.windows[0].in_runs(), join.forms[0].bucketing
     again = bucketing.restored(runs, facts)
-    assert isinstance(again.sealed[0], BucketRun)
+    assert isinstance(again.before_tail[0], BucketRun)
     laid_out = {"first": -1, "second": 1, "width": 1, "rows": 1500}
     assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (layout.Grid(-1, 1, 1), 1500, 1)
     for name, value in [

@@ -15,7 +15,7 @@ from streamjoin_ds import Join, JoinEngine, Stream
 from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.storage import layout as grid
-from streamjoin_ds.engine.storage import run_view, window
+from streamjoin_ds.engine.storage import sealed_run, window
 from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
@@ -170,7 +170,7 @@ def test_keys_that_move_together_get_another_grid(factor: float, span: str, thre
         pushed = drifting(1 / factor, count, push * count, rng)
         blob = engine.save()
         tested, found = candidates(engine, pushed)
-        run = engine._join.windows[0].sealed[0]
+        run = engine._join.windows[0].before_tail[0]
         assert isinstance(run, BucketRun)
         widths.add(run.shape.widths)
         moves += run.move is not None
@@ -191,7 +191,7 @@ def test_a_hot_value_is_no_reason_for_another_grid() -> None:
         hot = {name: np.where(rng.random(count) < 0.02, 7, rng.integers(0, 10**6, count)) for name in "xy"}
         engine.push({name: rows(count, push * count, **hot) for name in "rs"})
         if push > 40:
-            run = engine._join.windows[0].sealed[0]
+            run = engine._join.windows[0].before_tail[0]
             assert isinstance(run, BucketRun)
             assert run.move is None
 
@@ -368,7 +368,7 @@ def test_any_links_give_the_contracts_results(
             (grid, "_BUCKET_COST", 0.0),
             (grid, "_PROBE_COST", 0.0),
             (grid, "_FAR_BETTER", 1.0),
-            (run_view, "_MIN_ROWS", 1),
+            (sealed_run, "MIN_VIEWED_ROWS", 1),
             (window, "MAX_TAILED_ROWS", 2),
             (bucket_window, "MAX_TAILED_ROWS", 2),
             (window, "TAIL_ROWS", 4),

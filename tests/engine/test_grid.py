@@ -10,10 +10,10 @@ import pytest
 
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.storage import run as run_module
+from streamjoin_ds.engine.storage import sorted_keys
 from streamjoin_ds.engine.storage.bucket_grid.shape import chosen_shape
 from streamjoin_ds.engine.storage.layout import Grid, GridChooser
-from streamjoin_ds.engine.storage.run import RunForm
+from streamjoin_ds.engine.storage.window import WindowForm
 from streamjoin_ds.spec import bind
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()})
@@ -57,13 +57,13 @@ def test_a_directory_is_the_same_searched_or_passed_over(monkeypatch: pytest.Mon
     schema = pa.schema({"ts": pa.int64(), "x": pa.from_numpy_dtype(kind), "y": pa.int64()})
     streams = [Stream(name, schema=schema) for name in "rs"]
     bound = bind(Join(streams, "abs(r.x - s.x) <= 10 AND abs(r.y - s.y) <= 10", "1h"), dict.fromkeys("rs", schema))
-    form = RunForm(bound, 0, load_kernels("auto"))
+    form = WindowForm(bound, 0, load_kernels("auto"))
     columns = [np.arange(3000), np.arange(3000), x[values].astype(kind), rng.integers(0, 5000, 3000)]
     tuples = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=form.tuple_schema)
     first, second = (next(n for n, key in enumerate(form.keys) if key.column == name) for name in "xy")
     directories = []
     for searched_rows in (0, 1 << 15):
-        monkeypatch.setattr(run_module, "_SEARCHED_ROWS", searched_rows)
+        monkeypatch.setattr(sorted_keys, "_SEARCHED_ROWS", searched_rows)
         ids, starts = form.sealed(tuples, Grid(first, second, 320)).directory
         directories.append((ids.tolist(), starts.tolist()))
     assert directories[0] == directories[1]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.storage.run import RunForm
-from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.storage.window import Window, WindowForm
 from tests.engine.streams import band_join, tuples
 
 SECOND_US = 1_000_000
@@ -23,7 +22,7 @@ SECOND_US = 1_000_000
 @pytest.mark.parametrize("spread_s", [1, 100])
 def test_the_number_of_runs_stays_small(sizes: str, spread_s: int) -> None:
     bound = band_join(window="60s")
-    form = RunForm(bound, 0, load_kernels())
+    form = WindowForm(bound, 0, load_kernels())
     chooser, window, rows = random.Random(1), Window(form), 0
     for n in range(600):
         count = {
@@ -43,7 +42,7 @@ def test_the_number_of_runs_stays_small(sizes: str, spread_s: int) -> None:
 
 def test_merging_keeps_every_tuple_and_the_order() -> None:
     bound = band_join()
-    form = RunForm(bound, 1, load_kernels())
+    form = WindowForm(bound, 1, load_kernels())
     window = Window(form)
     for n in range(100):
         batch = tuples(bound, 1, 100, start_us=n * 1000, span_us=1000, seq=100 * n).combine_chunks().to_batches()[0]
@@ -67,7 +66,7 @@ def test_merging_keeps_every_tuple_and_the_order() -> None:
 )
 def test_expiry_drops_only_what_is_older(times: list[int], cuts: list[int], oldest: int) -> None:
     bound = band_join()
-    form = RunForm(bound, 0, load_kernels())
+    form = WindowForm(bound, 0, load_kernels())
     window = Window(form)
     edges = sorted({0, len(times), *(cut for cut in cuts if cut < len(times))})
     for start, stop in pairwise(edges):

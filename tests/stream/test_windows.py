@@ -10,7 +10,7 @@ import pytest
 from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store, window
-from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
@@ -117,7 +117,7 @@ def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
     )
     batches.reader.prepareForTriggerAvailableNow()
     # Two workers, each with what it has mapped; cells go to and fro between them, as Spark's tasks do.
-    workers = [Cache[Run](1 << 30), Cache[Run](1 << 30)]
+    workers = [Cache[SealedRun](1 << 30), Cache[SealedRun](1 << 30)]
     chance = random.Random(1)
     real = run_store.RunStore.begin
 

@@ -15,8 +15,8 @@ from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.probe.window_probe import Finder
 from streamjoin_ds.engine.storage.conditions import oriented
-from streamjoin_ds.engine.storage.run import RunForm
-from streamjoin_ds.engine.storage.run_set import Stack
+from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.source.generated.synthetic import words
 
@@ -116,7 +116,7 @@ def basic_windows(trial: Trial) -> Outcome:
     tuples = feed.batch(1, 0, window_rows)
     step = max(trial.size // 16, 1)
     runs = [join.forms[1].sealed(tuples.slice(begin, step)) for begin in range(0, window_rows, step)]
-    stack = Stack(runs)
+    stack = RunSet(runs)
     conditions = oriented(feed.bound, [0], 1)
     indexes = stack.indexes(conditions)
     probes = feed.batch(0, window_rows, trial.push_rows)

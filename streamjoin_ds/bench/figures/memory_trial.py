@@ -33,7 +33,7 @@ def memory(filling: Callable[[], Iterator[WindowJoin]], trial: Trial) -> Outcome
     for number, join in enumerate(filling()):
         if number % every:
             continue
-        runs = sum(run.size_bytes for window in join.windows for run in window.sealed)
+        runs = sum(run.size_bytes for window in join.windows for run in window.before_tail)
         tails = [window.tail.buffer for window in join.windows]
         tail = sum(values.nbytes for buffer in tails for values in buffer.values.values())
         given = {"runs": runs, "tail": tail, "resident": process.memory_info().rss - before}

@@ -33,6 +33,7 @@ __all__ = [
     "is_widened",
     "key_dtype",
     "key_values",
+    "widened",
 ]
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -117,3 +118,8 @@ def is_widened(kind: pa.DataType) -> bool:
 def key_dtype(kind: str) -> np.dtype[Any]:
     """What a key's values are."""
     return np.dtype(np.float64 if kind == "float" else np.int64)
+
+
+def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of a key as float64 or int64."""
+    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
-from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS
+from streamjoin_ds.engine.storage.run import Run, Sampled
 from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.engine.storage.tail import Tail, TailBuffer
 from streamjoin_ds.engine.storage.window import Window
@@ -206,18 +206,18 @@ class JoinOrder:
         """The sample of a window; kept for as long as its largest runs are the same."""
         tail = window.tail
         rows = _rounded(tail.rows)
-        first = window.sealed[0].sampled if window.sealed else None
+        first = window.before_tail[0].sampled if window.before_tail else None
         known = self._sides.get(stream)
         if known is not None:
             sealed, sampled, buffer, counted = known[0]
-            if sealed is window.sealed and sampled is first and buffer is tail.buffer and counted == rows:
+            if sealed is window.before_tail and sampled is first and buffer is tail.buffer and counted == rows:
                 return known[1]
-        parts = [run.sampled for run in window.sealed]
+        parts = [run.sampled for run in window.before_tail]
         if rows:  # of the tail its first rows, which stay as they are
             parts.append(Tail(tail.buffer, rows, tail.zone))
         largest = _largest(parts)
         side = known[1] if known is not None and known[1].is_of(largest) else _Side(largest)
-        self._sides[stream] = (window.sealed, first, tail.buffer, rows), side
+        self._sides[stream] = (window.before_tail, first, tail.buffer, rows), side
         return side
 
     def _share(self, number: int, left: _Side, right: _Side) -> float:
@@ -233,10 +233,10 @@ def _rounded(rows: int) -> int:
     return rows >> shift << shift
 
 
-def _largest(runs: Sequence[Run | GridSample]) -> list[Run | GridSample]:
+def _largest(runs: Sequence[Sampled]) -> list[Sampled]:
     """The largest of what can be sampled, until they have most of the rows: few new ones leave it as it is."""
     total, sampled = sum(run.rows for run in runs), 0
-    largest: list[Run | GridSample] = []
+    largest: list[Sampled] = []
     for run in sorted(runs, key=lambda run: -run.rows)[:_SAMPLED_RUNS]:
         if sampled >= _SAMPLED_SHARE * total:
             break
@@ -250,13 +250,13 @@ class _Side:
 
     _numbers = counting()
 
-    def __init__(self, parts: Sequence[Run | GridSample | Picks]) -> None:
+    def __init__(self, parts: Sequence[Sampled | Picks]) -> None:
         self.number = next(self._numbers)  # in place of itself: what a silent stream was told keeps no rows
         self._parts = parts
         self.rows = sum(map(_rows, parts))
         self._samples: dict[int, Values] = {}
 
-    def is_of(self, runs: Sequence[Run | GridSample]) -> bool:
+    def is_of(self, runs: Sequence[Sampled]) -> bool:
         """Whether it is these that were sampled."""
         return len(runs) == len(self._parts) and all(one is other for one, other in zip(runs, self._parts, strict=True))
 
@@ -274,7 +274,7 @@ class _Side:
         return self._samples[key]
 
 
-def _rows(part: Run | GridSample | Picks) -> int:
+def _rows(part: Sampled | Picks) -> int:
     return len(part) if isinstance(part, Picks) else part.rows
 
 

@@ -27,7 +27,6 @@ from streamjoin_ds.engine.probe.residual import Decision
 from streamjoin_ds.engine.probe.results import Block, Results
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import SLICE_PROBES, Finder, Probing
-from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.engine.storage.window import Window
@@ -182,8 +181,8 @@ class Joining:
             stream = arrived.order[0]
             if len(arrived.order) > 1:
                 return False
-            is_grid = isinstance(arrived.windows[stream], BucketWindow)
-            if not is_grid and not (self._crew.helpers and self._finder.has_parts(arrived.windows[stream], count)):
+            window = arrived.windows[stream]
+            if not window.is_grid and not (self._crew.helpers and self._finder.has_parts(window, count)):
                 return False
         return True
 
@@ -208,7 +207,7 @@ class Joining:
         """
         count, (stream,) = len(arrived.picks), arrived.order
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
-        if isinstance(window, BucketWindow):
+        if window.is_grid:
             slices = -(-count // (self._threads * SLICE_PROBES))
             pieces = self._cut([arrived], slices * SLICE_PROBES)
             probings = [self._begun({piece.stream: piece.picks}, step, window) for piece in pieces]
@@ -270,7 +269,7 @@ class Joining:
         if self._executor is None and not is_chain:
             return arrivals
         met = [arrived.windows[stream] for arrived in arrivals for stream in arrived.order]
-        if not all(isinstance(window, BucketWindow) for window in met):
+        if not all(window.is_grid for window in met):
             return arrivals
         # Whoever works for the reader keeps a few chunks and then waits: pieces are to have no more than that.
         wanted = max(self._threads, int(count * self._rows_per_probe / (HELD_CHUNKS * self._chunk_rows)))

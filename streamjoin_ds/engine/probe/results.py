@@ -75,7 +75,7 @@ class Results:
         return [self.table(block) for block in blocks]
 
     def _kernel_part(self, block: Block) -> _KernelPart:
-        plain = tuple([block[stream].stack.plain(names) for stream, names in enumerate(self._gathered)])
+        plain = tuple([block[stream].run_set.plain(names) for stream, names in enumerate(self._gathered)])
         part = self._kernel_parts.get(plain)
         if part is None:
             part = self._kernel_parts[plain] = _KernelPart(self, plain, block)
@@ -86,17 +86,17 @@ class _KernelPart:
     """Those result columns that kernels can gather: of fixed width and without nulls, and the event time."""
 
     def __init__(self, results: Results, plain: Sequence[tuple[str, ...]], block: Block) -> None:
-        stacks = [block[stream].stack for stream in range(len(plain))]
+        run_sets = [block[stream].run_set for stream in range(len(plain))]
         widths = [
             [item_dtype(stack.kinds[name]).itemsize for name in names]
-            for stack, names in zip(stacks, plain, strict=True)
+            for stack, names in zip(run_sets, plain, strict=True)
         ]
         numbers: dict[tuple[int, str], int] = {}
         for stream, names in enumerate(plain):
             numbers |= {(stream, name): len(numbers) + place for place, name in enumerate(names)}
         found = {place: numbers[inside] for place, inside in enumerate(results._placed) if inside in numbers}
         found[len(results.schema) - 1] = len(numbers)
-        module = stacks[0].module
+        module = run_sets[0].module
         self._module, self._form = module, module.RowsForm(widths, list(found.values()), greatest=True)
         self._schema = pa.schema([results.schema.field(place) for place in found])
         self.places, self._plain = list(found), tuple(plain)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.parallel_probe import ParallelFill, slice_edges
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
-from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.zone import Range
 
 __all__ = ["Probes"]
@@ -62,7 +62,7 @@ class Probes:
         self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
-    def against(self, run: Run) -> Any:
+    def against(self, run: Probed) -> Any:
         """The kernel that finds this run's matches, or None where the zone map says there are none.
 
         Returns
@@ -76,13 +76,14 @@ class Probes:
             return None
         open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
         first, second = serving(run.grid, self._conditions)
-        if self.count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0):
+        sorted_keys = run.in_order
+        if self.count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0) or sorted_keys is None:
             return self._sliced(self.count, lambda part: self._scan(run, open_conditions, part))
         order, columns = self._trimmed(*self._ordered(run, first, second), run)
         if not len(order):
             return None
         used = [n for n in range(len(self._conditions)) if n in open_conditions or n in (first, second)]
-        ids, starts = run.directory if first >= 0 else (None, None)
+        ids, starts = sorted_keys.directory if first >= 0 else (None, None)
 
         def walk(part: slice) -> tuple[Any, int]:
             kernel = self._kernels.module.GridProbe(
@@ -96,15 +97,15 @@ class Probes:
                 bucket_ids=ids,
                 bucket_starts=starts,
                 probe_order=order[part],
-                fences=run.fences if second >= 0 else None,
-                steps=run.steps if second >= 0 else None,
+                fences=sorted_keys.fences if second >= 0 else None,
+                steps=sorted_keys.steps if second >= 0 else None,
                 implementation=self._kernels.implementation,
             )
             return kernel, 0
 
         return self._sliced(len(order), walk)
 
-    def over(self, runs: Sequence[Run]) -> OverRuns:
+    def over(self, runs: Sequence[Probed]) -> OverRuns:
         """The kernels of all runs, one after the other, as `RunsProbe` is."""
         return OverRuns(self, runs)
 
@@ -116,7 +117,7 @@ class Probes:
             return parts[0][0]
         return ParallelFill(parts, self._executor, self._threads)
 
-    def _scan(self, run: Run, used: Sequence[int], part: slice) -> tuple[Any, int]:
+    def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[Any, int]:
         kernel = self._kernels.module.Scan(
             [self._columns[n][part] for n in used],
             [run.key(self._conditions[n].run_key) for n in used],
@@ -128,7 +129,7 @@ class Probes:
         )
         return kernel, part.start
 
-    def _ordered(self, run: Run, first: int, second: int) -> tuple[Int32, list[Column]]:
+    def _ordered(self, run: Probed, first: int, second: int) -> tuple[Int32, list[Column]]:
         """The probes in the order in which they walk through the run; kept for the next run of the same layout."""
         place = (first, second, run.grid.width if first >= 0 else 0)
         if place not in self._orders:
@@ -142,7 +143,7 @@ class Probes:
             self._orders[place] = (order, [module.gather(column, order) for column in self._columns])
         return self._orders[place]
 
-    def _trimmed(self, order: Int32, columns: list[Column], run: Run) -> tuple[Int32, list[Column]]:
+    def _trimmed(self, order: Int32, columns: list[Column], run: Probed) -> tuple[Int32, list[Column]]:
         """The probes whose event time is within reach of the run's, where that leaves out many."""
         mask = None
         for number, condition in enumerate(self._conditions):
@@ -163,7 +164,7 @@ class Probes:
 class OverRuns:
     """The kernels of several runs, seen as one; each pair carries the number of its run."""
 
-    def __init__(self, probes: Probes, runs: Sequence[Run]) -> None:
+    def __init__(self, probes: Probes, runs: Sequence[Probed]) -> None:
         self._probes, self._runs, self._place = probes, runs, -1
         self._kernel: Any = None
         self.candidates = 0

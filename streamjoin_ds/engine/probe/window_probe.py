@@ -28,10 +28,9 @@ from streamjoin_ds.engine.probe.match_buffer import PairBuffer
 from streamjoin_ds.engine.probe.parallel_probe import ParallelFill
 from streamjoin_ds.engine.probe.progress import PieceProgress
 from streamjoin_ds.engine.probe.run_probe import Probes
-from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.run import Run
-from streamjoin_ds.engine.storage.run_set import SeenStack, Stack
+from streamjoin_ds.engine.storage.run import Probed
+from streamjoin_ds.engine.storage.run_set import RunSet, SeenRunSet
 from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.engine.storage.window import Window
 
@@ -55,7 +54,7 @@ class Probing:
     ----------
     kernel : RunsProbe, ParallelFill or OverRuns
     pairs : PairBuffer
-    stack : Stack
+    run_set : RunSet or SeenRunSet
         What the pairs' runs are numbered in.
     filled : int or None
         How many pairs are in the buffer already.
@@ -63,7 +62,7 @@ class Probing:
 
     kernel: Any
     pairs: PairBuffer
-    stack: Stack
+    run_set: RunSet | SeenRunSet
     filled: int | None = None
 
     def found(self) -> tuple[Int32, Picks]:
@@ -73,9 +72,7 @@ class Probing:
     def first(self, count: int) -> tuple[Int32, Picks]:
         """So many pairs from the buffer's beginning: positions of probes, and what they found."""
         probes, rows, places = self.pairs.rows[:, :count]
-        if isinstance(self.stack, SeenStack):
-            return probes, Picks(self.stack.of, self.stack.rows_of(places, rows), places)
-        return probes, Picks(self.stack, rows, places)
+        return probes, Picks(*self.run_set.resolved(places, rows), places)
 
 
 class Finder:
@@ -111,12 +108,12 @@ class Finder:
         window: Window,
     ) -> Probing:
         """Probes against all runs of a window."""
-        stack = window.stack.seen_by(conditions)
-        return Probing(self._probing(conditions, columns, count, window, stack), self._buffer(), stack)
+        run_set = window.run_set.seen_by(conditions)
+        return Probing(self._probing(conditions, columns, count, window, run_set), self._buffer(), run_set)
 
     def has_parts(self, window: Window, count: int) -> bool:
         """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
-        return _has_parts(window.sealed, count)
+        return _has_parts(window.before_tail, count)
 
     def begin_parts(
         self,
@@ -129,10 +126,10 @@ class Finder:
         runs, parts = window.runs, []
         edges = _edges(len(runs), self._threads * _GROUPS_PER_THREAD)
         for begin, end in pairwise(edges):
-            stack = window.stack if end - begin == len(runs) else Stack(runs[begin:end])
+            run_set = window.run_set if end - begin == len(runs) else RunSet(runs[begin:end])
             last_rows = window.tail.rows or -1 if end == len(runs) else -1
-            kernel = self._runs_probe(columns, stack.indexes(conditions), last_rows, count)
-            parts.append(Probing(kernel, self._buffer(), stack))
+            kernel = self._runs_probe(columns, run_set.indexes(conditions), last_rows, count)
+            parts.append(Probing(kernel, self._buffer(), run_set))
         return parts
 
     def matches(self, probing: Probing, mark: PieceProgress | None) -> Iterator[tuple[Int32, Picks]]:
@@ -187,20 +184,20 @@ class Finder:
         columns: list[npt.NDArray[Any]],
         count: int,
         window: Window,
-        stack: Stack,
+        run_set: RunSet | SeenRunSet,
     ) -> Any:
         """What fills buffers with probes, rows and runs."""
-        runs = stack.runs
+        runs = run_set.runs
         if not runs:
             return self._runs_probe(columns, [], -1, count)
-        if isinstance(runs[0], BucketRun):
-            indexes, last_rows = stack.indexes(conditions), window.tail.rows or -1
+        if window.is_grid:
+            indexes, last_rows = run_set.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, SLICE_PROBES)
-        sealed = len(window.sealed)
+        sealed = len(window.before_tail)
         if count > _FEW_PROBES and not _has_parts(runs[:sealed], count):
-            now = (*runs[:sealed], *window.runs[sealed:])  # the tail has grown since it came to the stack
+            now = (*runs[:sealed], *window.runs[sealed:])  # the tail has grown since it came to the run_set
             return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(now)
-        indexes = stack.indexes(conditions)
+        indexes = run_set.indexes(conditions)
         last_rows = window.tail.rows or -1
         if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:
             return self._runs_probe(columns, indexes, last_rows, count)
@@ -229,7 +226,7 @@ class Finder:
         )
 
 
-def _has_parts(sealed: Sequence[Run], count: int) -> bool:
+def _has_parts(sealed: Sequence[Probed], count: int) -> bool:
     """As `Finder.has_parts`."""
     return bool(sealed) and count <= _BATCH_PROBES and all(run.grid.is_sorted for run in sealed)
 

@@ -58,6 +58,14 @@ class Grid:
         """Whether the run is in an order that a probe can use."""
         return self.first >= 0 or self.second >= 0
 
+    def described(self, names: Sequence[str]) -> str:
+        """Return it in words; given are the names of the keys' columns."""
+        if self.first >= 0 and self.second >= 0:
+            return f"buckets of {names[self.first]} (width {self.width}), sorted by {names[self.second]}"
+        if self.second >= 0:
+            return f"sorted by {names[self.second]}"
+        return "scanned" if self.first < 0 else f"buckets of {names[self.first]} (width {self.width})"
+
     @classmethod
     def restored(cls, first: int, second: int, width: int | float, keys: int) -> Grid:
         """What a saved state told of a run with so many keys; TypeError or ValueError where that is no grid of it."""

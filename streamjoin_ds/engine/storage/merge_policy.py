@@ -18,12 +18,10 @@ window): then whole runs expire, and the exact test does the rest (coarse-graine
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from streamjoin_ds.engine.storage.run import Run
 
 __all__ = ["BlockMerging", "Due", "Merging", "RatioMerging", "chosen_merging"]
 

@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.engine.storage.layout import Grid
-from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.errors import BlockCorruptError, MapLimitError
 from streamjoin_ds.machine import map_limit, memory_limit_bytes, worker_count
@@ -113,7 +115,7 @@ class RunStore:
             run.block = self.blocks.write(stem, pa.Table.from_batches([run.tuples]), facts).name
         return run.block
 
-    def run(self, stream: int, form: RunForm, name: str, expected: Mapping[str, Any]) -> Run:
+    def run(self, stream: int, form: RunForm, name: str, expected: Mapping[str, Any]) -> SealedRun:
         """The run in a block: from the process's cache, or mapped and verified.
 
         Parameters
@@ -141,11 +143,11 @@ class RunStore:
             raise _foreign(name)
         return run
 
-    def runs(self, wanted: Sequence[tuple[int, RunForm, str, Mapping[str, Any]]]) -> list[Run]:
+    def runs(self, wanted: Sequence[tuple[int, RunForm, str, Mapping[str, Any]]]) -> list[SealedRun]:
         """The runs in several blocks, in this order; each as `run`, side by side where blocks are far away."""
         return self.blocks.together(lambda arguments: self.run(*arguments), wanted)
 
-    def _mapped(self, stream: int, form: RunForm, name: str) -> Run:
+    def _mapped(self, stream: int, form: RunForm, name: str) -> SealedRun:
         table = self.blocks.read(name)
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         if facts.get("version") != _VERSION or facts.get("stream") != str(stream):
@@ -161,7 +163,7 @@ class RunStore:
         return run
 
 
-def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]) -> Run:
+def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]) -> SealedRun:
     """A run of these tuples, which lie in grid order already, and what `run_facts` said of it; ValueError if not so."""
     first, second, width = facts["grid"]
     grid = Grid.restored(first, second, width, len(form.keys))
@@ -176,7 +178,7 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
     if type(level) is not int or level < 0:
         msg = "the run's level is no number of merges"
         raise ValueError(msg)
-    run = Run(form, tuples, grid, zone)
+    run = SealedRun(form, tuples, grid, zone)
     run.level = level
     return run
 
@@ -203,4 +205,4 @@ def _machine() -> tuple[int, int, int]:
     return memory_limit_bytes(), map_limit(), usable_core_count()
 
 
-_cache: Cache[Run] = Cache(*_limits())
+_cache: Cache[SealedRun] = Cache(*_limits())

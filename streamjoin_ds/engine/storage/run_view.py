@@ -17,47 +17,36 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import Grid
-from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 
-__all__ = ["RunView", "seen_by"]
+__all__ = ["MIN_VIEWED_ROWS", "RunView"]
 
 # A smaller run is as soon scanned.
-_MIN_ROWS = 256
+MIN_VIEWED_ROWS = 256
 
 
-class RunView(Run):
+class RunView(SortedKeys):
     """The keys of a run in another order; its rows are those of the run at `order`.
 
     Parameters
     ----------
-    run : Run
+    run : SortedKeys
     grid : Grid
     order : ndarray, shape (rows,), int32
     """
 
-    def __init__(self, run: Run, grid: Grid, order: npt.NDArray[np.int32]) -> None:
-        super().__init__(run.form, None, grid, run.zone)
-        self._run, self.rows, self.order = run, run.rows, order
+    def __init__(self, run: SortedKeys, grid: Grid, order: npt.NDArray[np.int32]) -> None:
+        super().__init__(run.form, grid, run.zone, run.rows)
+        self._run, self._order = run, order
+        self._keys: dict[int, npt.NDArray[Any]] = {}
+
+    def row_numbers(self) -> npt.NDArray[np.int32]:
+        """Return which rows of the run its own are, in order."""
+        return self._order
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, in the view's order."""
         if number not in self._keys:
-            self._keys[number] = self.form.kernels.module.gather(self._run.key(number), self.order)
+            self._keys[number] = self.form.kernels.module.gather(self._run.key(number), self._order)
         return self._keys[number]
-
-
-def seen_by(run: Run, conditions: tuple[ProbeCondition, ...]) -> Run:
-    """The run, or a view of it where that serves these conditions far better; a function of the run's rows."""
-    if run.rows < _MIN_ROWS or not run.form.chooser.is_contested:
-        return run
-    partners = frozenset(condition.stream for condition in conditions)
-    if partners not in run.views:
-        keys = [run.key(number) for number in range(len(run.form.keys))]
-        grid = run.form.chooser.better(run.grid, partners, keys, run.rows)
-        like = [view for view in list(run.views.values()) if view is not None and view.grid == grid]
-        if grid is not None and not like:
-            like = [RunView(run, grid, run.form.ordering(keys, grid).do())]
-        run.views[partners] = like[0] if like else None
-    return run.views[partners] or run

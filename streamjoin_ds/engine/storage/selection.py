@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
-from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import widened
-from streamjoin_ds.engine.storage.run import Run
-from streamjoin_ds.engine.storage.run_set import Stack
+from streamjoin_ds.engine.arrays.keys import widened
+from streamjoin_ds.engine.storage.run_set import RunSet
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 
 __all__ = ["Picks"]
 
@@ -25,7 +25,7 @@ class Picks:
 
     Attributes
     ----------
-    stack : Stack
+    run_set : RunSet
         The runs they are in.
     rows : ndarray, shape (count,), int32, or None
         Row within its run; None: `count` rows of one run from `begin` on.
@@ -37,7 +37,7 @@ class Picks:
         Columns that Arrow made already: what a decision looked at is mostly wanted in the result, too.
     """
 
-    stack: Stack
+    run_set: RunSet
     rows: Int32 | None = None
     places: Int32 | int = 0
     begin: int = 0
@@ -48,78 +48,78 @@ class Picks:
         return self.count if self.rows is None else len(self.rows)
 
     @classmethod
-    def whole(cls, run: Run) -> Picks:
+    def whole(cls, run: SealedRun) -> Picks:
         """All tuples of a run, in order."""
-        return cls(Stack((run,)), count=run.rows)
+        return cls(RunSet((run,)), count=run.rows)
 
     def take(self, positions: Int32) -> Picks:
         """Those picks that stand at these positions."""
         if self.rows is None:
             rows = positions + self.begin if self.begin else positions
-            return Picks(self.stack, rows, self.places)
-        gather = self.stack.module.gather
+            return Picks(self.run_set, rows, self.places)
+        gather = self.run_set.module.gather
         places = self.places if isinstance(self.places, int) else gather(self.places, positions)
-        return Picks(self.stack, gather(self.rows, positions), places)
+        return Picks(self.run_set, gather(self.rows, positions), places)
 
     def part(self, begin: int, end: int) -> Picks:
         """Those that stand from `begin` to before `end`."""
         if self.rows is None:
-            return Picks(self.stack, None, self.places, self.begin + begin, end - begin)
+            return Picks(self.run_set, None, self.places, self.begin + begin, end - begin)
         places = self.places if isinstance(self.places, int) else self.places[begin:end]
-        return Picks(self.stack, self.rows[begin:end], places)
+        return Picks(self.run_set, self.rows[begin:end], places)
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """A key of each pick."""
         if self.rows is None:
             assert isinstance(self.places, int)
-            return self.stack.key(self.places, number)[self.begin : self.begin + self.count]
-        narrow = self.stack.narrow_key(number)
+            return self.run_set.key(self.places, number)[self.begin : self.begin + self.count]
+        narrow = self.run_set.narrow_key(number)
         if narrow is not None:
             items = np.empty(len(self.rows), dtype=narrow[1])
-            self.stack.columns((narrow[0],)).gather(self.places, self.rows, [items])
+            self.run_set.columns((narrow[0],)).gather(self.places, self.rows, [items])
             return widened(items)
-        values = np.empty(len(self.rows), dtype=self.stack.key_dtype(number))
-        self.stack.keys(number).gather(self.places, self.rows, [values])
+        values = np.empty(len(self.rows), dtype=self.run_set.key_dtype(number))
+        self.run_set.keys(number).gather(self.places, self.rows, [values])
         return values
 
     def column(self, name: str) -> pa.Array:
         """A column of the inside form for each pick."""
         if self.rows is None:
             assert isinstance(self.places, int)
-            return self.stack.column(self.places, name).slice(self.begin, self.count)
-        if not self.stack.plain((name,)):
+            return self.run_set.column(self.places, name).slice(self.begin, self.count)
+        if not self.run_set.plain((name,)):
             self.pieced = {} if self.pieced is None else self.pieced
             if name not in self.pieced:
                 self.pieced[name] = self._pieced(name)
             return self.pieced[name]
-        kind = self.stack.kinds[name]
+        kind = self.run_set.kinds[name]
         values = empty_items(len(self.rows), item_dtype(kind))
-        self.stack.columns((name,)).gather(self.places, self.rows, [values])
+        self.run_set.columns((name,)).gather(self.places, self.rows, [values])
         return array_of(values, kind)
 
     def gathered(self, names: tuple[str, ...], begin: int, end: int) -> tuple[Any, Int32 | int, Int32]:
-        """A part of `Rows`: columns that are `Stack.plain`, of the picks from `begin` to before `end`."""
+        """A part of `Rows`: columns that are `RunSet.plain`, of the picks from `begin` to before `end`."""
         rows, places = self.rows, self.places
         if rows is None:
             rows = np.arange(self.begin + begin, self.begin + end, dtype=np.int32)
         elif end - begin < len(rows):
             rows = rows[begin:end]
             places = places if isinstance(places, int) else places[begin:end]
-        return self.stack.columns(names), places, rows
+        return self.run_set.columns(names), places, rows
 
     def _pieced(self, name: str) -> pa.Array:
         """A column that Arrow must take: of no fixed width, or with nulls."""
         assert self.rows is not None
-        if has_bytes(self.stack.kinds[name]):
-            return self.stack.taken_bytes(name, self.places, self.rows)
+        if has_bytes(self.run_set.kinds[name]):
+            return self.run_set.taken_bytes(name, self.places, self.rows)
         if isinstance(self.places, int):
-            return self.stack.taken(self.places, name, self.rows)
-        rows, stack = self.rows, self.stack
+            return self.run_set.taken(self.places, name, self.rows)
+        rows, run_set = self.rows, self.run_set
         return taken_of(
-            len(stack.runs),
+            len(run_set.runs),
             self.places,
-            lambda place, positions: stack.taken(place, name, rows[positions]),
-            stack.runs[0].form.kernels,
+            lambda place, positions: run_set.taken(place, name, rows[positions]),
+            run_set.runs[0].form.kernels,
         )
 
     def times_us(self) -> npt.NDArray[np.int64]:

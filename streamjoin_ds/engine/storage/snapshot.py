@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
-from streamjoin_ds.engine.storage.tail import Tail
-from streamjoin_ds.engine.storage.window import Window, unlike_header
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.window import Window, WindowForm, unlike_header
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
 __all__ = ["STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]
@@ -62,7 +62,7 @@ def encoded(
         for run in window.runs:
             entry = run_facts(run)
             # A tail is another one with the next push: never a block.
-            name = None if store is None or isinstance(run, Tail) else store.keep(stream, run)
+            name = store.keep(stream, run) if store is not None and run.is_sealed else None
             if name is not None:
                 entry["block"] = name
             else:
@@ -75,7 +75,7 @@ def encoded(
 
 
 def decoded(
-    fingerprint: str, blob: Blob, forms: Sequence[RunForm], store: RunStore | None = None
+    fingerprint: str, blob: Blob, forms: Sequence[WindowForm], store: RunStore | None = None
 ) -> tuple[dict[str, Any], list[Window]]:
     """The facts and windows of a state blob; the windows' columns are views of it, or of the blocks it names.
 
@@ -173,7 +173,7 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
     return facts, buffer
 
 
-def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> Run:
+def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun:
     try:
         tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
     except OSError as error:  # what Arrow says of a message that is cut off

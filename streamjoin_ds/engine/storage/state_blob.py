@@ -7,9 +7,8 @@ from typing import Any
 
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
-from streamjoin_ds.engine.storage.run import RunForm
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.storage.window_set import State
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -17,7 +16,7 @@ __all__ = ["opened_state", "state_blob"]
 
 
 def state_blob(
-    bound: BoundJoin, forms: Sequence[RunForm], state: State, windows: Sequence[Window], store: RunStore | None
+    bound: BoundJoin, forms: Sequence[WindowForm], state: State, windows: Sequence[Window], store: RunStore | None
 ) -> bytes:
     """A state, whose windows are these now, as bytes; see `WindowJoin.save`."""
     expired = state.expired_rows(sum(window.rows for window in windows))
@@ -33,7 +32,7 @@ def state_blob(
 
 
 def opened_state(
-    bound: BoundJoin, forms: Sequence[RunForm], blob: bytes | bytearray | memoryview, store: RunStore | None
+    bound: BoundJoin, forms: Sequence[WindowForm], blob: bytes | bytearray | memoryview, store: RunStore | None
 ) -> State:
     """The state that `state_blob` was given; errors as `WindowJoin.restored`."""
     facts, windows = snapshot.decoded(bound.fingerprint, blob, forms, store)

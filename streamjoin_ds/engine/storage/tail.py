@@ -12,6 +12,7 @@ that no view shows, and the next append then goes to a copy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,10 +20,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, concatenated, filtered, fixed_width, item_dtype
+from streamjoin_ds.engine.arrays.columns import (
+    array_of,
+    byte_column,
+    concatenated,
+    filtered,
+    fixed_width,
+    gathered,
+    item_dtype,
+)
 from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
+from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import NO_GRID
-from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
 
 __all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
@@ -99,29 +109,39 @@ class TailBuffer:
         return pieces[0].slice(0, rows)
 
 
-class Tail(Run):
-    """The first rows of a buffer, seen as a run without order; immutable."""
+class Tail:
+    """The first rows of a buffer, in no order that a probe can use; immutable.
+
+    Parameters
+    ----------
+    buffer : TailBuffer
+    rows : int
+    zone : tuple of (smallest, largest)
+        One a key; empty without rows.
+    """
+
+    grid = NO_GRID
+    in_order = None
+    is_sealed = is_grid = False
+    level = 0
 
     def __init__(self, buffer: TailBuffer, rows: int, zone: tuple[Range, ...]) -> None:
         self.form = buffer.form
         self.buffer, self.rows = buffer, rows
-        self.grid = NO_GRID
         self.zone = zone
-        self.encoded = self.block = None
-        self.level = 0
-        self._indexes = {}
+        self.block: str | None = None
+        self.encoded: pa.Buffer | None = None
 
     @classmethod
     def empty(cls, form: RunForm) -> Tail:
-        """The tail of a window without new tuples: the same one for all of a form, room is made with the first."""
-        if form.no_tail is None:
-            form.no_tail = cls(TailBuffer(form, room=0), 0, ())
-        return form.no_tail
+        """A tail without tuples; room is made with the first."""
+        return cls(TailBuffer(form, room=0), 0, ())
 
     @classmethod
     def of(cls, form: RunForm, tuples: pa.RecordBatch) -> Tail:
         """A tail that holds these tuples, ``TAIL_ROWS`` at most."""
-        return cls.empty(form).appended(form.run_columns(tuples)) if tuples.num_rows else cls.empty(form)
+        empty = cls.empty(form)
+        return empty.appended(form.run_columns(tuples)) if tuples.num_rows else empty
 
     @cached_property
     def tuples(self) -> pa.RecordBatch:
@@ -130,9 +150,92 @@ class Tail(Run):
         columns = [self.buffer.array(name, self.rows) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the tuples' columns."""
+        return int(self.tuples.nbytes)
+
+    @property
+    def sampled(self) -> Tail:
+        """Itself."""
+        return self
+
+    @property
+    def position(self) -> Range:
+        """Smallest and largest value of the key that the window is measured in."""
+        return self.zone[self.form.position_key]
+
+    @property
+    def oldest_us(self) -> int:
+        """Smallest event time, in microseconds."""
+        return int(self.zone[0][0])
+
+    @property
+    def newest_us(self) -> int:
+        """Largest event time, in microseconds."""
+        return int(self.zone[0][1])
+
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, in order of arrival."""
         return self.buffer.keys[number][: self.rows]
+
+    def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
+        """See `Run`: nothing narrows it."""
+        columns = [self.buffer.keys[condition.run_key] for condition in conditions]
+        lo, hi = [c.lo for c in conditions], [c.hi for c in conditions]
+        room = len(self.buffer.keys[0])
+        return self.form.kernels.module.RunIndex(columns, lo, hi, first=-1, second=-1, width=1, right_count=room)
+
+    # ------------------------------------------------------------------ as one of a set (see `Run`)
+
+    @property
+    def stays(self) -> TailBuffer:
+        """Its buffer, which it shares with the tail that it grows into."""
+        return self.buffer
+
+    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> Tail:
+        """Return itself."""
+        del conditions
+        return self
+
+    def row_numbers(self) -> npt.NDArray[np.int32]:
+        """Return the numbers of all rows that there is room for."""
+        return np.arange(self.buffer.room, dtype=np.int32)
+
+    def values(self, name: str) -> npt.NDArray[Any] | None:
+        """See `Run`."""
+        return self.buffer.values.get(name)
+
+    def room_key(self, number: int) -> npt.NDArray[Any]:
+        """See `Run`."""
+        return self.buffer.keys[number]
+
+    def narrow_key(self, number: int) -> None:
+        """Return None: keys are float64 or int64."""
+        del number
+
+    def column(self, name: str) -> pa.Array:
+        """See `Run`."""
+        return self.buffer.array(name, self.buffer.filled)
+
+    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
+        """See `Run`."""
+        return gathered(self.column(name), rows, self.form.kernels)
+
+    def byte_parts(self, name: str) -> list[Any]:
+        """See `Run`; made anew: it is longer by now than when it was last asked for."""
+        return [byte_column(self.column(name), self.form.kernels)]
+
+    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """See `Run`."""
+        return np.zeros(len(rows), np.int32), rows
+
+    def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
+        """See `Run`."""
+        del streams
+        return self.grid.described(keys)
+
+    # ------------------------------------------------------------------ what becomes of it
 
     def appended(self, arrived: Any) -> Tail:
         """The tail with these tuples behind its own; there must be room.
@@ -159,7 +262,7 @@ class Tail(Run):
             )
         return Tail(buffer, buffer.filled, zone)
 
-    def kept(self, mask: npt.NDArray[np.bool_]) -> Run:
+    def kept(self, mask: npt.NDArray[np.bool_]) -> Tail:
         """A tail of the rows where the mask is true."""
         return Tail.of(self.form, filtered(self.tuples, mask))
 

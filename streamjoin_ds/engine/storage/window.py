@@ -7,25 +7,74 @@ New tuples come as a run of their own, or go to the tail, where there are few. R
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import INT64_MAX
 from streamjoin_ds.engine.storage.layout import NO_GRID
-from streamjoin_ds.engine.storage.run import Run, RunForm
-from streamjoin_ds.engine.storage.run_set import Stack
+from streamjoin_ds.engine.storage.merge_policy import Merging, RatioMerging
+from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.run_maker import RunMaker
+from streamjoin_ds.engine.storage.run_set import RunSet
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
+from streamjoin_ds.engine.storage.zone import Range
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 from streamjoin_ds.errors import StateCorruptError
+from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["MAX_TAILED_ROWS", "Window", "thinned_tail", "unlike_header"]
+__all__ = ["MAX_TAILED_ROWS", "GridPolicy", "Window", "WindowForm", "thinned_tail", "unlike_header"]
 
 _MIN_LIVE_SHARE = 0.5
 _THINNING_POINTS = 16
 MAX_TAILED_ROWS = TAIL_ROWS // 4
+
+
+class GridPolicy(Protocol):
+    """When the windows of a stream go over to a bucket grid, and how large it is made."""
+
+    least_rows: int
+    is_sampled: bool
+
+    def wanted_rows(self, rows: int, position: Range, lowest_kept: int | None) -> int:
+        """Return how many rows a grid is to be made for."""
+
+    def window(self, window: Window) -> Window:
+        """Return the window in a bucket grid, or as it is."""
+
+    def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
+        """Return the window that `Window.to_facts` told of, from the same rows in runs."""
+
+
+class WindowForm(RunMaker):
+    """What all windows of one stream have in common: how their runs are made and merged, and what else may hold them.
+
+    Parameters
+    ----------
+    bound, stream, kernels, index
+        As for `RunForm`.
+    merging : Merging, optional
+    bucketing : GridPolicy, optional
+        None: windows stay in runs.
+    """
+
+    def __init__(
+        self,
+        bound: BoundJoin,
+        stream: int,
+        kernels: Kernels,
+        index: str | Sequence[str] = "auto",
+        merging: Merging | None = None,
+        bucketing: GridPolicy | None = None,
+    ) -> None:
+        super().__init__(bound, stream, kernels, index)
+        self.merging = RatioMerging() if merging is None else merging
+        self.bucketing = bucketing
+        self.no_tail = Tail.empty(self)  # of every window without new tuples
 
 
 class Window:
@@ -33,23 +82,40 @@ class Window:
 
     Parameters
     ----------
-    form : RunForm
-    sealed : sequence of Run
+    form : WindowForm
+    sealed : sequence of SealedRun
     tail : Tail, optional
-    stack : Stack, optional
+    run_set : RunSet, optional
         Of an earlier window; used again where it still fits.
     """
 
-    __slots__ = ("_is_fitting", "_quiet_until", "_sealed_rows", "_stack", "form", "is_merged", "sealed", "tail")
+    __slots__ = (
+        "_is_fitting",
+        "_quiet_until",
+        "_run_set",
+        "_sealed_rows",
+        "before_tail",
+        "form",
+        "is_merged",
+        "sealed",
+        "tail",
+    )
+
+    is_grid = False
 
     def __init__(
-        self, form: RunForm, sealed: Sequence[Run] = (), tail: Tail | None = None, stack: Stack | None = None
+        self,
+        form: WindowForm,
+        sealed: Sequence[SealedRun] = (),
+        tail: Tail | None = None,
+        run_set: RunSet | None = None,
     ) -> None:
         self.form = form
         self.sealed = tuple(sealed)
-        self.tail = tail if tail is not None else Tail.empty(form)
-        self._stack = stack
-        self._is_fitting = False  # the stack: it was found to be of these runs
+        self.before_tail: tuple[Run, ...] = self.sealed
+        self.tail = tail if tail is not None else form.no_tail
+        self._run_set = run_set
+        self._is_fitting = False  # the run set: it was found to be of these runs
         self._sealed_rows = sum([run.rows for run in self.sealed])
         self.is_merged = False
         self._quiet_until: int | None = None
@@ -57,30 +123,30 @@ class Window:
     @property
     def runs(self) -> tuple[Run, ...]:
         """All runs; the tail, where it holds anything, is the last."""
-        return (*self.sealed, self.tail) if self.tail.rows else self.sealed
+        return (*self.before_tail, self.tail) if self.tail.rows else self.before_tail
 
     @property
-    def stack(self) -> Stack:
+    def run_set(self) -> RunSet:
         """The runs as they are probed and gathered from."""
-        if self._stack is None or not self._is_fitting:
+        if self._run_set is None or not self._is_fitting:
             runs = self.runs
-            if self._stack is None or not self._stack.fits(runs):
-                self._stack = Stack(runs)
+            if self._run_set is None or not self._run_set.fits(runs):
+                self._run_set = RunSet(runs)
             self._is_fitting = True
-        return self._stack
+        return self._run_set
 
     @property
     def rows(self) -> int:
         """How many tuples, all runs together."""
         return self._sealed_rows + self.tail.rows
 
-    def inserted(self, run: Run) -> Window:
+    def inserted(self, run: SealedRun) -> Window:
         """The window with one more run, before any merging."""
         return self.remade((*self.sealed, run), self.tail) if run.rows else self
 
-    def remade(self, sealed: Sequence[Run], tail: Tail) -> Window:
+    def remade(self, sealed: Sequence[SealedRun], tail: Tail) -> Window:
         """The window with other runs, before any merging."""
-        return Window(self.form, sealed, tail, self._stack)
+        return Window(self.form, sealed, tail, self._run_set)
 
     def reopened(self, tail_rows: int) -> Window:
         """The window with its last run, of so many rows, as its tail again; 0: there was none.
@@ -97,20 +163,20 @@ class Window:
             raise unlike_header()
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
-    def sealing(self, arrived: Any) -> Steps[Run] | None:
+    def sealing(self, arrived: Any) -> Steps[SealedRun] | None:
         """How a large batch of new tuples becomes a run, step by step; None: it is to go to the tail.
 
         The window may be one whose last tuples are still being taken in.
         """
         return self.form.sealing(arrived.batch) if arrived.rows > MAX_TAILED_ROWS else None
 
-    def taking(self, arrived: Any, run: Run | None) -> tuple[Window, Picks]:
+    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Picks]:
         """The window with new tuples, before any merging, and these tuples as probes.
 
         Parameters
         ----------
         arrived : BatchColumns
-            Of tuples as for `RunForm.sealed`; one at least.
+            Of tuples as for `RunMaker.sealed`; one at least.
         run : Run or None
             What `sealing` made of them. None: they go to the tail, which is sealed first where there is no room.
         """
@@ -120,7 +186,7 @@ class Window:
         sealed, tail = self.sealed, self.tail
         is_long = tail.rows >= max(MAX_TAILED_ROWS, 1) and self.form.merging.ends(tail)
         if is_long or tail.rows + count > TAIL_ROWS:
-            sealed, tail = (*sealed, self.form.sealed(tail.tuples)), Tail.empty(self.form)
+            sealed, tail = (*sealed, self.form.sealed(tail.tuples)), self.form.no_tail
         hashed = self.form.with_hashes(arrived.batch)
         if hashed is not arrived.batch:
             arrived = self.form.run_columns(hashed)
@@ -129,7 +195,7 @@ class Window:
         if sealed is self.sealed:
             window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
             window._is_fitting = self._is_fitting and tail.buffer is self.tail.buffer and self.tail.rows > 0
-        return window, Picks(window.stack, None, len(sealed), tail.rows - count, count)
+        return window, Picks(window.run_set, None, len(window.before_tail), tail.rows - count, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
@@ -173,43 +239,54 @@ class Window:
         if is_quiet and (not tail.rows or lowest_kept <= tail.position[0] or lowest_kept <= _quiet_until(tail)):
             return self
         every = self.runs
-        runs = [run for run in (_thinned(run, lowest_kept, every) for run in self.sealed) if run is not None]
+        runs = [
+            run
+            for run in (_thinned(run, lowest_kept, every, self.form.merging) for run in self.sealed)
+            if run is not None
+        ]
         if tail.rows:
-            tail = thinned_tail(tail, lowest_kept)
+            tail = thinned_tail(tail, lowest_kept) or self.form.no_tail
         window = self
         if len(runs) < len(self.sealed) or tail is not self.tail or any(map(operator.is_not, runs, self.sealed)):
-            window = Window(self.form, runs, tail, self._stack)
+            window = Window(self.form, runs, tail, self._run_set)
             window.is_merged = self.is_merged
         window._quiet_until = min((_quiet_until(run, lowest_kept) for run in runs), default=INT64_MAX)
         return window
 
 
-def _thinned(run: Run, lowest_kept: int, runs: Sequence[Run] = ()) -> Run | None:
-    """A run without what is older, where that is most of it and worth a copy; None where it is all.
-
-    Whether it is most is asked at fixed points of the run's span, so that the answer is a function of the run and the
-    time alone, and is worked out a few times only.
-    """
+def _thinned(run: SealedRun, lowest_kept: int, runs: Sequence[Run], merging: Merging) -> SealedRun | None:
+    """A run without what is older, where that is most of it and worth a copy; None where it is all."""
     if run.position[1] < lowest_kept:
         return None
     point = _last_point(run, lowest_kept)
-    if point is not None and runs and not run.form.merging.thins(run, runs, lowest_kept):
+    if point is None or not merging.thins(run, runs, lowest_kept):
         return run
-    if point is None or np.count_nonzero(run.key(run.form.position_key) >= point) >= _MIN_LIVE_SHARE * run.rows:
-        return run
-    return run.kept(run.key(run.form.position_key) >= lowest_kept)
+    return run.kept(run.key(run.form.position_key) >= lowest_kept) if _is_mostly_below(run, point) else run
+
+
+def thinned_tail(tail: Tail, lowest_kept: int) -> Tail | None:
+    """A tail without what is older, where that is most of it; None where it is all."""
+    if tail.position[1] < lowest_kept:
+        return None
+    point = _last_point(tail, lowest_kept)
+    if point is None or not _is_mostly_below(tail, point):
+        return tail
+    return tail.kept(tail.key(tail.form.position_key) >= lowest_kept)
+
+
+def _is_mostly_below(run: Run, point: int) -> bool:
+    """Whether most rows are below a point.
+
+    It is asked at fixed points of the run's span, so that the answer is a function of the run and the time alone, and
+    is worked out a few times only.
+    """
+    return int(np.count_nonzero(run.key(run.form.position_key) >= point)) < _MIN_LIVE_SHARE * run.rows
 
 
 def unlike_header() -> StateCorruptError:
     """What to raise where a saved state has other runs, or other facts, than it says."""
     msg = "a state blob does not hold what its header says"
     return StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
-
-
-def thinned_tail(tail: Tail, lowest_kept: int) -> Tail:
-    """A tail without what is older, where that is most of it."""
-    left = _thinned(tail, lowest_kept)
-    return left if isinstance(left, Tail) else Tail.empty(tail.form)
 
 
 def _last_point(run: Run, lowest_kept: int) -> int | None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import widened
+from streamjoin_ds.engine.arrays.keys import widened
+from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
 from streamjoin_ds.engine.storage.bucket_grid.shape import SAMPLE_ROWS
 from streamjoin_ds.engine.storage.layout import Keys
-from streamjoin_ds.engine.storage.run import Run
-
-if TYPE_CHECKING:
-    from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 
 __all__ = ["USUAL_CROWD", "crowd_of", "known_crowd", "live_rows", "some_keys"]
 
@@ -26,20 +24,20 @@ _CROWD_SAMPLE = 256
 _CROWD_ROWS = 1 << 14
 
 
-def live_rows(run: BucketRun, lowest_kept: int) -> int:
+def live_rows(run: BucketColumns, lowest_kept: int) -> int:
     """About how many rows are not dead: those of a sample of the buckets are counted."""
     step = max(1, run.shape.buckets // _COUNTED_BUCKETS)
     return min(run.rows, step * int(run.native.live_rows(lowest_kept, step)))
 
 
-def some_keys(run: BucketRun, lowest_kept: int) -> Keys:
+def some_keys(run: BucketColumns, lowest_kept: int) -> Keys:
     """Keys of living rows, evenly spaced over all."""
     module, rows = run.form.kernels.module, run.native.spread_rows(SAMPLE_ROWS)
-    rows = rows[module.gather(run.key_room(run.form.position_key), rows) >= lowest_kept]
-    return [widened(module.gather(run.key_room(number), rows)) for number in range(len(run.form.keys))]
+    rows = rows[module.gather(run.narrow_room(run.form.position_key), rows) >= lowest_kept]
+    return [widened(module.gather(run.narrow_room(number), rows)) for number in range(len(run.form.keys))]
 
 
-def crowd_of(run: BucketRun, added: Run) -> int:
+def crowd_of(run: BucketColumns, added: SealedRun) -> int:
     """How many rows there are, on the average, in the buckets that these rows, which are in, came to."""
     step = max(1, added.rows // _CROWD_SAMPLE)
     keys = [np.ascontiguousarray(added.key(number)[: added.rows : step]) for number in run.shape.keys]

@@ -18,17 +18,12 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.storage.run import RunForm
+from streamjoin_ds.engine.storage.run_form import RunForm
 
-__all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_names", "widened"]
+__all__ = ["PAYLOAD_NUMBER", "chunk_columns", "key_column_name", "payload_names"]
 
 # The column with each row's number in the payload.
 PAYLOAD_NUMBER = "=payload"
-
-
-def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values of a key as float64 or int64."""
-    return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)
 
 
 def payload_names(form: RunForm, tuples: pa.RecordBatch) -> frozenset[str]:

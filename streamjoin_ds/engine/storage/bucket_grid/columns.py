@@ -9,21 +9,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
-from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name, widened
+from streamjoin_ds.engine.arrays.keys import widened
+from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.storage.bucket_grid.shape import BucketShape
+from streamjoin_ds.engine.storage.run_form import RunForm
 
 __all__ = ["BucketColumns"]
 
 _KEY_BYTES = 8
 
 
-class BucketColumns(Run):
+class BucketColumns:
     """What `BucketRun` is read by; its attributes are described there."""
 
+    form: RunForm
+    shape: BucketShape
     native: Any
     columns: dict[str, npt.NDArray[Any]]
     payload: Payload
+    built_rows: int
+
+    @property
+    def rows(self) -> int:
+        """How many tuples; dead ones that were not dropped yet are among them."""
+        rows: int = self.native.rows
+        return rows
 
     @property
     def tuples(self) -> pa.RecordBatch:
@@ -52,9 +63,19 @@ class BucketColumns(Run):
     def _items(self, name: str) -> npt.NDArray[Any]:
         return self.columns[name].view(item_dtype(self.form.kinds[name]))
 
-    def key(self, number: int) -> npt.NDArray[Any]:
+    def column(self, name: str) -> pa.Array:
+        """See `Run`."""
+        return self.taken(name, self.native.row_numbers())
+
+    def byte_parts(self, name: str) -> list[Any]:
+        """See `Run`: the payload's batches."""
+        return self.payload.byte_columns(name)
+
+    def room_key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, with all the room there is."""
-        return widened(self.key_room(number))
+        return widened(self.narrow_room(number))
+
+    key = room_key
 
     def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
         """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
@@ -62,6 +83,6 @@ class BucketColumns(Run):
         dtype = self.columns[name].dtype
         return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
 
-    def key_room(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key as the grid keeps them, with all the room there is."""
+    def narrow_room(self, number: int) -> npt.NDArray[Any]:
+        """Values of a key as the grid keeps them, some in 4 bytes, with all the room there is."""
         return self.columns[key_column_name(self.form, number)]

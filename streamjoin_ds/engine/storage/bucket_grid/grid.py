@@ -16,23 +16,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values
-from streamjoin_ds.engine.arrays.keys import INT64_MIN
+from streamjoin_ds.engine.arrays.keys import INT64_MIN, widened
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, known_crowd
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
     PAYLOAD_NUMBER,
     chunk_columns,
     key_column_name,
     payload_names,
-    widened,
 )
-from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove
+from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove, moved_to
+from streamjoin_ds.engine.storage.bucket_grid.rows import SPARE_CHUNKS, TOO_MANY, BucketRows
 from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.storage.layout import NO_GRID
-from streamjoin_ds.engine.storage.run import Run, RunForm
+from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 
@@ -41,8 +41,6 @@ __all__ = ["BucketRun", "in_order"]
 # Spare chunks for each bucket. Only address space is reserved: pages that are never written take no memory.
 # Rows that arrive during a rebuild go there, so the grid need not be copied at once.
 _SPARE_PER_BUCKET = 2
-_SPARE_CHUNKS = 64
-_ENLARGED = 1.25
 _WIDENED_ROWS = 1 << 18
 # How often all buckets are swept while the window advances by its own extent.
 _SWEEPS = 4
@@ -50,8 +48,6 @@ _SWEEPS = 4
 _SAMPLED_SHARE = 4
 # Live rows are counted when so many more have come, as a share of those there are.
 _COUNTED_SHARE = 16
-_PAGE_BYTES = 4096
-_TOO_MANY = "a grid has as many rows as can be numbered"
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
@@ -59,7 +55,7 @@ def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
     return tuples.take(pa.array(form.kernels.module.grid_order(None, item_values(tuples.column("_seq")))))
 
 
-class BucketRun(BucketColumns):
+class BucketRun(BucketRows):
     """Rows of one stream in a bucket grid.
 
     Parameters
@@ -90,6 +86,12 @@ class BucketRun(BucketColumns):
         The number of rows in a bucket that was last judged to be acceptable.
     """
 
+    grid = NO_GRID
+    in_order = None
+    is_sealed = False
+    is_grid = True
+    level = 0
+
     def __init__(
         self,
         form: RunForm,
@@ -104,13 +106,13 @@ class BucketRun(BucketColumns):
     ) -> None:
         self.form, self.shape, self.zone = form, shape, zone
         self.native, self.columns, self.payload, self.built_rows = native, columns, payload, built_rows
-        self.grid = NO_GRID
-        self.encoded = self.block = None
-        self._indexes = {}
-        self._swept_to, self._uncounted_rows = swept_to, uncounted_rows
+        self.block: str | None = None
+        self.encoded: pa.Buffer | None = None
+        self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
+        self._swept_to, self.uncounted_rows = swept_to, uncounted_rows
         self._sample: GridSample | None = None
-        self._unsampled_rows = 0
-        self.move: BucketMove | None = None
+        self.unsampled_rows = 0
+        self.move: BucketMove[BucketRun] | None = None
         self.known_crowd = USUAL_CROWD
         self._is_changing = False
         self._renumbering: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Payload] | None = None
@@ -147,19 +149,26 @@ class BucketRun(BucketColumns):
         names = payload_names(form, tuples)
         payload = _payload(form, names if copied is None else names | payload_names(form, copied))
         run = cls.empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
-        run = alone(run.adding(Run(form, tuples, NO_GRID, zone), None))
-        run._uncounted_rows = 0
+        run = alone(run.adding(SealedRun(form, tuples, NO_GRID, zone), None))
+        run.uncounted_rows = 0
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
-            run._uncounted_rows = facts.get("uncounted_rows", 0)
+            run.uncounted_rows = facts.get("uncounted_rows", 0)
             run.known_crowd = known_crowd(facts)
             sample = facts.get("sample")
             if sample is not None:
                 run._sample = GridSample.from_facts(sample, [key.kind for key in form.keys])
-                run._unsampled_rows = sample["unsampled_rows"]
+                run.unsampled_rows = sample["unsampled_rows"]
         if facts is not None and copied is not None:
-            run.move = BucketMove.restored(run, facts["move"], copied)
+            run.move = run._moved(facts["move"], copied)
         return run
+
+    def _moved(self, facts: Mapping[str, Any], tuples: pa.RecordBatch) -> BucketMove[BucketRun]:
+        """What `BucketMove.to_facts` told of, of the rows that were copied; KeyError, TypeError, ValueError."""
+        shape, place = moved_to(facts, self, tuples.num_rows)
+        to = self.empty(self.form, shape, facts["built_rows"], self.zone, self.payload)
+        copied = SealedRun(self.form, tuples, NO_GRID, self.zone)
+        return BucketMove.restored(to, place, self.given(copied))
 
     @classmethod
     def empty(
@@ -175,8 +184,8 @@ class BucketRun(BucketColumns):
         chunk_rows = form.kernels.module.CHUNK_ROWS
         crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, MAX_ROWS // chunk_rows
         if shape.buckets > most:
-            raise MemoryError(_TOO_MANY)
-        chunks = min(shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + _SPARE_CHUNKS, most)
+            raise MemoryError(TOO_MANY)
+        chunks = min(shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + SPARE_CHUNKS, most)
         columns = chunk_columns(form, chunks, payload.names)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
@@ -189,18 +198,14 @@ class BucketRun(BucketColumns):
         )
         return cls(form, shape, zone, native, columns, payload, rows)
 
-    @property
-    def rows(self) -> int:  # type: ignore[override]
-        """How many tuples; dead ones that were not dropped yet are among them."""
-        rows: int = self.native.rows
-        return rows
-
-    def adding(self, added: Run, lowest_kept: int | None, begin: int = 0, *, sweeps: bool = False) -> Steps[BucketRun]:
+    def adding(
+        self, added: SealedRun, lowest_kept: int | None, begin: int = 0, *, sweeps: bool = False
+    ) -> Steps[BucketRun]:
         """Take tuples in, as they lie, step by step; the same grid, or another where its memory was too small.
 
         Parameters
         ----------
-        added : Run
+        added : SealedRun
             In any order; tuples that came with one push are then in that order in their bucket.
         begin : int
             The rows before it are in already.
@@ -234,30 +239,16 @@ class BucketRun(BucketColumns):
         self._swept_to = lowest_kept
         return buckets
 
-    def given(self, added: Run) -> list[npt.NDArray[Any]]:
-        """An array for each of `columns`, of tuples whose payload is taken in."""
-        given = []
-        for name, room in self.columns.items():
-            if name == PAYLOAD_NUMBER:
-                given.append(self.payload.append(added.tuples))
-            elif name.startswith("="):
-                given.append(added.key(int(name[1:])))
-            else:
-                values = added.values(name)
-                assert values is not None, "columns with nulls are in the payload"
-                given.append(values.view(room.dtype))
-        return given
-
     def _with_payload(self, tuples: pa.RecordBatch) -> BucketRun:
         """The same rows in a grid that can take these tuples, which have nulls where it had none."""
         form, rows = self.form, self.native.row_numbers()
         payload = _payload(form, self.payload.names | payload_names(form, tuples))
         run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         for begin in range(0, len(rows), _WIDENED_ROWS):
-            moved = Run(form, self._batch(rows[begin : begin + _WIDENED_ROWS]), NO_GRID, self.zone)
+            moved = SealedRun(form, self._batch(rows[begin : begin + _WIDENED_ROWS]), NO_GRID, self.zone)
             run = alone(run.adding(moved, None))
-        run.built_rows, run._swept_to, run._uncounted_rows = self.built_rows, self._swept_to, self._uncounted_rows
-        run._sample, run._unsampled_rows = self._sample, self._unsampled_rows
+        run.built_rows, run._swept_to, run.uncounted_rows = self.built_rows, self._swept_to, self.uncounted_rows
+        run._sample, run.unsampled_rows = self._sample, self.unsampled_rows
         run.known_crowd = self.known_crowd
         return run
 
@@ -277,80 +268,29 @@ class BucketRun(BucketColumns):
             self.columns[PAYLOAD_NUMBER][rows] = numbers
             self.payload, self._renumbering = payload, None
 
-    def cell_keys(self, given: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """What the cells of rows are made of; an array for each of `columns` is given."""
-        names = list(self.columns)
-        return [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
-
-    def putting(
-        self, given: Sequence[npt.NDArray[Any]], lowest_kept: int, swept_buckets: int = 0, place: int = 0
-    ) -> Steps[BucketRun]:
-        """`adding` of rows from `place` on, an array for each of `columns`; then so many buckets are swept."""
-        keys = self.cell_keys(given)
-        run, begin, rows = self, place, len(given[0])
-        while True:
-            (place,) = yield [run.native.inserting(given, keys, place, lowest_kept, swept_buckets)]
-            if place == rows:
-                break
-            run = run._enlarged()
-        run._uncounted_rows += rows - begin
-        run._unsampled_rows += rows - begin
-        return run
-
     def falls_due(self) -> bool:
         """Whether its living rows should be counted again; False then until enough have come."""
-        if self._uncounted_rows * _COUNTED_SHARE < self.rows:
+        if self.uncounted_rows * _COUNTED_SHARE < self.rows:
             return False
-        self._uncounted_rows = 0
+        self.uncounted_rows = 0
         return True
-
-    def _enlarged(self) -> BucketRun:
-        chunk_rows = self.form.kernels.module.CHUNK_ROWS
-        chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, MAX_ROWS // chunk_rows
-        if chunks >= most:
-            raise MemoryError(_TOO_MANY)
-        columns = chunk_columns(self.form, min(int(chunks * _ENLARGED) + _SPARE_CHUNKS, most), self.payload.names)
-        native = self.native.enlarged(list(columns.values()))
-        facts = self.built_rows, self._swept_to, self._uncounted_rows
-        run = BucketRun(self.form, self.shape, self.zone, native, columns, self.payload, *facts)
-        run._sample, run._unsampled_rows, run.move = self._sample, self._unsampled_rows, self.move
-        run.known_crowd = self.known_crowd
-        run._is_changing = self._is_changing
-        return run
 
     def to_facts(self) -> dict[str, Any]:
         """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
-        facts: dict[str, Any] = {"built_rows": self.built_rows, "uncounted_rows": self._uncounted_rows}
+        facts: dict[str, Any] = {"built_rows": self.built_rows, "uncounted_rows": self.uncounted_rows}
         if self.known_crowd != USUAL_CROWD:
             facts["crowd"] = self.known_crowd
         if self._sample is not None:
-            facts["sample"] = {**self._sample.to_facts(), "unsampled_rows": self._unsampled_rows}
+            facts["sample"] = {**self._sample.to_facts(), "unsampled_rows": self.unsampled_rows}
         if self.move is not None:
             facts["move"] = self.move.to_facts()
         return {**self.shape.to_facts(), **facts, "swept": self.native.swept, "swept_to": self._swept_to}
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the buckets' own chunks."""
-        rows = self.shape.buckets * int(self.form.kernels.module.CHUNK_ROWS)
-        return rows * self.row_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row in all columns."""
-        return sum(column.itemsize for column in self.columns.values())
-
-    def touch(self, part: int, parts: int) -> None:
-        """Have the system give a part of the buckets' own chunks, where no row is yet."""
-        rows = self.shape.buckets * int(self.form.kernels.module.CHUNK_ROWS)
-        for column in self.columns.values():
-            column[rows * part // parts : rows * (part + 1) // parts : _PAGE_BYTES // column.itemsize] = 0
-
     def replaced(self, other: BucketRun) -> BucketRun:
         """Another grid in place of this one, with the same rows, which were copied to it."""
         other.zone = self.zone
-        other._sample, other._unsampled_rows = self._sample, self._unsampled_rows
-        other._uncounted_rows = 0
+        other._sample, other.unsampled_rows = self._sample, self.unsampled_rows
+        other.uncounted_rows = 0
         return other._thinned()
 
     @property
@@ -361,13 +301,13 @@ class BucketRun(BucketColumns):
 
     def sample(self) -> None:
         """Sample the grid, where it never was or enough rows have come since."""
-        if self._sample is not None and self._unsampled_rows * _SAMPLED_SHARE < self._sample.rows:
+        if self._sample is not None and self.unsampled_rows * _SAMPLED_SHARE < self._sample.rows:
             return
         module, rows = self.form.kernels.module, self.native.row_numbers()
         count = min(SAMPLED_KEYS, len(rows))
         chosen = np.ascontiguousarray(rows[(np.arange(count) * len(rows) + len(rows) // 2) // max(count, 1)])
-        keys = [widened(module.gather(self.key_room(number), chosen)) for number in range(len(self.form.keys))]
-        self._sample, self._unsampled_rows = GridSample(keys, len(rows)), 0
+        keys = [widened(module.gather(self.narrow_room(number), chosen)) for number in range(len(self.form.keys))]
+        self._sample, self.unsampled_rows = GridSample(keys, len(rows)), 0
 
     def cleared(self, lowest_kept: int) -> None:
         """Drop the dead rows of all buckets."""
@@ -389,6 +329,50 @@ class BucketRun(BucketColumns):
                 keys=serving,
             )
         return found
+
+    # ------------------------------------------------------------------ as one of a set (see `Run`)
+
+    def changed(self) -> None:
+        """See `BucketRows`."""
+        self._indexes = {}
+
+    @property
+    def position(self) -> Range:
+        """Smallest and largest value of the key that the window is measured in."""
+        return self.zone[self.form.position_key]
+
+    @property
+    def oldest_us(self) -> int:
+        """Smallest event time, in microseconds."""
+        return int(self.zone[0][0])
+
+    @property
+    def newest_us(self) -> int:
+        """Largest event time, in microseconds."""
+        return int(self.zone[0][1])
+
+    @property
+    def stays(self) -> BucketRun:
+        """Itself."""
+        return self
+
+    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> BucketRun:
+        """Return itself: it is in no order that another could serve better."""
+        del conditions
+        return self
+
+    def row_numbers(self) -> npt.NDArray[np.int32]:
+        """Return the numbers of all rows that there is room for."""
+        return np.arange(len(next(iter(self.columns.values()))), dtype=np.int32)
+
+    def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
+        """Return its shape in words, and what is being made of it."""
+        del streams
+        widths = zip(self.shape.keys, self.shape.widths, strict=True)
+        cells = " and ".join(f"{keys[number]} (width {width})" for number, width in widths)
+        beside = ", ".join(sorted(self.payload.names))
+        told = f"in {self.shape.buckets} buckets by cells of {cells}" + (f", beside them {beside}" if beside else "")
+        return told if self.move is None else f"{told}; {self.move.describe()}"
 
 
 def _payload(form: RunForm, names: frozenset[str]) -> Payload:

@@ -13,8 +13,7 @@ from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, SAMPLE_ROWS, BucketShape, chosen_shape
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import Grid, sampled
-from streamjoin_ds.engine.storage.run import RunForm
-from streamjoin_ds.engine.storage.window import Window, unlike_header
+from streamjoin_ds.engine.storage.window import Window, WindowForm, unlike_header
 from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.errors import KernelError
 
@@ -127,7 +126,7 @@ class Bucketing:
         run = BucketRun.of(form, tuples, zone or ((0, 0),) * len(form.keys), shape, facts, copied)
         if self.is_sampled and (facts is None or "sample" not in facts):
             run.sample()
-        return BucketWindow(form, [run], window.tail, None, lowest_kept)
+        return BucketWindow(form, run, (), window.tail, None, lowest_kept)
 
 
 def _uncopied(window: Window, facts: Mapping[str, Any]) -> tuple[Window, pa.RecordBatch | None]:
@@ -160,7 +159,7 @@ def _layout(facts: Any, keys: int) -> tuple[Grid, int, int] | None:
     return Grid.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses
 
 
-def bucketed(forms: Sequence[RunForm], windows: Sequence[Window], facts: Any) -> list[Window]:
+def bucketed(forms: Sequence[WindowForm], windows: Sequence[Window], facts: Any) -> list[Window]:
     """Restored windows, in bucket grids where they were in such; `facts`: of `Window.to_facts`, one a window, or None.
 
     Raises

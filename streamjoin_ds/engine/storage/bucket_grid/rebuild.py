@@ -13,22 +13,19 @@ copied the new grid takes the place of the old.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
+from streamjoin_ds.engine.storage.bucket_grid.rows import BucketRows
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
-from streamjoin_ds.engine.storage.layout import NO_GRID
-from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.threads.tasks import Steps, alone
 
-if TYPE_CHECKING:
-    from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
+__all__ = ["BucketMove", "moved_to"]
 
-__all__ = ["BucketMove"]
+_Grid = TypeVar("_Grid", bound=BucketRows)
 
 # Copied at a time: in cache, and little beside the grids.
 _MOVED_ROWS = 1 << 14
@@ -37,22 +34,22 @@ _MOVED_ROWS = 1 << 14
 _TOUCHED_BYTES = 1 << 21
 
 
-class BucketMove:
+class BucketMove(Generic[_Grid]):
     """Rows of a grid on their way to another.
 
     Parameters
     ----------
-    to : BucketRun
+    to : BucketRows
         The grid to be, with the same payload.
     place : int, optional
         The buckets of the grid in use before this one are copied. Below 0: so many parts of the new grid's memory are
         to be had from the system first.
     """
 
-    def __init__(self, to: BucketRun, place: int | None = None) -> None:
+    def __init__(self, to: _Grid, place: int | None = None) -> None:
         self.to, self.place = to, -_parts(to) if place is None else place
 
-    def following(self, run: BucketRun, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[None]:
+    def following(self, run: BucketRows, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[None]:
         """Take those of the rows that came to `run`, an array for each of its columns, whose buckets are copied."""
         if self.place <= 0:
             return
@@ -62,15 +59,15 @@ class BucketMove:
             gather = run.form.kernels.module.gather
             self.to = yield from self.to.putting([gather(values, rows) for values in given], lowest_kept)
 
-    def advancing(self, run: BucketRun, rows: int, lowest_kept: int) -> Steps[BucketRun]:
-        """Copy living rows of the next buckets of `run`, which have about so many; the grid that is then to be used."""
+    def advancing(self, run: BucketRows, rows: int, lowest_kept: int) -> Steps[bool]:
+        """Copy living rows of the next buckets of `run`, which have about so many; whether all are copied."""
         if self.place < 0:
             # Touch at least as much memory as the new rows will need, so that the rebuild keeps up with a large push.
             parts, count = _parts(self.to), max(1, rows * self.to.row_bytes // _TOUCHED_BYTES)
             for part in range(self.place + parts, min(self.place + count, 0) + parts):
                 self.to.touch(part, parts)
             self.place = min(self.place + count, 0)
-            return run
+            return False
         buckets, module = run.shape.buckets, run.form.kernels.module
         end = min(buckets, self.place + max(1, rows * buckets // max(run.rows, 1)))
         step = max(1, _MOVED_ROWS * buckets // max(run.rows, 1))
@@ -78,12 +75,12 @@ class BucketMove:
             stop = min(self.place + step, end)
             moved = run.native.row_numbers(self.place, stop)
             if lowest_kept > INT64_MIN:
-                moved = moved[module.gather(run.key_room(run.form.position_key), moved) >= lowest_kept]
+                moved = moved[module.gather(run.narrow_room(run.form.position_key), moved) >= lowest_kept]
             if len(moved):
                 columns = [module.gather(room, moved) for room in run.columns.values()]
                 self.to = yield from self.to.putting(columns, lowest_kept)
             self.place = stop
-        return run if self.place < buckets else run.replaced(self.to)
+        return self.place == buckets
 
     def describe(self) -> str:
         """In words, for `explain`."""
@@ -95,22 +92,34 @@ class BucketMove:
         return {**self.to.shape.to_facts(), **facts}
 
     @classmethod
-    def restored(cls, run: BucketRun, facts: Mapping[str, Any], tuples: pa.RecordBatch) -> BucketMove:
-        """What `to_facts` told of, of the rows that were copied; KeyError, TypeError, ValueError where it did not."""
-        shape, place, built_rows = BucketShape.from_facts(facts), facts["place"], facts["built_rows"]
-        is_told = type(place) is int and type(built_rows) is int and facts["rows"] == tuples.num_rows
-        is_known = is_told and max(shape.keys) < len(run.form.keys)
-        if not (is_known and place < run.shape.buckets and 0 <= built_rows <= MAX_ROWS):
-            msg = "the saved facts of a rebuild are malformed"
-            raise ValueError(msg)
-        to = run.empty(run.form, shape, built_rows, run.zone, run.payload)
+    def restored(cls, to: _Grid, place: int, given: Sequence[npt.NDArray[Any]]) -> BucketMove[_Grid]:
+        """What `to_facts` told of: the rows that were copied are given, an array for each column; ValueError."""
         if place < -_parts(to):
-            msg = "a saved rebuild says that more memory is left to touch than the grid has"
+            msg = "more of the new grid is to come than there is"
             raise ValueError(msg)
-        copied = Run(run.form, tuples, NO_GRID, run.zone)
-        return cls(alone(to.putting(run.given(copied), INT64_MIN)), place)
+        return cls(alone(to.putting(given, INT64_MIN)), place)
 
 
-def _parts(to: BucketRun) -> int:
+def moved_to(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[BucketShape, int]:
+    """Return the shape and the place that `BucketMove.to_facts` told of; KeyError, TypeError, ValueError if it did not.
+
+    Parameters
+    ----------
+    facts : mapping
+    run : BucketRows
+        The grid that is in use.
+    rows : int
+        How many there are that were copied.
+    """
+    shape, place, built_rows = BucketShape.from_facts(facts), facts["place"], facts["built_rows"]
+    is_told = type(place) is int and type(built_rows) is int and facts["rows"] == rows
+    is_known = is_told and max(shape.keys) < len(run.form.keys)
+    if not (is_known and place < run.shape.buckets and 0 <= built_rows <= MAX_ROWS):
+        msg = "these are not the facts of rows on their way"
+        raise ValueError(msg)
+    return shape, place
+
+
+def _parts(to: BucketRows) -> int:
     """Return the number of steps in which a new grid's memory is touched."""
     return -(-to.size_bytes // _TOUCHED_BYTES)

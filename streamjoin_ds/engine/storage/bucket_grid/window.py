@@ -23,11 +23,11 @@ from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove
 from streamjoin_ds.engine.storage.bucket_grid.shape import BucketShape, chosen_shape, tested_rows
 from streamjoin_ds.engine.storage.layout import NO_GRID, Grid
-from streamjoin_ds.engine.storage.run import Run, RunForm
-from streamjoin_ds.engine.storage.run_set import Stack
+from streamjoin_ds.engine.storage.run_set import RunSet
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.engine.storage.tail import Tail
-from streamjoin_ds.engine.storage.window import MAX_TAILED_ROWS, Window, thinned_tail
+from streamjoin_ds.engine.storage.window import MAX_TAILED_ROWS, Window, WindowForm, thinned_tail
 from streamjoin_ds.engine.threads.tasks import Steps
 
 __all__ = ["BucketWindow"]
@@ -47,10 +47,12 @@ class BucketWindow(Window):
 
     Parameters
     ----------
-    form : RunForm
-    sealed : sequence of Run
-        A `BucketRun`, and what is to be taken into it.
-    tail, stack
+    form : WindowForm
+    bucket_run : BucketRun
+        The grid.
+    sealed : sequence of SealedRun
+        What is to be taken into it.
+    tail, run_set
         As for `Window`.
     lowest_kept : int or None
         Lower positions are dead; within int64.
@@ -58,47 +60,49 @@ class BucketWindow(Window):
         That of a batch that was sorted, and its rows: those of like size are sorted so too. How many were.
     """
 
-    __slots__ = ("_inserted", "layout", "lowest_kept")
+    __slots__ = ("_inserted", "bucket_run", "layout", "lowest_kept")
+
+    is_grid = True
 
     def __init__(
         self,
-        form: RunForm,
-        sealed: Sequence[Run],
+        form: WindowForm,
+        bucket_run: BucketRun,
+        sealed: Sequence[SealedRun] = (),
         tail: Tail | None = None,
-        stack: Stack | None = None,
+        run_set: RunSet | None = None,
         lowest_kept: int | None = None,
         layout: tuple[Grid, int, int] | None = None,
     ) -> None:
-        super().__init__(form, sealed, tail, stack)
+        super().__init__(form, sealed, tail, run_set)
+        self.bucket_run = bucket_run
+        self.before_tail = (bucket_run, *self.sealed)
         self.layout = layout
         self.lowest_kept = lowest_kept
-        self.is_merged = len(self.sealed) == 1
+        self.is_merged = not self.sealed
         # Into its grid, before any of the other runs.
-        self._inserted: int = self.sealed[0].native.inserted  # type: ignore[attr-defined]
-
-    @property
-    def bucket_run(self) -> BucketRun:
-        """The grid."""
-        run = self.sealed[0]
-        assert isinstance(run, BucketRun)
-        return run
+        self._inserted: int = bucket_run.native.inserted
 
     @property
     def rows(self) -> int:
         """How many tuples; dead ones that were not dropped yet are among them."""
         return sum(run.rows for run in self.runs)
 
-    def remade(self, sealed: Sequence[Run], tail: Tail) -> BucketWindow:
-        """The window with other runs."""
-        return BucketWindow(self.form, sealed, tail, self._stack, self.lowest_kept, self.layout)
+    def remade(self, sealed: Sequence[SealedRun], tail: Tail) -> BucketWindow:
+        """The window with other runs beside its grid."""
+        return BucketWindow(self.form, self.bucket_run, sealed, tail, self._run_set, self.lowest_kept, self.layout)
 
-    def sealing(self, arrived: Any) -> Steps[Run] | None:
+    def _holding(self, run: BucketRun, others: Sequence[SealedRun] = ()) -> BucketWindow:
+        """The window with a grid that may be another one."""
+        return BucketWindow(self.form, run, others, self.tail, self._run_set, self.lowest_kept, self.layout)
+
+    def sealing(self, arrived: Any) -> Steps[SealedRun] | None:
         """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
-    def taking(self, arrived: Any, run: Run | None) -> tuple[Window, Picks]:
+    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Picks]:
         """As `Window.taking`."""
         window, picks = super().taking(arrived, run)
         if run is not None:
@@ -121,7 +125,7 @@ class BucketWindow(Window):
         """
         if self.is_merged:
             return self
-        run, others = self.bucket_run, self.sealed[1:]
+        run, others = self.bucket_run, self.sealed
         run.begin_change()
         if self.lowest_kept is not None and run.position[1] < self.lowest_kept and run.rows:
             run.cleared(self.lowest_kept)
@@ -135,7 +139,7 @@ class BucketWindow(Window):
             taken -= begin
             if begin < other.rows or other is others[-1]:
                 run = yield from run.adding(other, self.lowest_kept, begin, sweeps=other is others[-1])
-        window = self.remade([run], self.tail)
+        window = self._holding(run)
         try:
             return (yield from window._resized(others))
         except MemoryError:  # the grid that there is serves on
@@ -143,12 +147,14 @@ class BucketWindow(Window):
             run.end_change()
             return window
 
-    def _resized(self, arrived: Sequence[Run]) -> Steps[Window]:
+    def _resized(self, arrived: Sequence[SealedRun]) -> Steps[Window]:
+        """In a grid of another shape, where that is wanted; or in runs."""
         window = yield from self._resizing(arrived)
-        if isinstance(window, BucketWindow):
-            if self.form.bucketing is not None and self.form.bucketing.is_sampled:
-                window.bucket_run.sample()
-            window.bucket_run.end_change()
+        if window is None:
+            return self.in_runs()
+        if self.form.bucketing is not None and self.form.bucketing.is_sampled:
+            window.bucket_run.sample()
+        window.bucket_run.end_change()
         return window
 
     def unmerged(self) -> Window:
@@ -156,18 +162,18 @@ class BucketWindow(Window):
         run = self.bucket_run
         run.begin_change()
         taken, others = run.native.inserted - self._inserted, []
-        for other in self.sealed[1:]:
+        for other in self.sealed:
             begin = min(taken, other.rows)
             taken -= begin
             if begin < other.rows:
                 others.append(other.behind(begin))
         run.end_change()
-        return self.remade([run, *others], self.tail)
+        return self._holding(run, others)
 
-    def _resizing(self, arrived: Sequence[Run]) -> Steps[Window]:
+    def _resizing(self, arrived: Sequence[SealedRun]) -> Steps[BucketWindow | None]:
         """Go on making a grid for as many rows as there will be, where this one was made for far more or fewer.
 
-        Or for rows that lie as those in it do, where this one was made for others.
+        Or for rows that lie as those in it do, where this one was made for others. None: no grid is wanted any more.
         """
         run, bucketing = self.bucket_run, self.form.bucketing
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
@@ -180,9 +186,9 @@ class BucketWindow(Window):
             is_small = wanted > _GROWN * run.built_rows and 2 * live > run.built_rows
             is_large = wanted < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
-                return self.in_runs()
+                return None
             if live and not self._suits_all(run, run.shape, live):
-                return self.in_runs()  # of a state that was saved when all neighbours had to make do with one index
+                return None  # of a state that was saved when all neighbours had to make do with one index
             if live and (is_small or is_large):
                 keys = some_keys(run, lowest)
                 try:
@@ -194,11 +200,11 @@ class BucketWindow(Window):
         if run.move is None:
             return self
         arrived_rows = sum([other.rows for other in arrived])
-        made = yield from run.move.advancing(run, _COPIED_ROWS * arrived_rows, lowest)
-        if made is run:
+        if not (yield from run.move.advancing(run, _COPIED_ROWS * arrived_rows, lowest)):
             return self
+        made = run.replaced(run.move.to)
         give_back()
-        return BucketWindow(self.form, [made], self.tail, None, self.lowest_kept, self.layout)
+        return BucketWindow(self.form, made, (), self.tail, None, self.lowest_kept, self.layout)
 
     def _relieve(self, run: BucketRun, crowd: int, live: int, lowest_kept: int) -> None:
         """Begin with another shape where the rows have moved together since this one was chosen, and it helps."""
@@ -237,9 +243,9 @@ class BucketWindow(Window):
         if not INT64_MIN <= lowest_kept <= INT64_MAX:
             # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
             lowest_kept = max(INT64_MIN, min(lowest_kept, INT64_MAX))
-        run, tail = self.sealed[0], self.tail
+        run, tail = self.bucket_run, self.tail
         if tail.rows and lowest_kept > tail.position[0]:
-            tail = thinned_tail(tail, lowest_kept)
+            tail = thinned_tail(tail, lowest_kept) or self.form.no_tail
         is_due = run.position[1] < lowest_kept and run.rows > 0
         if tail is not self.tail:
             window = self.remade(self.sealed, tail)
@@ -259,9 +265,9 @@ class BucketWindow(Window):
         """The same again: a push that may be given up does not change the one it began with."""
         window = BucketWindow.__new__(BucketWindow)
         window.form, window.sealed, window.tail = self.form, self.sealed, self.tail
-        window._stack, window._is_fitting, window._sealed_rows = self._stack, self._is_fitting, self._sealed_rows
+        window._run_set, window._is_fitting, window._sealed_rows = self._run_set, self._is_fitting, self._sealed_rows
         window._quiet_until, window.is_merged, window._inserted = self._quiet_until, self.is_merged, self._inserted
-        window.layout = self.layout
+        window.layout, window.bucket_run, window.before_tail = self.layout, self.bucket_run, self.before_tail
         return window
 
     def to_facts(self) -> dict[str, Any] | None:
@@ -275,7 +281,7 @@ class BucketWindow(Window):
     def in_runs(self) -> Window:
         """The same rows in ordinary runs; those that were copied already in a last one, again."""
         move = self.bucket_run.move
-        runs = [(run.tuples, run.zone) for run in self.sealed if run.rows]
+        runs = [(run.tuples, run.zone) for run in self.before_tail if run.rows]
         if move is not None and move.to.rows:
             runs.append((move.to.tuples, self.bucket_run.zone))
-        return Window(self.form, [Run(self.form, tuples, NO_GRID, zone) for tuples, zone in runs], self.tail)
+        return Window(self.form, [SealedRun(self.form, tuples, NO_GRID, zone) for tuples, zone in runs], self.tail)

@@ -1,0 +1,86 @@
+"""What all runs of one stream have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.arrays.columns import array_of, byte_column
+from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.arrays.keys import is_stored, key_values
+from streamjoin_ds.engine.storage.layout import Grid, GridChooser
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["RunForm"]
+
+
+class RunForm:
+    """What all runs of one stream have in common: their columns, their keys, and how their layouts are chosen.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    stream : int
+    kernels : Kernels
+    index : "auto", "scan" or sequence of str
+        As for `GridChooser`.
+    """
+
+    def __init__(
+        self,
+        bound: BoundJoin,
+        stream: int,
+        kernels: Kernels,
+        index: str | Sequence[str] = "auto",
+    ) -> None:
+        self.stream = stream
+        self.kernels = kernels
+        self.keys = bound.keys[stream]
+        self.position_key = bound.position_keys[stream]
+        self.columns = tuple(bound.key_name(stream, key) for key in self.keys)
+        self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
+        self.chooser = GridChooser(bound, stream, index)
+        hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
+        self.has_hashes = bool(hashes)
+        self.run_schema = pa.schema([*self.tuple_schema, *hashes])
+        self.kinds = {field.name: field.type for field in self.run_schema}
+        self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
+        self._run_form = kernels.module.BatchForm(self.run_schema)
+
+    def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
+        """Values of a key of tuples of `run_schema`, float64 or int64; none is null."""
+        kind = self.keys[number].kind
+        if is_stored(kind):
+            return key_values(tuples.column(f"_key_{number}"), "int")
+        return key_values(tuples.column(self.columns[number]), kind)
+
+    def tuple_columns(self, tuples: pa.RecordBatch) -> Any:
+        """Tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""
+        return self.kernels.module.BatchColumns(self._tuple_form, tuples)
+
+    def run_columns(self, tuples: pa.RecordBatch) -> Any:
+        """Tuples of `run_schema` as kernels read them (`BatchColumns`)."""
+        return self.kernels.module.BatchColumns(self._run_form, tuples)
+
+    def with_hashes(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
+        """Tuples of `run_schema`, from tuples of that or of `tuple_schema`."""
+        if len(tuples.schema) == len(self.run_schema):
+            return tuples
+        columns = list(tuples.columns)
+        for number, key in enumerate(self.keys):
+            if is_stored(key.kind):
+                values = byte_column(tuples.column(self.columns[number]), self.kernels)
+                columns.append(array_of(values.hashes(), pa.int64()))
+        return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+
+    def ordering(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> Any:
+        """A task that tells the order of rows in a grid."""
+        module = self.kernels.module
+        buckets = None
+        if grid.first >= 0:
+            zero = 0.0 if keys[grid.first].dtype.kind == "f" else 0
+            buckets = module.grid_buckets(keys[grid.first], grid.width, zero)
+        return module.grid_ordering(buckets, keys[grid.second])

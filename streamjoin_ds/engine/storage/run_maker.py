@@ -1,0 +1,123 @@
+"""Tuples of one stream made into sealed runs: put in order, or merged with others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.arrays.columns import array_of, concatenated, fixed_width, item_dtype, item_values, one_batch
+from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
+from streamjoin_ds.engine.arrays.memory import ColumnMemory
+from streamjoin_ds.engine.storage.layout import NO_GRID, Grid, sampled
+from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.sealing import BatchSealer
+from streamjoin_ds.engine.storage.zone import Range, range_of, spanning
+from streamjoin_ds.engine.threads.tasks import Steps, alone
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["RunMaker"]
+
+
+class RunMaker(RunForm):
+    """A form with the ways to make runs of it; parameters as for `RunForm`."""
+
+    def __init__(self, bound: BoundJoin, stream: int, kernels: Kernels, index: str | Sequence[str] = "auto") -> None:
+        super().__init__(bound, stream, kernels, index)
+        keys = [(name, key_dtype(key.kind)) for name, key in zip(self.columns, self.keys, strict=True)]
+        self._batch_sealer = None if self.has_hashes else BatchSealer.of(self.tuple_schema, keys, kernels.module)
+
+    def sealed(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> SealedRun:
+        """A run of these tuples, in a grid that is given or chosen for them.
+
+        Parameters
+        ----------
+        tuples : pyarrow.RecordBatch
+            Of `tuple_schema` (or `run_schema`); rows in any order, no null and no NaN in a key.
+        """
+        return alone(self.sealing(tuples, grid))
+
+    def sealing(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> Steps[SealedRun]:
+        """`sealed`, step by step."""
+        tuples = self.with_hashes(tuples)
+        keys = [self.key_of(tuples, number) for number in range(len(self.keys))]
+        grid = self.chooser.choose(keys) if grid is None else grid
+        zone = tuple(range_of(values) for values in keys)
+        if not grid.is_sorted:
+            return SealedRun(self, tuples, grid, zone)
+        (order,) = yield [self.ordering(keys, grid)]
+        return (yield from self._laying_out([tuples], [keys], None, order, grid, zone))
+
+    def sealing_batch(self, arrived: Any, grid: Grid | None) -> Steps[SealedRun]:
+        """`sealing` of `BatchColumns`: in one step where a kernel can put all of it in order."""
+        sealer = self._batch_sealer
+        if sealer is not None and grid is not None and grid.second >= 0 and sealer.takes(arrived):
+            zone, values, keys = yield from sealer.sealing(arrived, grid)
+            return SealedRun.of_items(self, grid, zone, values, keys)
+        return (yield from self.sealing(arrived.batch, grid))
+
+    def arrived(self, tuples: pa.RecordBatch) -> SealedRun:
+        """A run of these tuples as they lie, in no order that a probe can use."""
+        tuples = self.with_hashes(tuples)
+        zone = tuple(range_of(self.key_of(tuples, number)) for number in range(len(self.keys)))
+        return SealedRun(self, tuples, NO_GRID, zone)
+
+    def _laying_out(
+        self,
+        parts: Sequence[pa.RecordBatch],
+        keys: Sequence[Sequence[npt.NDArray[Any]]],
+        places: npt.NDArray[np.int32] | None,
+        order: npt.NDArray[np.int32],
+        grid: Grid,
+        zone: tuple[Range, ...],
+    ) -> Steps[SealedRun]:
+        """The run whose row i is row ``order[i]`` of part ``places[i]``; None: of the only part."""
+        plain = [
+            place
+            for place, field in enumerate(self.run_schema)
+            if fixed_width(field.type) and not any(part.column(place).null_count for part in parts)
+        ]
+        # Keys that are no column of their own (widened, hashed) are laid out too: none is made of the run again.
+        widened = [number for number, values in enumerate(keys[0]) if not self._is_column(number, values.dtype)]
+        sources = [
+            [*(item_values(part.column(place)) for place in plain), *(own[number] for number in widened)]
+            for part, own in zip(parts, keys, strict=True)
+        ]
+        memory = ColumnMemory(len(order) * sum(values.itemsize for values in sources[0]), len(sources[0]))
+        outs = [memory.column(len(order), values.dtype) for values in sources[0]]
+        yield [self.kernels.module.RunColumns(sources).gathering(places, order, outs)]
+        made = dict(zip(plain, outs, strict=False))
+        if len(plain) < len(self.run_schema) and places is not None:
+            starts = np.cumsum([0, *(part.num_rows for part in parts[:-1])])
+            order = (starts[places] + order).astype(np.int32)
+        columns = [
+            array_of(made[place], field.type)
+            if place in made
+            else concatenated([part.column(place) for part in parts]).take(pa.array(order))
+            for place, field in enumerate(self.run_schema)
+        ]
+        tuples = pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
+        return SealedRun(self, tuples, grid, zone, dict(zip(widened, outs[len(plain) :], strict=True)))
+
+    def _is_column(self, number: int, dtype: np.dtype[Any]) -> bool:
+        """Whether a key's values are the items of a column."""
+        name = f"_key_{number}" if is_stored(self.keys[number].kind) else self.columns[number]
+        kind = self.run_schema.field(name).type
+        return fixed_width(kind) and item_dtype(kind) == dtype
+
+    def merging_runs(self, runs: Sequence[SealedRun]) -> Steps[SealedRun]:
+        """One run of the tuples of several, step by step; where these are in its order they are merged, not sorted."""
+        rows = sum(run.rows for run in runs)
+        keys = [[run.key(number) for number in range(len(self.keys))] for run in runs]
+        grid = self.chooser.choose([sampled([own[number] for own in keys]) for number in range(len(self.keys))], rows)
+        if grid.second < 0 or any(run.grid != grid for run in runs):
+            return (yield from self.sealing(one_batch([run.tuples for run in runs], self.run_schema)))
+        buckets = None if grid.first < 0 else [np.repeat(run.directory[0], np.diff(run.directory[1])) for run in runs]
+        places, order = self.kernels.module.merge_order(buckets, [own[grid.second] for own in keys])
+        zone = spanning([run.zone for run in runs])
+        return (yield from self._laying_out([run.tuples for run in runs], keys, places, order, grid, zone))

@@ -1,0 +1,215 @@
+"""A run: sealed tuples of one stream, in columns, sorted (CellJoin, section 4.1; T_S of PIM-Tree, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, gathered, item_values
+from streamjoin_ds.engine.storage.conditions import ProbeCondition
+from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.run_view import MIN_VIEWED_ROWS, RunView
+from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
+from streamjoin_ds.engine.storage.zone import Range, range_of
+
+__all__ = ["SealedRun"]
+
+
+class SealedRun(SortedKeys):
+    """Tuples in the order of a layout, their keys, and a zone map; immutable.
+
+    Parameters
+    ----------
+    form : RunForm
+    tuples : pyarrow.RecordBatch or None
+        Of ``run_schema``. None: of a run that is made of items (`of_items`).
+    grid : Grid
+    zone : tuple of (smallest, largest)
+        One a key; key 0 is the event time in microseconds.
+    keys : mapping of int to ndarray, optional
+        Keys that are made already.
+
+    Attributes
+    ----------
+    rows : int
+        How many tuples.
+    block : str or None
+        Name of the block that holds it; None while it is only in memory.
+    level : int
+        0: not merged since it was sealed; 1: merged (`BlockMerging` tells them apart).
+    encoded : pyarrow.Buffer or None
+        What the state codec made of it; it never changes, so neither does that.
+    """
+
+    is_sealed = True
+    is_grid = False
+
+    def __init__(
+        self,
+        form: RunForm,
+        tuples: pa.RecordBatch | None,
+        grid: Grid,
+        zone: tuple[Range, ...],
+        keys: Mapping[int, npt.NDArray[Any]] | None = None,
+    ) -> None:
+        super().__init__(form, grid, zone, 0 if tuples is None else int(tuples.num_rows))
+        self._tuples = tuples
+        self._keys: dict[int, npt.NDArray[Any]] = dict(keys or {})
+        self._values: dict[str, npt.NDArray[Any] | None] = {}
+        self._byte_columns: dict[str, Any] = {}
+        self._views: dict[frozenset[int], RunView | None] = {}
+        self.block: str | None = None
+        self.level = 0
+        self.encoded: pa.Buffer | None = None
+
+    @classmethod
+    def of_items(
+        cls,
+        form: RunForm,
+        grid: Grid,
+        zone: tuple[Range, ...],
+        values: dict[str, npt.NDArray[Any]],
+        keys: Sequence[npt.NDArray[Any]],
+    ) -> SealedRun:
+        """A run of columns that are all of a fixed width and without nulls; Arrow is given them when it is asked."""
+        run = cls(form, None, grid, zone, dict(enumerate(keys)))
+        run.rows = len(next(iter(values.values())))
+        run._values.update(values)
+        return run
+
+    @property
+    def tuples(self) -> pa.RecordBatch:
+        """The tuples as a batch of ``run_schema``."""
+        if self._tuples is None:
+            schema = self.form.run_schema
+            items = {name: values for name, values in self._values.items() if values is not None}
+            columns = [array_of(items[field.name], field.type) for field in schema]
+            self._tuples = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return self._tuples
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is surely of columns of a fixed width and without nulls alone."""
+        return self._tuples is None
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the tuples' columns."""
+        return int(self.tuples.nbytes)
+
+    @property
+    def sampled(self) -> SealedRun:
+        """What the order of joining is decided by: it has `rows` and keys, and never changes."""
+        return self
+
+    @property
+    def position(self) -> Range:
+        """Smallest and largest value of the key that the window is measured in: event time, or number."""
+        return self.zone[self.form.position_key]
+
+    @property
+    def oldest_us(self) -> int:
+        """Smallest event time, in microseconds."""
+        return int(self.zone[0][0])
+
+    @property
+    def newest_us(self) -> int:
+        """Largest event time, in microseconds."""
+        return int(self.zone[0][1])
+
+    def key(self, number: int) -> npt.NDArray[Any]:
+        """Values of a key, float64 or int64, in the run's order."""
+        if number not in self._keys:
+            self._keys[number] = self.form.key_of(self.tuples, number)
+        return self._keys[number]
+
+    def values(self, name: str) -> npt.NDArray[Any] | None:
+        """Items of a column (`item_values`); None where it has nulls or no fixed width."""
+        if name not in self._values:
+            column = self.tuples.column(name)
+            plain = fixed_width(column.type) and not column.null_count
+            self._values[name] = item_values(column) if plain else None
+        return self._values[name]
+
+    # ------------------------------------------------------------------ as one of a set (see `Run`)
+
+    @property
+    def stays(self) -> object:
+        """What is the same object for as long as it is the same run."""
+        return self
+
+    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> SealedRun | RunView:
+        """Return the run, or a view of it where that serves the conditions far better; a function of its rows."""
+        if self.rows < MIN_VIEWED_ROWS or not self.form.chooser.is_contested:
+            return self
+        partners = frozenset(condition.stream for condition in conditions)
+        if partners not in self._views:
+            keys = [self.key(number) for number in range(len(self.form.keys))]
+            grid = self.form.chooser.better(self.grid, partners, keys, self.rows)
+            like = [view for view in list(self._views.values()) if view is not None and view.grid == grid]
+            if grid is not None and not like:
+                like = [RunView(self, grid, self.form.ordering(keys, grid).do())]
+            self._views[partners] = like[0] if like else None
+        return self._views[partners] or self
+
+    def row_numbers(self) -> npt.NDArray[np.int32]:
+        """Return the numbers of its rows, in order."""
+        return np.arange(self.rows, dtype=np.int32)
+
+    def room_key(self, number: int) -> npt.NDArray[Any]:
+        """Return the values of a key."""
+        return self.key(number)
+
+    def narrow_key(self, number: int) -> None:
+        """Return None: keys are float64 or int64."""
+        del number
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column of ``run_schema``."""
+        return self.tuples.column(name)
+
+    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
+        """Return a column of some rows; any type, nulls kept."""
+        return gathered(self.column(name), rows, self.form.kernels)
+
+    def byte_parts(self, name: str) -> list[Any]:
+        """Return a column of strings or binary values as kernels gather from it; kept."""
+        found = self._byte_columns.get(name)
+        if found is None:
+            found = self._byte_columns[name] = byte_column(self.tuples.column(name), self.form.kernels)
+        return [found]
+
+    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return for each row which of `byte_parts` has it, and its row there."""
+        return np.zeros(len(rows), np.int32), rows
+
+    def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
+        """Return its layout in words, and which streams see it in one of their own, as far as they have asked."""
+        views = [(sorted(partners), view.grid) for partners, view in list(self._views.items()) if view is not None]
+        seen = sorted(views, key=lambda found: found[0])
+        told = [f"; for {' and '.join(streams[n] for n in who)} {grid.described(keys)}" for who, grid in seen]
+        return self.grid.described(keys) + "".join(told)
+
+    # ------------------------------------------------------------------ parts of it
+
+    def behind(self, rows: int) -> SealedRun:
+        """The run without its first rows, which lie in its order."""
+        if not rows:
+            return self
+        run = SealedRun(self.form, self.tuples.slice(rows), self.grid, self.zone)
+        run.level = self.level
+        return run
+
+    def kept(self, mask: npt.NDArray[np.bool_]) -> SealedRun:
+        """The run without the rows where the mask is false; it stays in grid order."""
+        tuples = filtered(self.tuples, mask)
+        zone = tuple(range_of(self.form.key_of(tuples, number)) for number in range(len(self.zone)))
+        run = SealedRun(self.form, tuples, self.grid, zone)
+        run.level = self.level
+        return run
