@@ -98,13 +98,19 @@ def _missing_package(error: ModuleNotFoundError) -> StreamJoinError:
 def _install_hint(package: str) -> str:
     """`pip install` line for a package: by the extra that brings it, where one does."""
     try:
+        from packaging.requirements import Requirement
+        from packaging.utils import canonicalize_name
+    except ImportError:  # then it may be the one that is missing
+        return f"pip install {package}"
+    try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         requirements = []
-    for requirement in requirements:
-        match = re.match(r"""([\w.-]+).*extra\s*==\s*["']([\w-]+)["']""", requirement)
-        if match and match.group(1).lower().replace("-", "_") == package.lower().replace("-", "_"):
-            return f"pip install '{DISTRIBUTION}[{match.group(2)}]'"
+    for text in requirements:
+        requirement = Requirement(text)
+        extra = re.search(r"extra == \"([^\"]+)\"", str(requirement.marker))
+        if extra and canonicalize_name(requirement.name) == canonicalize_name(package):
+            return f"pip install '{DISTRIBUTION}[{extra.group(1)}]'"
     return f"pip install {package}"
 
 
