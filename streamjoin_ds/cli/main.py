@@ -24,6 +24,7 @@ _COMMANDS = {
     "demo": "See a join of two generated sensor streams, live, then its result by Spark SQL.",
     "data": "Put a small recorded data set into a folder, to try joins on.",
     "explain": "Show how a join would be carried out, and why.",
+    "schema": "Print the JSON Schema of a join's TOML file, for editors.",
     "inspect": "Show what a checkpoint holds: cells, windows, blocks, watermarks.",
     "repair": "Mend a checkpoint and its tables where a program can, and say what is lost.",
     "vacuum": "Remove what crashes left behind in a checkpoint.",
