@@ -123,7 +123,7 @@ def python_facts() -> dict[str, str]:
 def in_range(found: str, specification: str) -> bool:
     """Whether a release is in a range like ``>=2.2,<3``; a version or a range that is not understood counts as met.
 
-    A pre-release or a build of 2.3 counts as 2.3: nobody is told to install what is about to be, or was, released.
+    A pre-release, a later build and a local build of 2.3 count as 2.3.
     """
     try:
         return Version(Version(found).base_version) in SpecifierSet(specification)
