@@ -30,13 +30,14 @@ from streamjoin_ds.cli.inspect import command as inspect
 from streamjoin_ds.cli.repair import command as repair
 from streamjoin_ds.cli.request import request_of
 from streamjoin_ds.cli.run import command as run
+from streamjoin_ds.cli.schema import command as schema
 from streamjoin_ds.cli.vacuum import command as vacuum
 from streamjoin_ds.sink.tables import TableSet
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
 COMMANDS: dict[str, click.Command] = {"run": run, "demo": demo, "explain": explain, "bench": bench, "doctor": doctor}
-COMMANDS |= {"inspect": inspect, "vacuum": vacuum, "repair": repair, "data": data}
+COMMANDS |= {"inspect": inspect, "vacuum": vacuum, "repair": repair, "data": data, "schema": schema}
 TIMEOUT_S = 300
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 

@@ -16,6 +16,9 @@ Value = TypeVar("Value")
 class Cache(Generic[Value]):
     """Values by name, the least recently used let go first; safe for threads.
 
+    It is not the `LRUCache` of cachetools: that has one limit, set for good, and does not tell what was used longest
+    ago. Two limits, `resize`, `names` and `begin_round` would all have to be built around it.
+
     Names must carry the checksum of what they stand for: then a task that finds a value here may use it, whichever
     task put it, and one that does not find it reads the block and verifies it.
 

@@ -5,6 +5,7 @@
     streamjoin ──► main ──► run      start a join from a file or from SQL-like text
                      │      demo     the shortest look at a running join
                      │      explain  what would be done, and why
+                     │      schema   what the file may hold, for editors
                      │      bench    the fixed workloads, beside their peers
                      │      doctor   what this machine has, lacks, and what to type
                      │

@@ -16,6 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
 from streamjoin_ds.cli.main import DISTRIBUTION, error_text
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.version import version
@@ -116,28 +121,14 @@ def python_facts() -> dict[str, str]:
 
 
 def in_range(found: str, specification: str) -> bool:
-    """Whether a version meets a requirement like ``>=2.2,<3``; what is not understood counts as met."""
-    numbers = _release(found)
-    for operator, bound_text in re.findall(r"(>=|<=|==|!=|<|>)\s*([\d.]+)", specification):
-        bound = _release(bound_text)
-        width = max(len(numbers), len(bound))
-        left, right = (part + (0,) * (width - len(part)) for part in (numbers, bound))
-        met = {
-            ">=": left >= right,
-            "<=": left <= right,
-            "==": left == right,
-            "!=": left != right,
-            "<": left < right,
-            ">": left > right,
-        }
-        if not met[operator]:
-            return False
-    return True
+    """Whether a release is in a range like ``>=2.2,<3``; a version or a range that is not understood counts as met.
 
-
-def _release(text: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(number) for number in match.group().split(".")) if match else ()
+    A pre-release, a later build and a local build of 2.3 count as 2.3.
+    """
+    try:
+        return Version(Version(found).base_version) in SpecifierSet(specification)
+    except (InvalidVersion, InvalidSpecifier):
+        return True
 
 
 def _worker_facts(frames: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
@@ -177,11 +168,13 @@ def _build() -> str:
 def _python() -> Check:
     found = platform.python_version()
     value = f"{found} {platform.machine()} ({sys.executable})"
+    # Some distributions call their build "3.11.2+", which is no version.
+    release = ".".join(map(str, sys.version_info[:3]))
     try:
         wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"] or ""
     except importlib.metadata.PackageNotFoundError:
         wanted = ""
-    if in_range(found, wanted):
+    if in_range(release, wanted):
         return Check("python", value)
     return Check("python", value, "missing", f"use a Python {wanted}")
 
@@ -237,9 +230,9 @@ def _required_ranges() -> dict[str, str]:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return {}
-    plain = (requirement for requirement in requirements if "extra ==" not in requirement)
-    matches = (re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^;)]*)", requirement) for requirement in plain)
-    return {match.group(1).lower().replace("_", "-"): match.group(2).strip() for match in matches if match}
+    each = map(Requirement, requirements)
+    plain = (one for one in each if one.marker is None or one.marker.evaluate({"extra": ""}))
+    return {canonicalize_name(one.name): str(one.specifier) for one in plain}
 
 
 def _package(package: str, ranges: dict[str, str]) -> Check:

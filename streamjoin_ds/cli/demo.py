@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 from rich.table import Table
+from sqlglot.expressions import to_identifier
 
 from streamjoin_ds.cli.display import Display, ledger_table
 from streamjoin_ds.cli.runner import run_join
@@ -83,7 +84,7 @@ def command(seconds: int, to: Path | None) -> None:
     _show_first_rows(console, spark, table)
     say(f"Tables      {table}, and beside it _punctuations, _late, _rejects, _ledger, _metrics")
     say(f"Spark's log {session_log_path(spark)}")
-    say(f"To query    Spark SQL:  SELECT * FROM delta.`{table}`")
+    say(f"To query    Spark SQL:  SELECT * FROM delta.{to_identifier(table, quoted=True).sql(dialect='spark')}")
     say(f"            Python:     deltalake.DeltaTable({table!r}).to_pandas()")
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from streamjoin_ds.cli.request import EXPLAINED, join_options, request_of
+from streamjoin_ds.cli.join_options import Whole, join_options
+from streamjoin_ds.cli.request import EXPLAINED, request_of
 
 __all__ = ["command"]
 
@@ -16,7 +17,7 @@ __all__ = ["command"]
 @join_options
 @click.option(
     "--cells",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="N",
     help="Cells to lay out where --layout is not given.  [default: 2]",
 )

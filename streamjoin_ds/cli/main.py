@@ -24,6 +24,7 @@ _COMMANDS = {
     "demo": "See a join of two generated sensor streams, live, then its result by Spark SQL.",
     "data": "Put a small recorded data set into a folder, to try joins on.",
     "explain": "Show how a join would be carried out, and why.",
+    "schema": "Print the JSON Schema of a join's TOML file, for editors.",
     "inspect": "Show what a checkpoint holds: cells, windows, blocks, watermarks.",
     "repair": "Mend a checkpoint and its tables where a program can, and say what is lost.",
     "vacuum": "Remove what crashes left behind in a checkpoint.",
@@ -98,13 +99,19 @@ def _missing_package(error: ModuleNotFoundError) -> StreamJoinError:
 def _install_hint(package: str) -> str:
     """`pip install` line for a package: by the extra that brings it, where one does."""
     try:
+        from packaging.requirements import Requirement
+        from packaging.utils import canonicalize_name
+    except ImportError:  # then it may be the one that is missing
+        return f"pip install {package}"
+    try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         requirements = []
-    for requirement in requirements:
-        match = re.match(r"""([\w.-]+).*extra\s*==\s*["']([\w-]+)["']""", requirement)
-        if match and match.group(1).lower().replace("-", "_") == package.lower().replace("-", "_"):
-            return f"pip install '{DISTRIBUTION}[{match.group(2)}]'"
+    for text in requirements:
+        requirement = Requirement(text)
+        extra = re.search(r"extra == \"([^\"]+)\"", str(requirement.marker))
+        if extra and canonicalize_name(requirement.name) == canonicalize_name(package):
+            return f"pip install '{DISTRIBUTION}[{extra.group(1)}]'"
     return f"pip install {package}"
 
 

@@ -10,7 +10,8 @@ import click
 from rich.console import Console
 
 from streamjoin_ds.cli.display import Display, ledger_table
-from streamjoin_ds.cli.request import join_options, request_of, required
+from streamjoin_ds.cli.join_options import flag, join_options
+from streamjoin_ds.cli.request import request_of, required
 from streamjoin_ds.cli.runner import run_join
 
 __all__ = ["command"]
@@ -18,25 +19,14 @@ __all__ = ["command"]
 
 @click.command("run")
 @join_options
-@click.option("--to", metavar="PATH", help="Table of matches; its companions lie beside it.  [required]")
-@click.option("--checkpoint", metavar="PATH", help="Folder that a restart goes on from.  [required]")
-@click.option("--available-now", is_flag=True, help="Take in what is there, then stop.")
-@click.option("--trigger", metavar="DURATION", help="At least this long from batch to batch.")
-@click.option(
-    "--max-rows-per-batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Upper limit of a batch, all streams together.",
-)
-@click.option(
-    "--take-over",
-    is_flag=True,
-    help="Go on where a driver holds the checkpoint that no longer works but is not gone (stopped, cut off).",
-)
-@click.option("--master", metavar="URL", help="Spark's master.  [default: local, on the cores there are]")
-@click.option(
-    "--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of the Spark session; any number of them."
-)
+@flag("to")
+@flag("checkpoint")
+@flag("available_now")
+@flag("trigger")
+@flag("max_rows_per_batch")
+@flag("take_over")
+@flag("master")
+@flag("conf")
 @click.option("--json", "as_json", is_flag=True, help="The totals as one JSON object on standard output.")
 def command(config: Path | None, as_json: bool, **given: Any) -> None:
     """Run a join until it is stopped (Ctrl-C) or, with --available-now, its input ends."""

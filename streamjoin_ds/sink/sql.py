@@ -1,8 +1,9 @@
 """The files of ``sql/``, with the path of a join's table filled in.
 
 The files are Spark SQL as a user runs it: ``${streamjoin.root}`` is replaced by Spark itself after
-``SET streamjoin.root=/data/matches`` (or ``spark-sql --conf``). This module does the same for programs, with a check:
-the path stands between back-ticks, so it may hold neither one nor anything that Spark would substitute again.
+``SET streamjoin.root=/data/matches`` (or ``spark-sql --conf``). This module does the same for programs: it reads the
+files with sqlglot, puts the path into the quoted names that hold the placeholder, and quotes these names anew. A path
+that Spark would substitute again, or that a user could not type in the same place, is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
+
+from sqlglot import TokenType
+from sqlglot.dialects.spark import Spark
+from sqlglot.expressions import to_identifier
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.tables import TableSet
@@ -19,6 +24,13 @@ __all__ = ["sql_names", "sql_statements", "sql_text"]
 ROOT_PLACEHOLDER = "${streamjoin.root}"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _INSTALLED = "streamjoin_ds._sql"
+
+
+class _SparkSql(Spark):
+    """Spark's SQL, of which every statement is read: sqlglot takes ``VACUUM ...`` up to the next semicolon unread."""
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS = set()  # noqa: RUF012
 
 
 def _folder() -> Path:
@@ -48,6 +60,19 @@ def sql_text(name: str, root: str) -> str:
     ArgumentError
         There is no such file, or the path holds a back-tick, a control character or ``${``.
     """
+    text, path = _checked(name, root)
+    return _filled(text, path)
+
+
+def sql_statements(name: str, root: str) -> list[str]:
+    """Return the statements of one file, in order, each without the comments around it and its closing semicolon."""
+    text, path = _checked(name, root)
+    # First split, then filled: what a user's path holds is never read as SQL.
+    return [_filled(statement, path) for statement in _split(text)]
+
+
+def _checked(name: str, root: str) -> tuple[str, str]:
+    """The text of one file, with its placeholder, and the path to put there."""
     if not _NAME.fullmatch(name) or name not in sql_names():
         message = "there is no SQL file of that name"
         raise ArgumentError(message, name="name", hint=f"one of {', '.join(sql_names())}")
@@ -55,10 +80,26 @@ def sql_text(name: str, root: str) -> str:
         message = "the table's path cannot stand in SQL: it holds a back-tick or ${"
         raise ArgumentError(message, name="root", hint="use a path without them")
     path = TableSet(root).root  # refuses control characters
-    return (_folder() / f"{name}.sql").read_text(encoding="utf-8").replace(ROOT_PLACEHOLDER, path)
+    return (_folder() / f"{name}.sql").read_text(encoding="utf-8"), path
 
 
-def sql_statements(name: str, root: str) -> list[str]:
-    """Return the statements of one file, in order, each without comments and its closing semicolon."""
-    lines = [line for line in sql_text(name, root).splitlines() if not line.lstrip().startswith("--")]
-    return [part.strip() for part in re.split(r";[ \t]*(?:\n|$)", "\n".join(lines)) if part.strip()]
+def _split(text: str) -> list[str]:
+    statements, begin, end = [], -1, 0
+    for token in _SparkSql().tokenize(text):
+        if token.token_type is not TokenType.SEMICOLON:
+            begin, end = token.start if begin < 0 else begin, token.end + 1
+        elif begin >= 0:
+            statements.append(text[begin:end])
+            begin = -1
+    return statements if begin < 0 else [*statements, text[begin:end]]
+
+
+def _filled(text: str, path: str) -> str:
+    """The text with the path in place of the placeholder: in names as sqlglot quotes them, and in comments."""
+    parts, end = [], 0
+    for token in _SparkSql().tokenize(text):
+        if token.token_type is TokenType.IDENTIFIER and ROOT_PLACEHOLDER in token.text:
+            name = to_identifier(token.text.replace(ROOT_PLACEHOLDER, path), quoted=True)
+            parts += [text[end : token.start].replace(ROOT_PLACEHOLDER, path), name.sql(dialect=_SparkSql)]
+            end = token.end + 1
+    return "".join([*parts, text[end:].replace(ROOT_PLACEHOLDER, path)])

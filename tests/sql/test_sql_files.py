@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, TableError
+from streamjoin_ds.sink import sql
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import between, complete, follow, scanned
 from streamjoin_ds.sink.sql import sql_names, sql_statements, sql_text
@@ -313,6 +314,31 @@ def test_paths_that_could_be_sql_are_refused(root):
         sql_text("ledger", root)
     assert raised.value.name == "root"
     assert not root or root not in str(raised.value)
+
+
+def test_a_semicolon_ends_a_statement_only_where_it_is_sql():
+    text = """-- first; -- still a comment
+SELECT 'a;b', "c;", 'it''s; \\'', `d;e` /* f; */ FROM t -- g;
+; VACUUM delta.`/h;i` RETAIN 168 HOURS;;
+/* only a comment; */ ;
+SELECT /*+ BROADCAST(t) */ 1"""
+    assert sql._split(text) == [
+        "SELECT 'a;b', \"c;\", 'it''s; \\'', `d;e` /* f; */ FROM t",
+        "VACUUM delta.`/h;i` RETAIN 168 HOURS",
+        "SELECT /*+ BROADCAST(t) */ 1",
+    ]
+
+
+@pytest.mark.parametrize("path", ["/data/m", "/it's a path; -- with ä, 100 %", '/a"b\\'])
+def test_the_path_is_in_each_name_as_it_is(path):
+    for name in sql_names():
+        ours, plain = (sql_statements(name, root) for root in (path, "/placeholder"))
+        assert ours == [statement.replace("/placeholder", path) for statement in plain]
+
+
+def test_names_are_quoted_by_the_library():
+    filled = sql._filled("SELECT '${streamjoin.root}' FROM delta.`${streamjoin.root}_late`", "/a`b")
+    assert filled.endswith("FROM delta.`/a``b_late`")
 
 
 @pytest.mark.parametrize("name", ["nothing", "../setup", "", "ledger.sql", "/etc/passwd"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from streamjoin_ds.errors import JavaMissingError
 from streamjoin_ds.spark import java
+from streamjoin_ds.spark.executable import write_executable
 from streamjoin_ds.spark.java import find_java
 
 
@@ -78,9 +80,7 @@ def test_a_given_home_must_be_good(bare: Path, content: str) -> None:
 def test_the_wrapper_drops_only_the_module_that_is_not_there(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "it's a jdk", "17.0.9")
     wrapper = tmp_path / "java"
-    java._write_executable(
-        wrapper, java._WRAPPER.format(java=java._shell_quoted(home / "bin" / "java"), options="-Dx=y ")
-    )
+    write_executable(wrapper, java._WRAPPER.format(java=shlex.quote(str(home / "bin" / "java")), options="-Dx=y "))
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b:*", "Main", ""]
     printed = subprocess.run([wrapper, *arguments], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines() == ["-Dx=y", "-Xmx1g", "-cp", "a b:*", "Main", ""]

@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
+from sqlglot.expressions import Literal
 
 from streamjoin_ds.bench.sides.side import Outcome, Task
 from streamjoin_ds.bench.sides.sql import CellAxis, axes, band_condition
@@ -100,7 +101,8 @@ class _Windows:
         database.execute(f"CREATE OR REPLACE TEMP TABLE matches AS {query}")
         database.execute("INSERT INTO window_0 SELECT * FROM new_0")
         if database.execute("SELECT count(*) FROM matches").fetchone()[0]:
-            database.execute(f"COPY matches TO '{file}' (FORMAT parquet)")
+            path = Literal.string(str(file)).sql(dialect="duckdb")
+            database.execute(f"COPY matches TO {path} (FORMAT parquet)")
         for number, stream in enumerate(self._join.streams):
             oldest_us = until_us - self._join.window.extent(number)
             database.execute(f'DELETE FROM window_{number} WHERE epoch_us("{stream.time}") < {oldest_us}')

@@ -1,0 +1,328 @@
+"""The TOML file of a join: its keys, what each may hold, and the JSON Schema by which an editor checks it.
+
+::
+
+    JOIN_KEYS, STREAM_KEYS ──► read_join_file   a file's tables, every key known and every value of its kind
+      (one table of keys)  ├─► json_schema      the same for editors
+                           └─► join_options     the help of the flags of the same names
+
+A kind is a Python type, and msgspec tells whether a value is of it. What a text says is checked where it is understood,
+for flags, files and Python alike. No message shows a value: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.plan import EXCHANGES, KERNELS
+from streamjoin_ds.spec.stream import FORMATS, ON_BAD_FILE, TIME_UNITS
+from streamjoin_ds.stream.sensor_options import READER_OPTIONS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["JOIN_KEYS", "READING_KEYS", "STREAM_KEYS", "Key", "json_schema", "read_join_file"]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_LIST, _TABLE, _LISTS = list[str], dict[str, str], dict[str, str | list[str]]
+_WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    _LIST: "a list of texts",
+    _TABLE: "a table of texts",
+    _LISTS: "a table of texts and lists",
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the file, or of the table of one of its streams.
+
+    Parameters
+    ----------
+    help : str
+        What it is for: one or two sentences.
+    kinds : tuple of type
+        What its value may be; keys of `_WORDS`.
+    note : str
+        Its default, or that it is required, in brackets.
+    one_of : tuple of str
+        The texts there are, if they are few.
+    example : object
+        A value of one of the kinds.
+    limits : mapping
+        Of numbers, in JSON Schema's words.
+    """
+
+    help: str
+    kinds: tuple[Any, ...] = (str,)
+    note: str = ""
+    one_of: tuple[str, ...] = ()
+    example: object = None
+    limits: Mapping[str, int] | None = None
+
+    @property
+    def type(self) -> Any:
+        """What msgspec checks a value by; it has what the schema says besides."""
+        extra: dict[str, Any] = {"enum": list(self.one_of)} if self.one_of and self.kinds == (str,) else {}
+        about = msgspec.Meta(
+            description=f"{self.help}  {self.note}".strip(),
+            examples=None if self.example is None else [self.example],
+            extra_json_schema=extra | dict(self.limits or {}),
+        )
+        return Annotated[functools.reduce(operator.or_, self.kinds), about]
+
+    @property
+    def words(self) -> str:
+        """What a value that is refused is not: ``not a text``, ``neither a text nor a list of texts``."""
+        words = [_WORDS[kind] for kind in self.kinds]
+        return f"not {words[0]}" if len(words) == 1 else f"neither {' nor '.join(words)}"
+
+    @property
+    def hint(self) -> str:
+        """What is valid."""
+        if self.one_of:
+            return f"one of {', '.join(self.one_of)}"
+        if self.example is not None:
+            return f"for example {_toml_text(self.example)}"
+        return f"give {' or '.join(_WORDS[kind] for kind in self.kinds)}, or leave it out"
+
+    def check(self, value: object, what: str, name: str) -> None:
+        """Refuse a value of another kind.
+
+        Raises
+        ------
+        ArgumentError
+            Says `what` is refused and has the `name` of the key.
+        """
+        try:
+            msgspec.convert(value, self.type)
+        except msgspec.ValidationError:  # its message may show the value
+            msg = f"{what} is {self.words}"
+            raise ArgumentError(msg, name=name, hint=self.hint) from None
+
+
+def _toml_text(value: object) -> str:
+    """A text, a number, a list of texts or a table as TOML writes it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml_name(name)} = {_toml_text(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml_text, value)) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _toml_name(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else f'"{name}"'
+
+
+def _reading(name: str) -> Key:
+    """An option of the source, from its own table: "what it is (default)"."""
+    words = f"{READER_OPTIONS[name][0].upper()}{READER_OPTIONS[name][1:]}"
+    told, _, default = words.rpartition(" (")
+    kinds: dict[str, tuple[Any, ...]] = {"pace": (str, float), "missing_files": (str,)}
+    limits = {"pace": {"exclusiveMinimum": 0}, "missing_files": None}
+    examples = {"pace": 60, "missing_files": "ignore"}
+    return Key(
+        f"{told}.",
+        kinds.get(name, (int, str)),
+        f"[default: {default.rstrip(')')}]",
+        example=examples.get(name, 2),
+        limits=limits.get(name, {"minimum": 1}),
+    )
+
+
+# Options of the source that have no other place: `max_rows_per_batch` is one of `StreamJoin.start` too.
+READING_KEYS = tuple(name for name in READER_OPTIONS if name != "max_rows_per_batch")
+
+JOIN_KEYS: dict[str, Key] = {
+    "on": Key(
+        'What a result must fulfil, for example "abs(e.x - w.x) <= 0.1 AND e.y > w.y"; several must all hold.',
+        (str, _LIST),
+        example=["abs(e.x - w.x) <= 0.1"],
+    ),
+    "where": Key(
+        'Which tuples of a stream to take: "e.altitude > 1000", or "e: altitude > 1000".',
+        (str, _LIST),
+        example="e.altitude > 1000",
+    ),
+    "window": Key(
+        "15s: how long a tuple waits for others; 'last 1000': the last tuples of each stream; "
+        "'every 10s for 60s': once in each common window, [lag 3] windows apart. Or one for each stream: "
+        "e=6h,w=0s.",
+        (str, _TABLE),
+        "[required]",
+        example="15s",
+    ),
+    "select": Key("Columns of a result: e.icao24,w.*", (str, _LIST), "[default: all]", example=["e.icao24", "w.*"]),
+    "time": Key("Event time column; NAME=COLUMN,... for one each.", (str, _TABLE), "[default: ts]", example="ts"),
+    "delay": Key("How late a tuple may be: 30s, or e=30s,w=0s.", (str, _TABLE), "[default: 0s]", example="30s"),
+    "delimiter": Key(
+        "Between the fields of CSV files: ';', tab; e=';' for one stream alone.",
+        (str, _LIST),
+        "[default: ,]",
+        example=";",
+    ),
+    "to": Key("Table of matches; its companions lie beside it.", note="[required]", example="./matches"),
+    "checkpoint": Key("Folder that a restart goes on from.", note="[required]", example="./matches.ckpt"),
+    "available_now": Key("Take in what is there, then stop.", (bool,)),
+    "trigger": Key("At least this long from batch to batch.", example="1s"),
+    "max_rows_per_batch": Key(
+        "Upper limit of a batch, all streams together.", (int,), example=1_000_000, limits={"minimum": 1}
+    ),
+    "layout": Key("Groups a stream, 1x2.", note="[default: by cost, at equal rates]", example="1x2"),
+    "exchange": Key("How tuples cross to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES)),
+    "kernel": Key("One kernel implementation.", note="[default: auto]", one_of=KERNELS),
+    "threads": Key(
+        "Kernels side by side in a cell; as many fewer cells.", (int,), "[default: 1]", limits={"minimum": 1}
+    ),
+    "pin": Key("Whether kernel threads, where a cell has several, get cores of their own.", (bool,), "[default: pin]"),
+    "index": Key(
+        "How windows are laid out: e.latitude,e.longitude,w.latitude; or scan.",
+        (str, _LIST, _LISTS),
+        "[default: auto, run by run]",
+        example={"e": ["latitude", "longitude"], "w": "scan"},
+    ),
+    "order": Key(
+        "In which order streams join: e,w,x.", (str, _LIST), "[default: auto, by selectivity]", example=["e", "w", "x"]
+    ),
+    "merge_runs": Key(
+        "Merge ratio: so many runs of like size become one.",
+        (int,),
+        "[default: each row once, many runs at a time]",
+        limits={"minimum": 2},
+    ),
+    "durable": Key(
+        "Whether a batch is on the device before it counts: a power cut loses nothing.", (bool,), "[default: durable]"
+    ),
+    "take_over": Key(
+        "Go on where a driver holds the checkpoint that no longer works but is not gone (stopped, cut off).", (bool,)
+    ),
+    "idle_timeout": Key(
+        "After so long without a record a stream holds nothing up: 10m, or e=10m.",
+        (str, _TABLE),
+        "[default: never]",
+        example="10m",
+    ),
+    "max_ahead": Key(
+        "A record further ahead of its stream is rejected: 1h, or e=1h.",
+        (str, _TABLE),
+        "[default: none is]",
+        example="1h",
+    ),
+    "on_bad_file": Key(
+        "A file that cannot be read on stops the join, or is set aside, a row in the rejects; or e=quarantine "
+        "for one stream.",
+        (str, _TABLE),
+        "[default: stop]",
+        one_of=ON_BAD_FILE,
+        example="quarantine",
+    ),
+    "master": Key("Spark's master.", note="[default: local, on the cores there are]", example="local[2]"),
+    "conf": Key(
+        "A setting of the Spark session; any number of them.", (_TABLE, _LIST), example={"spark.ui.enabled": "true"}
+    ),
+    **{name: _reading(name) for name in READING_KEYS},
+}
+
+STREAM_KEYS: dict[str, Key] = {
+    "source": Key(
+        "A file, a folder that grows, or gen:NAME?KEY=VALUE&...", note="[required]", example="flights.csv.gz"
+    ),
+    "time": Key("Event time column.", note="[default: ts]", example="ts"),
+    "delay": Key("How late a tuple may be.", note="[default: 0s]", example="30s"),
+    "schema": Key(
+        "Columns and their Arrow types.",
+        (_TABLE,),
+        "[default: inferred from the first file]",
+        example={"ts": "timestamp[us, tz=UTC]", "x": "double"},
+    ),
+    "format": Key("Of the files.", note="[default: auto, by the name]", one_of=FORMATS),
+    "time_unit": Key("Of an event time that is a number.", note="[default: us]", one_of=TIME_UNITS),
+    "delimiter": Key("Between the fields of CSV files: one character, or tab.", note="[default: ,]", example=";"),
+    "where": Key("Which tuples to take.", (str, _LIST), "[default: all]", example="altitude > 1000"),
+    "idle_timeout": Key(
+        "After so long without a record the stream holds nothing up.", note="[default: never]", example="10m"
+    ),
+    "max_ahead": Key("A record further ahead of the stream is rejected.", note="[default: none is]", example="1h"),
+    "on_bad_file": Key(
+        "A file that cannot be read on stops the join, or is set aside, a row in the rejects.",
+        note="[default: stop]",
+        one_of=ON_BAD_FILE,
+    ),
+}
+
+
+def read_join_file(path: Path) -> dict[str, Any]:
+    """The tables of a file.
+
+    Raises
+    ------
+    ArgumentError
+        It cannot be read, is not TOML, has a key that is not known, or a value that is not of its key's kind.
+    """
+    try:
+        facts: dict[str, Any] = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError):
+        msg = f"the file {path} cannot be read"
+        raise ArgumentError(msg, name="config", hint="give the path of a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        msg = f"the file {path} is not TOML: {error}"
+        raise ArgumentError(msg, name="config", hint="see the README for an example") from None
+    for name, value in facts.items():
+        if name == "streams":
+            _check_streams(value)
+        elif name in JOIN_KEYS:
+            JOIN_KEYS[name].check(value, name, name)
+        else:
+            msg = f"{path} has the key '{name}', which is not known"
+            raise ArgumentError(msg, name=name, hint=f"one of streams, {', '.join(JOIN_KEYS)}")
+    return facts
+
+
+def _check_streams(tables: object) -> None:
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        msg = "streams is not a table of tables"
+        raise ArgumentError(msg, name="streams", hint="a table for each stream: [streams.e], in it source = ...")
+    for stream, table in tables.items():
+        for name, value in table.items():
+            if name not in STREAM_KEYS:
+                msg = f"stream {stream} has the key '{name}', which is not known"
+                raise ArgumentError(msg, name=name, hint=f"one of {', '.join(STREAM_KEYS)}")
+            STREAM_KEYS[name].check(value, f"{name} of stream {stream}", name)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the file: what it takes is what `read_join_file` takes, as far as a schema can say it.
+
+    Nothing is required in it: what a file does not say, a flag may.
+    """
+    stream = _struct("Stream", STREAM_KEYS, {})
+    streams = Annotated[dict[str, stream], msgspec.Meta(description="A table for each stream, by its name.")]  # type: ignore[valid-type]
+    schema = msgspec.json.schema(_struct("Join", JOIN_KEYS, {"streams": streams}))
+    definitions = schema["$defs"]
+    about = {"$schema": _DIALECT, "title": "A join: streamjoin run --config FILE"}
+    return (
+        about
+        | {name: value for name, value in definitions.pop("Join").items() if name != "title"}
+        | {"$defs": definitions}
+    )
+
+
+def _struct(name: str, keys: Mapping[str, Key], more: Mapping[str, Any]) -> type[msgspec.Struct]:
+    types = {key: each.type for key, each in keys.items()} | dict(more)
+    fields: list[tuple[str, Any, Any]] = [(key, kind | msgspec.UnsetType, msgspec.UNSET) for key, kind in types.items()]
+    return msgspec.defstruct(name, fields, forbid_unknown_fields=True)

@@ -1,0 +1,102 @@
+"""The flags that say a join, shared by the commands that take one; their help is that of the file's keys."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamjoin_ds.cli.join_file import JOIN_KEYS, READING_KEYS
+
+__all__ = ["OneOf", "Whole", "flag", "join_options"]
+
+_METAVARS = {
+    "on": "PREDICATE",
+    "where": "CONDITION",
+    "window": "WINDOW",
+    "select": "COLUMNS",
+    "time": "COLUMN",
+    "delay": "DURATION",
+    "idle_timeout": "DURATION",
+    "max_ahead": "DURATION",
+    "delimiter": "CHARACTER",
+    "on_bad_file": "stop|quarantine",
+    "layout": "LxL",
+    "threads": "K",
+    "index": "COLUMNS",
+    "order": "STREAMS",
+    "merge_runs": "N",
+    "to": "PATH",
+    "checkpoint": "PATH",
+    "trigger": "DURATION",
+    "max_rows_per_batch": "N",
+    "master": "URL",
+    "conf": "KEY=VALUE",
+}
+_SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
+
+_SEVERAL = ("on", "where", "delimiter", "conf")
+_SHARED = (
+    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
+    "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", *READING_KEYS,
+)  # fmt: skip
+
+
+class OneOf(click.Choice):  # type: ignore[type-arg]  # not generic before click 8.2
+    """One of a few texts; another one is refused without being shown."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, or an error with those that there are."""
+        try:
+            return str(super().convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"it is not one of {', '.join(self.choices)}.", param, ctx)
+
+
+class Whole(click.IntRange):
+    """A whole number that is not too small; anything else is refused without being shown."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, or an error with the least."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"it is not a whole number from {self.min}.", param, ctx)
+
+
+def flag(name: str) -> Callable[..., Any]:
+    """The flag of a key of the file."""
+    key = JOIN_KEYS[name]
+    given: dict[str, Any] = {"help": f"{key.help}  {key.note}".strip(), "metavar": _METAVARS.get(name)}
+    if name in _SWITCHES:
+        return click.option(_SWITCHES[name], name, default=None, **given)
+    if key.kinds == (bool,):
+        given["is_flag"] = True
+    elif key.kinds == (int,):
+        given["type"] = Whole(min=dict(key.limits or {})["minimum"])
+    elif key.one_of and key.kinds == (str,):
+        given["type"] = OneOf(key.one_of)
+    return click.option(f"--{name.replace('_', '-')}", name, multiple=name in _SEVERAL, **given)
+
+
+def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags that say a join."""
+    options: Sequence[Callable[..., Any]] = [
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            help="TOML file with any of these options; an option given here wins.",
+        ),
+        click.option(
+            "--stream",
+            "streams",
+            multiple=True,
+            metavar="NAME=SOURCE",
+            help="A stream: a file, a folder that grows, or gen:NAME?KEY=VALUE&...",
+        ),
+        *map(flag, _SHARED),
+    ]
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)

@@ -1,0 +1,164 @@
+"""``streamjoin schema``: it takes the files that the command takes, and refuses those that the command refuses.
+
+`conftest.py` has every other file of these tests checked against it too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from streamjoin_ds.cli.explain import command as explain
+from streamjoin_ds.cli.join_file import JOIN_KEYS, STREAM_KEYS, json_schema, read_join_file, tomllib
+from streamjoin_ds.cli.main import group
+from streamjoin_ds.cli.request import EXPLAINED, request_of
+from streamjoin_ds.cli.run import command as run
+from streamjoin_ds.errors import ArgumentError, StreamJoinError
+from streamjoin_ds.plan import Execution
+from streamjoin_ds.spec import Stream
+from streamjoin_ds.stream.query import QueryOptions
+from tests.cli.test_run import CONFIG
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json_schema()
+CANARY = "hunter2canary"
+R, S = '[streams.r]\nsource = "gen:band2d?side=r"\n', '[streams.s]\nsource = "gen:band2d?side=s"\n'
+# TOML values of every kind: each is tried as the value of every key.
+VALUES = (
+    f'"{CANARY}"', '""', "0", "1", "-1", "3", "1.5", "true", "false", "2024-01-01", "[]", f'["{CANARY}"]', "[1]",
+    "{}", f'{{r = "{CANARY}"}}', "{r = 1}", "[[1]]", '"5s"', '{r = "5s", s = "0s"}', '"tab"', '"2"', '"1x1"', '"auto"',
+    '["r.x", "s.a"]', '{r = "scan", s = ["a"]}', '["s", "r"]', '"rows"', '"stop"', '{s = "quarantine"}', '"max"',
+    '"us"', '"csv"', '{ts = "int64", a = "double"}', '{"spark.ui.enabled" = "true"}', '["spark.a=b"]', '"ignore"',
+)  # fmt: skip
+
+
+def schema_takes(text: str) -> bool:
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    return bool(validator.is_valid(tomllib.loads(text)))
+
+
+def refusal(path: Path) -> str:
+    """What the reader says of a file that it refuses; "" of one that it takes."""
+    try:
+        read_join_file(path)
+    except ArgumentError as error:
+        return str(error)
+    return ""
+
+
+def command_takes(path: Path) -> bool:
+    """Whether all that can be said without Spark is that the file is good."""
+    try:
+        request = request_of(path, {})
+        options = dict(request.run)
+        execution = Execution(**{name: options.pop(name) for name in Execution.__dataclass_fields__ if name in options})
+        reading = tuple(options.pop("source_options", {}).items())
+        QueryOptions(execution=execution, source_options=reading, **options)
+        request.join.explain(**{name: request.run[name] for name in EXPLAINED if name in request.run})
+    except StreamJoinError:
+        return False
+    return True
+
+
+def test_the_schema_is_one_and_is_printed() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    done = CliRunner().invoke(group, ["schema"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == SCHEMA
+    assert set(SCHEMA["properties"]) == {*JOIN_KEYS, "streams"}
+    assert set(SCHEMA["$defs"]["Stream"]["properties"]) == set(STREAM_KEYS)
+
+
+def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
+    assert {parameter.name for parameter in run.params} == {*JOIN_KEYS, "config", "streams", "as_json"}
+    assert {parameter.name for parameter in explain.params} - {"config", "streams", "cells"} <= set(JOIN_KEYS)
+    assert set(Stream.__dataclass_fields__) == {*STREAM_KEYS, "name"}
+
+
+def test_the_readmes_files_are_taken() -> None:
+    texts = re.findall(r"^```toml\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert texts
+    for text in (*texts, CONFIG):
+        assert schema_takes(text)
+        # With its lines that are commented out, too: each is an example of its key.
+        assert schema_takes(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
+
+
+def test_every_example_in_the_schema_is_one() -> None:
+    for keys, name in ((JOIN_KEYS, None), (STREAM_KEYS, "r")):
+        for key, about in keys.items():
+            if about.example is not None:
+                about.check(about.example, key, key)
+                facts: Any = {key: about.example}
+                jsonschema.validate(facts if name is None else {"streams": {name: facts}}, SCHEMA)
+
+
+@pytest.mark.parametrize("key", [*JOIN_KEYS, "streams", *(f"r.{key}" for key in STREAM_KEYS)])
+def test_it_refuses_what_the_command_refuses_and_nothing_else(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "join.toml"
+    outcomes = set()
+    for value in VALUES:
+        stream, _, name = key.rpartition(".")
+        line = f"{name} = {value}\n"
+        head = "" if key == "window" else 'window = "1s"\n'
+        in_stream = R.partition("source")[0] if name == "source" else R
+        body = "" if key == "streams" else R + S
+        text = f"{head}{in_stream}{line}{S}" if stream else f"{head}{line}{body}"
+        path.write_text(text)
+        said = refusal(path)
+        by_schema, by_reader, by_command = schema_takes(text), not said, command_takes(path)
+        assert CANARY not in said
+        assert by_command <= by_reader, value
+        assert by_command <= by_schema, value
+        assert by_schema <= by_reader, value  # of the right kind; the schema knows of texts and limits besides
+        outcomes.add(by_schema)
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("wndow = '1s'", "the key 'wndow', which is not known Hint: one of streams, on, where, window"),
+        (
+            "[streams.r]\npassword = 'x'",
+            "stream r has the key 'password', which is not known Hint: one of source",
+        ),
+        ("available_now = 'false'", "available_now is not true or false Hint: give true or false, or leave it out"),
+        ("threads = 2.5", "threads is not a whole number Hint: give a whole number, or leave it out"),
+        ("streams = 1", "streams is not a table of tables Hint: a table for each stream"),
+        ("[streams.r]\nformat = 1", "format of stream r is not a text Hint: one of auto, csv, json, parquet"),
+        ("conf = 1", 'neither a table of texts nor a list of texts Hint: for example {"spark.ui.enabled" = "true"}'),
+    ],
+)
+def test_what_is_refused_is_named_with_what_is_valid(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "join.toml"
+    path.write_text(text)
+    assert not schema_takes(text)
+    for command in ("run", "explain"):
+        done = CliRunner().invoke(group, [command, "--config", str(path)])
+        assert done.exit_code == 2
+        assert says in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--exchange", CANARY), "'--exchange': it is not one of auto, reference, packed, rows."),
+        (("--kernel", CANARY), "'--kernel': it is not one of auto, avx512, avx2, scalar, reference."),
+        (("--threads", CANARY), "'--threads': it is not a whole number from 1."),
+        (("--merge-runs", "1"), "'--merge-runs': it is not a whole number from 2."),
+        (("--max-rows-per-batch", CANARY), "'--max-rows-per-batch': it is not a whole number from 1."),
+    ],
+)
+def test_a_flag_that_is_refused_does_not_show_its_value(arguments: tuple[str, ...], says: str) -> None:
+    done = CliRunner().invoke(group, ["run", *arguments])
+    assert done.exit_code == 2
+    assert says in done.stderr
+    assert CANARY not in done.output
