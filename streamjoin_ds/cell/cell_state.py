@@ -17,9 +17,9 @@ import xxhash
 
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
 
-__all__ = ["STATE_VERSION", "CellState"]
+__all__ = ["CELL_STATE_VERSION", "CellState"]
 
-STATE_VERSION = 1
+CELL_STATE_VERSION = 1
 _MAGIC = b"SJCELL\x00"
 _HEADER = struct.Struct("<7sB16s")
 _LENGTH = struct.Struct("<I")
@@ -71,7 +71,7 @@ class CellState:
         digest = xxhash.xxh3_128(length)
         digest.update(text)
         digest.update(self.windows)
-        return b"".join((_HEADER.pack(_MAGIC, STATE_VERSION, digest.digest()), length, text, self.windows))
+        return b"".join((_HEADER.pack(_MAGIC, CELL_STATE_VERSION, digest.digest()), length, text, self.windows))
 
     @classmethod
     def decode(cls, blob: bytes) -> CellState:
@@ -90,8 +90,10 @@ class CellState:
             msg = "a cell's state is not one that this package wrote"
             raise StateCorruptError(msg, name="state", hint=hint)
         _, version, digest = _HEADER.unpack_from(blob)
-        if version > STATE_VERSION:
-            msg = f"a cell's state was written by a newer version ({version}; this one reads up to {STATE_VERSION})"
+        if version > CELL_STATE_VERSION:
+            msg = (
+                f"a cell's state was written by a newer version ({version}; this one reads up to {CELL_STATE_VERSION})"
+            )
             upgrade = "update streamjoin-ds to the version that wrote the checkpoint"
             raise StateVersionError(msg, name="state", hint=upgrade)
         if version < 1 or xxhash.xxh3_128_digest(memoryview(blob)[_HEADER.size :]) != digest:

@@ -28,7 +28,7 @@ from streamjoin_ds.sink.durability import force
 from streamjoin_ds.spec import BoundJoin, Generator, Stream, bound_from_facts
 from streamjoin_ds.spec.columns import schema_facts
 
-__all__ = ["Identity"]
+__all__ = ["CheckpointIdentity"]
 
 _FILE = "join.json"
 _VERSION = 1
@@ -36,7 +36,7 @@ _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
 @dataclass(frozen=True)
-class Identity:
+class CheckpointIdentity:
     """What a checkpoint fixes: the bound join, its grid, and an id of its own.
 
     Attributes
@@ -61,7 +61,7 @@ class Identity:
         return (checkpoint / _FILE).exists()
 
     @classmethod
-    def load(cls, checkpoint: Path) -> Identity | None:
+    def load(cls, checkpoint: Path) -> CheckpointIdentity | None:
         """The identity of an existing checkpoint, or None where there is none yet.
 
         Raises
@@ -95,7 +95,7 @@ class Identity:
             raise StateCorruptError(msg, name=_FILE, hint="restore the checkpoint from a spare copy") from error
 
     @classmethod
-    def create(cls, checkpoint: Path, bound: BoundJoin, layout: Layout, partitions: int) -> Identity:
+    def create(cls, checkpoint: Path, bound: BoundJoin, layout: Layout, partitions: int) -> CheckpointIdentity:
         """Give a new checkpoint its identity; of two starts at once, one wins and both get the winner's."""
         identity = cls(uuid.uuid4().hex, bound, layout, partitions)
         checkpoint.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class Identity:
         return {**facts, "checksum": _checksum(facts)}
 
     @classmethod
-    def _from_facts(cls, facts: dict[str, Any]) -> Identity:
+    def _from_facts(cls, facts: dict[str, Any]) -> CheckpointIdentity:
         if facts["version"] > _VERSION:
             msg = f"the checkpoint's {_FILE} was written by a newer version"
             raise StateVersionError(msg, name=_FILE, hint="update streamjoin-ds to the version that wrote it")

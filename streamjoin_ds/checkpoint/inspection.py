@@ -12,10 +12,10 @@ from streamjoin_ds.blocks.location import absolute_location, is_local, local_pat
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
 from streamjoin_ds.checkpoint.batch_end import batch_end
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
-from streamjoin_ds.exchange import GRID_KEY, exchange_folder, is_committed_block
+from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.source.offset import decode_offset
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     folder, identity = _opened(checkpoint)
     batch_id = _last_commit(folder)
     states = state_rows(spark, folder) if batch_id is not None else []
-    rows = [row for row in states if row[0] != GRID_KEY]
+    rows = [row for row in states if row[0] != LAYOUT_KEY]
     sizes = _Sizes(_block_store(folder, identity is not None, blocks))
     if identity is not None:
         names, prefix = identity.bound.names, ""
@@ -142,7 +142,7 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
         numbers = {label: number for number, label in enumerate(_labels(identity))}
     else:
         streams = max((len(CellState.decode(blob).largest_us) for _, _, blob in rows), default=0)
-        grids = (CellState.decode(blob).grid or {} for label, _, blob in states if label == GRID_KEY)
+        grids = (CellState.decode(blob).grid or {} for label, _, blob in states if label == LAYOUT_KEY)
         names, layout = tuple(map(str, range(streams))), "".join("x".join(map(str, grid["layout"])) for grid in grids)
         join_id = json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"]
         prefix = blocks_prefix(join_id)
@@ -220,14 +220,14 @@ class _Sizes:
         return self._found.get(block)
 
 
-def _opened(checkpoint: str) -> tuple[Path, Identity | None]:
+def _opened(checkpoint: str) -> tuple[Path, CheckpointIdentity | None]:
     """The folder, and whose it is; None for a query of Spark's own, over `StreamJoin.dataframe` perhaps."""
     folder = local_path(checkpoint)
     if folder is None or not folder.exists():
         raise _no_join()
-    if (folder / "metadata").is_file() and (folder / "state").is_dir() and not Identity.is_in(folder):
+    if (folder / "metadata").is_file() and (folder / "state").is_dir() and not CheckpointIdentity.is_in(folder):
         return folder.resolve(), None
-    identity = Identity.load(folder)
+    identity = CheckpointIdentity.load(folder)
     if identity is None:
         raise _no_join()
     return folder.resolve(), identity
@@ -239,7 +239,7 @@ def _no_join() -> ForeignCheckpointError:
     return ForeignCheckpointError(msg, name="checkpoint", hint=hint)
 
 
-def _labels(identity: Identity) -> tuple[int, ...]:
+def _labels(identity: CheckpointIdentity) -> tuple[int, ...]:
     from streamjoin_ds.plan import Plan
 
     return Plan(identity.bound, identity.layout, identity.partitions).labels

@@ -27,7 +27,7 @@ from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.errors import RecoveryError
 from streamjoin_ds.sink.durability import force
 from streamjoin_ds.sink.tables import TableSet
-from streamjoin_ds.sink.tail import Tail, tail_of
+from streamjoin_ds.sink.tail import LogTail, tail_of
 
 __all__ = ["INITIAL", "RECOVERY_FOLDER", "Recovery", "cuts_option", "planned_recovery", "put", "recovered"]
 
@@ -46,7 +46,7 @@ class Recovery:
     ----------
     batch : int
         The batch that the query does next.
-    tails : list of Tail
+    tails : list of LogTail
         Of the tables whose logs end in something torn.
     aside : list of Path
         Files of the checkpoint that go aside, in this order.
@@ -64,7 +64,7 @@ class Recovery:
 
     checkpoint: Path
     batch: int = 0
-    tails: list[Tail] = field(default_factory=list)
+    tails: list[LogTail] = field(default_factory=list)
     aside: list[Path] = field(default_factory=list)
     kept: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -224,13 +224,13 @@ def _last_offsets(spark: SparkFiles, held: int) -> int:
     return -1
 
 
-def _held_by_all(tails: dict[str, Tail]) -> int:
+def _held_by_all(tails: dict[str, LogTail]) -> int:
     """Up to which batch all tables are complete that every batch is in."""
     last = [tail.last_batch for name, tail in tails.items() if name not in ("late", "rejects")]
     return min((batch for batch in last if batch is not None), default=-1)
 
 
-def _first_lacking(found: Recovery, tails: dict[str, Tail], following: int, *, far: bool) -> int:
+def _first_lacking(found: Recovery, tails: dict[str, LogTail], following: int, *, far: bool) -> int:
     """The first batch that some table has to be given again."""
     first = following
     for name, tail in tails.items():
@@ -244,7 +244,7 @@ def _first_lacking(found: Recovery, tails: dict[str, Tail], following: int, *, f
     return first
 
 
-def _lacks_asides(found: Recovery, tails: dict[str, Tail]) -> bool:
+def _lacks_asides(found: Recovery, tails: dict[str, LogTail]) -> bool:
     """Whether an entry of late tuples or rejects was torn, of the last batch as Spark tells."""
     return any(tail in found.tails for name, tail in tails.items() if name in ("late", "rejects"))
 

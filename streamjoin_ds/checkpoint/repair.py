@@ -17,7 +17,7 @@ from pyarrow import dataset
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.checkpoint.cut_anew import Ends
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import INITIAL, RECOVERY_FOLDER, planned_recovery, put
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
 from streamjoin_ds.checkpoint.table_note import noted_table
@@ -68,7 +68,7 @@ def repaired(
         Where the tables lie is not known.
     """
     folder = local_path(checkpoint)
-    identity = None if folder is None or not folder.exists() else Identity.load(folder)
+    identity = None if folder is None or not folder.exists() else CheckpointIdentity.load(folder)
     if folder is None or identity is None:
         msg = "there is no checkpoint of a join here"
         hint = "the folder that `streamjoin run --checkpoint` was given"
@@ -89,7 +89,7 @@ class _Repair:
     def __init__(
         self,
         folder: Path,
-        identity: Identity,
+        identity: CheckpointIdentity,
         tables: TableSet,
         session: Callable[[], SparkSession],
         *,

@@ -2,7 +2,7 @@
 
 ::
 
-    tuples ──► keys ──► run ──► probe ──► picks ──► decision ──► result chunks
+    tuples ──► keys ──► run ──► probe ──► selection ──► decision ──► result chunks
                int64,   grid    kernels   rows of   residuals
                float64  order   (grid,    runs
                                  scan)

@@ -17,7 +17,7 @@ def explained(
 ) -> list[str]:
     """A line each: the kernel, the order of joining, each window, its runs and their layouts."""
     lines = [f"kernel {kernels.implementation}, {threads} threads"]
-    lines.append(f"{forms[0].merging.describe()}, the newest tuples unsorted up to {TAIL_ROWS} rows")
+    lines.append(f"{forms[0].merge_policy.describe()}, the newest tuples unsorted up to {TAIL_ROWS} rows")
     lines += _order_lines(order, windows)
     for form, window in zip(forms, windows, strict=True):
         lines.append(f"window of {order.names[form.stream]}: {window.rows} rows in {len(window.runs)} runs")

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.intake.chunks import Chunks, nobody
-from streamjoin_ds.engine.intake.ledger import Ledger
+from streamjoin_ds.engine.intake.ledger import EngineCounters
 from streamjoin_ds.engine.intake.rows import Rows
-from streamjoin_ds.engine.intake.taking import Taking
+from streamjoin_ds.engine.intake.taking import PushIntake
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
@@ -78,7 +78,7 @@ class JoinEngine:
                 msg = f"stream {stream.name} has an idle_timeout, and a JoinEngine has no clock"
                 hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
                 raise ArgumentError(msg, name="idle_timeout", hint=hint)
-        self._first = Ledger.empty([stream.delay_us for stream in streams])
+        self._first = EngineCounters.empty([stream.delay_us for stream in streams])
         self._gate = load_kernels(str(options.get("kernel", "auto"))).module.Gate()
         self._reading: Callable[[], Chunks | None] = nobody
         self._whole: Any = None  # the chunks of a push that is read as one
@@ -90,7 +90,7 @@ class JoinEngine:
         self._join = WindowJoin(bound, **self._with_cores(self._options))
         module = self._join.kernels.module
         self._names = bound.names
-        self._taking = Taking(bound, module)
+        self._taking = PushIntake(bound, module)
         self._nothing = self._join.result_schema.empty_table()
         self._bound = bound  # last: until then it is not bound, whatever breaks off
 
@@ -169,7 +169,7 @@ class JoinEngine:
         return self._ledger.rejected
 
     @property
-    def _ledger(self) -> Ledger:
+    def _ledger(self) -> EngineCounters:
         ledger = None if self._bound is None else self._join.state.beside
         return self._first if ledger is None else ledger
 
@@ -353,7 +353,7 @@ class JoinEngine:
 
     def _restored(self, blob: bytes | bytearray | memoryview) -> None:
         facts, body = snapshot.opened(self.bound.fingerprint, blob)
-        ledger = Ledger.from_facts(facts, [clock.delay_us for clock in self._first.clocks])
+        ledger = EngineCounters.from_facts(facts, [clock.delay_us for clock in self._first.clocks])
         (size,) = snapshot.numbers(facts, "sizes", 1)
         self._join.restore(memoryview(body)[:size], beside=ledger)
         self._reading = nobody

@@ -19,22 +19,22 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.arrays.keys import Joinable
+from streamjoin_ds.engine.arrays.keys import NullKeyMask
 from streamjoin_ds.engine.explained import explained
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
-from streamjoin_ds.engine.probe.pipeline import Arrivals, Joining
+from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
-from streamjoin_ds.engine.storage.bucket_grid.policy import Bucketing
+from streamjoin_ds.engine.storage.bucket_grid.policy import BucketGridPolicy
 from streamjoin_ds.engine.storage.forced_index import forced_index
-from streamjoin_ds.engine.storage.merge_policy import chosen_merging
+from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
 from streamjoin_ds.engine.storage.window import Window, WindowForm
-from streamjoin_ds.engine.storage.window_set import Kept, State
+from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
 from streamjoin_ds.engine.threads.core_lease import kernel_threads
-from streamjoin_ds.engine.threads.tasks import alone
+from streamjoin_ds.engine.threads.tasks import run_alone
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -73,7 +73,7 @@ class WindowJoin:
         meet more runs. None: four, or what `block_bytes` says.
     block_bytes : int or None
         What is kept will be saved as blocks, runs of so many bytes each as one: they are then merged once, many at a
-        time, so that a tuple is written twice at most (`BlockMerging`). None: it stays in memory.
+        time, so that a tuple is written twice at most (`BlockMergePolicy`). None: it stays in memory.
     bucket_rows : int or None
         Windows of so many rows and more are kept in a bucket grid, two to five times as fast, where they are laid out
         by "auto" and a key narrows what a probe meets. Columns of no fixed width, and those that had a null, are beside
@@ -127,24 +127,26 @@ class WindowJoin:
         self.chunk_rows = chunk_rows
         count = len(bound.names)
         forced = forced_index(bound, index)
-        merging = [chosen_merging(merge_runs, block_bytes, bound.join.window.extent(n)) for n in range(count)]
+        merging = [chosen_merge_policy(merge_runs, block_bytes, bound.join.window.extent(n)) for n in range(count)]
         extents = [bound.join.window.extent(number) for number in range(count)]
         grids = [
-            None if bucket_rows is None or layout != "auto" else Bucketing(bucket_rows, extent, is_sampled=count > 2)
+            None
+            if bucket_rows is None or layout != "auto"
+            else BucketGridPolicy(bucket_rows, extent, is_sampled=count > 2)
             for layout, extent in zip(forced, extents, strict=True)
         ]
         self.forms = tuple(WindowForm(bound, n, self.kernels, forced[n], merging[n], grids[n]) for n in range(count))
         schemas = [form.tuple_schema for form in self.forms]
         self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
-        self._joinable = [Joinable(bound, stream) for stream in range(count)]
+        self._joinable = [NullKeyMask(bound, stream) for stream in range(count)]
         self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
         self._executor = executor
-        self._joining = Joining(bound, self.kernels, executor, threads, chunk_rows, own, self._crew)
-        empty = State([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
+        self._joining = JoinPipeline(bound, self.kernels, executor, threads, chunk_rows, own, self._crew)
+        empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
         goes_on = bucket_rows is not None
-        self._kept = Kept(empty, self._joining.begun, self.kernels.module, self._crew, goes_on=goes_on)
+        self._kept = WindowSet(empty, self._joining.begun, self.kernels.module, self._crew, goes_on=goes_on)
         self.result_schema = self._joining.result_schema
 
     # ------------------------------------------------------------------ pushing
@@ -156,7 +158,7 @@ class WindowJoin:
         next_seqs: Sequence[int | None] | None = None,
         *,
         beside: Any = None,
-        since: State | None = None,
+        since: JoinState | None = None,
     ) -> Iterator[pa.Table]:
         """Join new tuples with each other and with what is kept, then keep them.
 
@@ -172,7 +174,7 @@ class WindowJoin:
             nothing is dropped from it. Other windows ask for the watermark alone.
         beside : object, optional
             What the caller counts: `state` has it from the moment on in which the tuples are in.
-        since : State, optional
+        since : JoinState, optional
             Which `state` that was made from; the push is refused where it is no longer the last.
 
         Yields
@@ -190,7 +192,7 @@ class WindowJoin:
         -----
         The new tuples are in only when the iterator is exhausted, all at once; one that is given up, or in which an
         exception is raised from outside, leaves the windows as they were. With several threads a crew may then still
-        be at it (`Kept`): whatever is asked next waits for that.
+        be at it (`WindowSet`): whatever is asked next waits for that.
         """
         before = self._kept.state if since is None else since
         fresh = {}
@@ -207,7 +209,7 @@ class WindowJoin:
         return self._push(before, fresh, lowest_kept, beside)
 
     def _push(
-        self, before: State, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None], beside: Any
+        self, before: JoinState, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None], beside: Any
     ) -> Iterator[pa.Table]:
         matches, streams = 0, len(self.forms)
         arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(streams)]
@@ -224,9 +226,9 @@ class WindowJoin:
         windows, runs = self._sealed(before, ready, sum(arrived))
         arrivals = []
         for (stream, tuples), run in zip(ready.items(), runs, strict=True):
-            window, picks = windows[stream].taking(tuples, run)
-            order = self._order.chosen(stream, windows, picks)
-            arrivals.append(Arrivals(stream, picks, order, tuple(windows)))
+            window, selection = windows[stream].taking(tuples, run)
+            order = self._order.chosen(stream, windows, selection)
+            arrivals.append(ProbeBatch(stream, selection, order, tuple(windows)))
             windows[stream] = window
         self.progress, results = self._joining.results(arrivals)
         progress = self.progress
@@ -256,7 +258,7 @@ class WindowJoin:
         null_keys = list(map(operator.add, before.null_keys, null_keys))
         totals = before.matches + matches, before.pushes + 1, stored, null_keys
         self._end_readings(results)
-        self._kept.state = State(windows, *totals, beside, not is_due)
+        self._kept.state = JoinState(windows, *totals, beside, not is_due)
         if is_due and self._crew is not None:
             self._kept.take_in(waits=not self._crew.helpers)
 
@@ -272,7 +274,7 @@ class WindowJoin:
             self._crew.settle()
 
     def _sealed(
-        self, before: State, ready: Mapping[int, Any], rows: int
+        self, before: JoinState, ready: Mapping[int, Any], rows: int
     ) -> tuple[list[Window], list[SealedRun | None]]:
         """What is kept, and what becomes of new tuples: a run of each stream's, or None where they go to the tail.
 
@@ -287,7 +289,7 @@ class WindowJoin:
                 ended = self._joining.begun(due)
                 windows, made = list(self._kept.settled(before)), ended()
         else:
-            windows, made = list(self._kept.settled(before)), [alone(work) for work in due]
+            windows, made = list(self._kept.settled(before)), [run_alone(work) for work in due]
         runs = iter(made)
         return windows, [None if work is None else next(runs) for work in works]
 
@@ -320,7 +322,7 @@ class WindowJoin:
         return sum(window.rows for window in self._kept.windows)
 
     @property
-    def state(self) -> State:
+    def state(self) -> JoinState:
         """What all pushes left behind; another one with each push and restore."""
         return self._kept.state
 
@@ -333,7 +335,7 @@ class WindowJoin:
         """
         return self.counted(self._kept.state)
 
-    def counted(self, state: State) -> dict[str, Any]:
+    def counted(self, state: JoinState) -> dict[str, Any]:
         """As `counters`, of a state of this join."""
         names, windows = self.bound.names, self._kept.settled(state)
         state_rows = sum(window.rows for window in windows)
@@ -366,7 +368,7 @@ class WindowJoin:
         """
         return self.saved(self._kept.state, store)
 
-    def saved(self, state: State, store: RunStore | None = None) -> bytes:
+    def saved(self, state: JoinState, store: RunStore | None = None) -> bytes:
         """As `save`, of a state of this join."""
         return state_blob(self.bound, self.forms, state, self._kept.settled(state), store)
 

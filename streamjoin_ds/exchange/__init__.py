@@ -14,8 +14,8 @@ kind "tuples", with no rows in it if need be: that is the heartbeat, by which ev
 from streamjoin_ds.exchange.outbox import (
     EXCHANGE_DDL,
     EXCHANGE_SCHEMA,
-    GRID_KEY,
     LARGEST_TS,
+    LAYOUT_KEY,
     Outbox,
     exchange_folder,
     heartbeats,
@@ -36,8 +36,8 @@ from streamjoin_ds.exchange.row_packing import (
 __all__ = [
     "EXCHANGE_DDL",
     "EXCHANGE_SCHEMA",
-    "GRID_KEY",
     "LARGEST_TS",
+    "LAYOUT_KEY",
     "Outbox",
     "exchange_folder",
     "foreign_columns",

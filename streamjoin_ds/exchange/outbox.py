@@ -20,14 +20,14 @@ from streamjoin_ds.spec.bound import SEQ, TS
 __all__ = [
     "EXCHANGE_DDL",
     "EXCHANGE_SCHEMA",
-    "GRID_KEY",
     "LARGEST_TS",
+    "LAYOUT_KEY",
     "Outbox",
     "exchange_folder",
-    "grid_row",
     "heartbeats",
     "is_committed_block",
     "late_schema",
+    "layout_row",
     "open_block",
     "remove_committed",
 ]
@@ -59,7 +59,7 @@ EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in E
 # Of a late row: the largest event time before it in its part (of its batch, once a cell has looked at it).
 LARGEST_TS = "_largest_ts"
 # In place of a cell's label: the key under which a query over DataFrames keeps its grid.
-GRID_KEY = -1
+LAYOUT_KEY = -1
 
 _BLOCK_NAME = re.compile(r"x(\d{2})-\d{19}-(\d{19})-\d{4}-(tuples|late|rejects)-[0-9a-f]{32}\.arrow")
 
@@ -262,9 +262,9 @@ def heartbeats(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Ite
         yield _exchange_batch(rows)
 
 
-def grid_row(stream: int) -> pa.RecordBatch:
+def layout_row(stream: int) -> pa.RecordBatch:
     """A row for the key that keeps the grid."""
-    return _exchange_batch([(GRID_KEY, "grid", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
+    return _exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
 
 
 def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
@@ -280,12 +280,15 @@ def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
 
 
 def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
-    """Remove the blocks of records before ``seqs[stream]``: Spark has committed their batches. Returns how many went.
+    """Remove the blocks of records before ``seqs[stream]``, whose batches are committed; return how many are left.
 
     Names carry the range of records, so nothing needs to be remembered, whichever process wrote them.
     """
     store = _store(plan)
-    return store.remove(name for name in store.names("x") if is_committed_block(name, seqs))
+    names = list(store.names("x"))
+    gone = [name for name in names if is_committed_block(name, seqs)]
+    store.remove(gone)
+    return len(names) - len(gone)
 
 
 def is_committed_block(name: str, seqs: Sequence[int]) -> bool:

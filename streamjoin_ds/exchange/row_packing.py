@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
 from streamjoin_ds.exchange.content_hash import content_hash
-from streamjoin_ds.exchange.outbox import Outbox, grid_row, heartbeats
+from streamjoin_ds.exchange.outbox import Outbox, heartbeats, layout_row
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.event_time import event_times, event_times_ns
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.spec.inside import brought_in
+from streamjoin_ds.spec.inside import to_inside
 
 __all__ = ["foreign_columns", "pack_foreign", "pack_rows", "rows_schema", "silence", "tuple_rows"]
 
@@ -134,7 +134,7 @@ def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = 
     placed : callable
         The plan, as the task sees it.
     keeps_grid : bool
-        Whether a row goes to `GRID_KEY` too.
+        Whether a row goes to `LAYOUT_KEY` too.
     """
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -153,7 +153,7 @@ def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = 
             _log.warning("%d rows of stream %s have no event time, or a time out of range", outbox.rejected, name)
         yield from outbox.rows(0, read)
         if keeps_grid:
-            yield grid_row(stream)
+            yield layout_row(stream)
 
     return packed
 
@@ -162,7 +162,7 @@ def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chun
     schema = plan.bound.read_schema(stream)
     batch = batch.rename_columns(foreign_columns(plan, stream))
     read = plan.bound.read_schemas[stream]
-    brought = brought_in(lambda wanted: batch.column(wanted.name), read, plan.bound.join.streams[stream], _TIMES)
+    brought = to_inside(lambda wanted: batch.column(wanted.name), read, plan.bound.join.streams[stream], _TIMES)
     ts, valid, own = brought.ts, brought.is_kept, [brought.columns[field.name] for field in _own(plan, stream)]
     if not valid.all():
         kept = np.flatnonzero(valid)

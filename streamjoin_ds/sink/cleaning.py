@@ -14,9 +14,9 @@ import time
 from pyarrow import fs
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.sink.guard import JOIN_ID_KEY, Identity
+from streamjoin_ds.sink.guard import JOIN_ID_KEY, TableIdentity
 from streamjoin_ds.sink.retention import deleted_file_retention_s, log_retention_s
-from streamjoin_ds.sink.snapshot import Snapshot, list_log
+from streamjoin_ds.sink.snapshot import LogSnapshot, list_log
 from streamjoin_ds.sink.tables import filesystem_of
 from streamjoin_ds.sink.writer import WRITING_FOLDER
 
@@ -31,12 +31,12 @@ _COMPACTED_S = 86_400
 _log = logging.getLogger(__name__)
 
 
-def clean_log(table: Snapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: float | None = None) -> int:
+def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: float | None = None) -> int:
     """Remove entries older than the table's log retention, up to a checkpoint that stands for them.
 
     Parameters
     ----------
-    table : Snapshot
+    table : LogSnapshot
         The table, at its newest version.
     kept_entries : int, keyword-only
         The newest so many stay, however old: a slow join keeps a long history.
@@ -109,9 +109,9 @@ def vacuum(
         raise ArgumentError(message, name="retention_hours", hint=f"at least {RETENTION_HOURS}")
     now_s = time.time() if now_s is None else now_s
     # The table first, the folder second: what is committed in between is young.
-    table = Snapshot(table_path, with_files=True)
+    table = LogSnapshot(table_path, with_files=True)
     join_id = table.configuration.get(JOIN_ID_KEY, "")
-    done = table.transactions.get(Identity(join_id, "any").join_app, -1) if join_id else -1
+    done = table.transactions.get(TableIdentity(join_id, "any").join_app, -1) if join_id else -1
     kept_s = deleted_file_retention_s(table.configuration)
     removed = []
     for info in table.filesystem.get_file_info(fs.FileSelector(table.folder)):

@@ -21,11 +21,11 @@ from pyarrow import parquet
 
 from streamjoin_ds.errors import ForeignCheckpointError, PunctuationError, TableError
 from streamjoin_ds.sink.durability import Durability
-from streamjoin_ds.sink.guard import Identity
+from streamjoin_ds.sink.guard import TableIdentity
 from streamjoin_ds.sink.log import read_commit
 from streamjoin_ds.sink.report import FileReport, check_reports
 from streamjoin_ds.sink.rows import check_ledger, conformed, punctuation_row, same_records
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import (
     EVENT_TIME,
     LATE_SCHEMA,
@@ -37,7 +37,7 @@ from streamjoin_ds.sink.tables import (
     check_match_schema,
     filesystem_of,
 )
-from streamjoin_ds.sink.target import Batch, Target, now_us
+from streamjoin_ds.sink.target import Batch, CommitTarget, now_us
 from streamjoin_ds.sink.writer import TableWriter
 
 __all__ = ["CommitOutcome", "Committer"]
@@ -77,7 +77,7 @@ class Committer:
     match_schema : pyarrow.Schema
         Columns of the matches: ``<stream>_<column>``..., ``event_time``, ``batch_id``.
     join_id : str, keyword-only
-        Identity of the join, kept in its checkpoint.
+        TableIdentity of the join, kept in its checkpoint.
     fingerprint : str, keyword-only
         Digest of what the join computes: window, bands, streams, selection.
     description : str, keyword-only
@@ -108,7 +108,7 @@ class Committer:
     ) -> None:
         check_match_schema(match_schema)
         self.tables = tables
-        self._identity = Identity(join_id, fingerprint)
+        self._identity = TableIdentity(join_id, fingerprint)
         self._description = description
         self._clock = clock
         self._last: Batch | None = None
@@ -122,7 +122,7 @@ class Committer:
             "punctuations": PUNCTUATIONS_SCHEMA,
         }
         self._targets = {
-            name: Target(
+            name: CommitTarget(
                 tables.path_of(name),
                 schemas[name],
                 self._identity,
@@ -205,7 +205,7 @@ class Committer:
         files = [report for report in reports if report.table == "matches"]
         target = self._targets["matches"]
 
-        def checked(table: Snapshot) -> list[FileReport]:
+        def checked(table: LogSnapshot) -> list[FileReport]:
             self._check_punctuation(table, punctuation_us, files)
             return files
 
@@ -314,7 +314,7 @@ class Committer:
         target = self._targets[name]
         written: list[FileReport] = []
 
-        def files(_table: Snapshot) -> list[FileReport]:
+        def files(_table: LogSnapshot) -> list[FileReport]:
             if not written:
                 # The label of a report is one of the workers' tables; the file goes where the target says.
                 with TableWriter(
@@ -353,7 +353,7 @@ class Committer:
             return
 
     @staticmethod
-    def _small_table(target: Target, path: str) -> pa.Table:
+    def _small_table(target: CommitTarget, path: str) -> pa.Table:
         filesystem, folder = filesystem_of(target.path)
         with filesystem.open_input_file(f"{folder}/{path}") as file:
             return parquet.ParquetFile(file).read()
@@ -367,7 +367,7 @@ class Committer:
         }
         return json.dumps({"streamjoin": facts}, separators=(",", ":"))
 
-    def _check_punctuation(self, table: Snapshot, punctuation_us: int | None, files: Sequence[FileReport]) -> None:
+    def _check_punctuation(self, table: LogSnapshot, punctuation_us: int | None, files: Sequence[FileReport]) -> None:
         last_us = table.transactions.get(self._identity.punctuation_app)
         if last_us is None:
             return

@@ -25,7 +25,7 @@ from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, put_entry
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import filesystem_of
 from streamjoin_ds.sink.writer import TableWriter
 
@@ -53,7 +53,7 @@ class _File:
     modified_ms: int
 
 
-def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: Snapshot | None = None) -> Compaction:
+def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: LogSnapshot | None = None) -> Compaction:
     """Rewrite files smaller than a size into files of about that size; each row stays, once.
 
     Parameters
@@ -62,7 +62,7 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: Snapshot
         One Delta table.
     target_size_bytes : int, keyword-only
         Size below which a file is small. Larger ones stay as they are, so that a fast join is not written twice.
-    log : Snapshot or None, keyword-only
+    log : LogSnapshot or None, keyword-only
         The table with its files, of whoever has it read already; it goes on to what the table is then.
 
     Returns
@@ -76,7 +76,7 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: Snapshot
         There is no room, or no right to write. As with any error the table is as it was.
     """
     if log is None:
-        log = Snapshot(table_path, with_files=True)
+        log = LogSnapshot(table_path, with_files=True)
     is_of = _made_of(log)  # before the table is opened, so that no change comes between
     table = open_table(table_path)
     if not _is_plain(table):
@@ -160,7 +160,7 @@ def _actions(group: Sequence[_File], written: Sequence[FileReport]) -> tuple[lis
 
 
 def _replaced(
-    log: Snapshot, is_of: tuple[object, ...], removes: Sequence[RemoveAction], adds: Sequence[AddAction]
+    log: LogSnapshot, is_of: tuple[object, ...], removes: Sequence[RemoveAction], adds: Sequence[AddAction]
 ) -> bool:
     """Commit new files in place of old ones; False where one of these is gone or the table is another.
 
@@ -176,7 +176,7 @@ def _replaced(
     return _given_up(log.path)
 
 
-def _made_of(log: Snapshot) -> tuple[object, ...]:
+def _made_of(log: LogSnapshot) -> tuple[object, ...]:
     """What must be as it was when the rows were read."""
     return log.table_id, log.schema_text, log.partition_columns, log.features
 

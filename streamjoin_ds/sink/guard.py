@@ -22,9 +22,9 @@ from streamjoin_ds.errors import (
     ForeignCheckpointError,
     TableError,
 )
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 
-__all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "Identity", "batch_is_there", "check_table", "schema_text"]
+__all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "TableIdentity", "batch_is_there", "check_table", "schema_text"]
 
 JOIN_ID_KEY = "streamjoin.joinId"
 FINGERPRINT_KEY = "streamjoin.fingerprint"
@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TableIdentity:
     """What a table remembers of the join that writes it.
 
     Parameters
@@ -90,7 +90,7 @@ def check_token(name: str, value: str) -> None:
         raise ArgumentError(message, name=name, hint="1 to 128 letters, digits, '.', '_' or '-'")
 
 
-def check_table(table: Snapshot, path: str, schema: pa.Schema, identity: Identity) -> None:
+def check_table(table: LogSnapshot, path: str, schema: pa.Schema, identity: TableIdentity) -> None:
     """Refuse a table that is not this join's, or that cannot be written by adding Parquet files.
 
     Raises
@@ -120,7 +120,7 @@ def check_table(table: Snapshot, path: str, schema: pa.Schema, identity: Identit
     _check_columns(table, path, schema)
 
 
-def _check_features(table: Snapshot, path: str, properties: dict[str, str]) -> None:
+def _check_features(table: LogSnapshot, path: str, properties: dict[str, str]) -> None:
     found = [(name, f"the table feature {name}") for name in sorted(table.features - _HARMLESS_FEATURES)]
     for key, value in sorted(properties.items()):
         if (key in _REFUSED_PROPERTIES and value != "none") or key.startswith("delta.constraints."):
@@ -153,7 +153,7 @@ def _fields_wanted(schema: pa.Schema) -> list[dict[str, Any]]:
     return _fields_of(schema_text(schema))
 
 
-def _check_columns(table: Snapshot, path: str, schema: pa.Schema) -> None:
+def _check_columns(table: LogSnapshot, path: str, schema: pa.Schema) -> None:
     here = {field["name"]: field for field in _fields_of(table.schema_text)}
     wanted = {field["name"]: field for field in _fields_wanted(schema)}
     found = [(name, "is missing") for name in wanted if name not in here]
@@ -173,7 +173,7 @@ def _check_columns(table: Snapshot, path: str, schema: pa.Schema) -> None:
 
 
 def batch_is_there(
-    table: Snapshot, path: str, identity: Identity, *, batch_id: int, query_id: str, every_batch: bool
+    table: LogSnapshot, path: str, identity: TableIdentity, *, batch_id: int, query_id: str, every_batch: bool
 ) -> bool:
     """Whether this snapshot holds the batch, by its transaction ids.
 

@@ -23,7 +23,7 @@ from streamjoin_ds.sink.guard import JOIN_ID_KEY
 from streamjoin_ds.sink.log import LogEntry, put_entry
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.retention import deleted_file_retention_s
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 
 __all__ = ["Maintenance", "checkpoint_log", "size_to_compact_to"]
@@ -61,7 +61,7 @@ def size_to_compact_to(sizes_bytes: Sequence[int], *, small_files: int, target_s
 def checkpoint_log(table_path: str) -> None:
     """Write a checkpoint of the table's log, and remove entries older than its log retention."""
     _checkpoint(table_path)
-    clean_log(Snapshot(table_path))
+    clean_log(LogSnapshot(table_path))
 
 
 def _checkpoint(path: str) -> None:
@@ -134,7 +134,7 @@ class Maintenance:
         self._background = background
         self._clock = clock
         self._batches = 0
-        self._snapshots: dict[str, Snapshot] = {}
+        self._snapshots: dict[str, LogSnapshot] = {}
         self._thread: threading.Thread | None = None
 
     def after_commit(self) -> bool:
@@ -177,10 +177,10 @@ class Maintenance:
         if self._clock() - self._vacuumed_s(table) >= self._vacuum_interval_s(table):
             self._try("VACUUM", path, partial(self._vacuum, table))
 
-    def _snapshot(self, path: str) -> Snapshot:
+    def _snapshot(self, path: str) -> LogSnapshot:
         table = self._snapshots.get(path)
         if table is None:
-            table = self._snapshots[path] = Snapshot(path, with_files=True)
+            table = self._snapshots[path] = LogSnapshot(path, with_files=True)
         else:
             table.forward()
         kept_s = deleted_file_retention_s(table.configuration)
@@ -188,7 +188,7 @@ class Maintenance:
             table.forget_removed(int((self._clock() - kept_s) * 1000))
         return table
 
-    def _checkpoint_is_due(self, table: Snapshot) -> bool:
+    def _checkpoint_is_due(self, table: LogSnapshot) -> bool:
         version, size_bytes = -1, 0
         try:
             with table.filesystem.open_input_stream(f"{table.folder}/_delta_log/_last_checkpoint") as stream:
@@ -203,18 +203,18 @@ class Maintenance:
         _checkpoint(path)
         clean_log(self._snapshots[path], kept_entries=self._kept_entries, now_s=self._clock())
 
-    def _vacuum_app(self, table: Snapshot) -> str:
+    def _vacuum_app(self, table: LogSnapshot) -> str:
         return f"streamjoin/{table.configuration.get(JOIN_ID_KEY, '')}#vacuum"
 
-    def _vacuum_interval_s(self, table: Snapshot) -> int:
+    def _vacuum_interval_s(self, table: LogSnapshot) -> int:
         if self._vacuum_every_s is not None:
             return self._vacuum_every_s
         return deleted_file_retention_s(table.configuration) or _VACUUM_EVERY_S
 
-    def _vacuumed_s(self, table: Snapshot) -> int:
+    def _vacuumed_s(self, table: LogSnapshot) -> int:
         return table.transactions.get(self._vacuum_app(table), table.created_ms // 1000)
 
-    def _vacuum(self, table: Snapshot) -> None:
+    def _vacuum(self, table: LogSnapshot) -> None:
         vacuum(table.path, now_s=self._clock())
         now_s = int(self._clock())
         entry = LogEntry("VACUUM END", now_s * 1000, transactions={self._vacuum_app(table): now_s})

@@ -17,10 +17,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import compute, dataset, fs, parquet
 
 from streamjoin_ds.errors import ArgumentError, LogCleanedError, PunctuationError, TableError
-from streamjoin_ds.sink.guard import JOIN_ID_KEY, Identity
+from streamjoin_ds.sink.guard import JOIN_ID_KEY, TableIdentity
 from streamjoin_ds.sink.log import LogCommit, cleaned, entry_name, read_commit
 from streamjoin_ds.sink.opening import open_table
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import EVENT_TIME, TIMESTAMP, TableSet, filesystem_of
 from streamjoin_ds.spec.periodic_window import WINDOW_ID
 
@@ -264,12 +264,12 @@ class Follower:
         try:
             table = _opened(self._path, version)
         except TableError as error:
-            if version is None or not Snapshot.exists(self._path):
+            if version is None or not LogSnapshot.exists(self._path):
                 raise
             raise cleaned(self._path, version) from error
         join_id = table.metadata().configuration.get(JOIN_ID_KEY)
         if join_id is not None:
-            self._punctuation_us = table.transaction_version(Identity(join_id, "any").punctuation_app)
+            self._punctuation_us = table.transaction_version(TableIdentity(join_id, "any").punctuation_app)
         begin_us = self._punctuation_us if since_us is None else since_us
         condition = None if begin_us is None else dataset.field(EVENT_TIME) >= _timestamp(begin_us)
         try:

@@ -19,7 +19,7 @@ from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.log import entry_name, read_actions
 from streamjoin_ds.sink.tables import filesystem_of
 
-__all__ = ["LogFile", "Snapshot", "list_log"]
+__all__ = ["LogFile", "LogSnapshot", "list_log"]
 
 _NAME = re.compile(r"\.?(\d{20})\.(.+)")
 _CHECKPOINT = re.compile(r"checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
@@ -50,7 +50,7 @@ def list_log(filesystem: fs.FileSystem, folder: str) -> list[LogFile]:
     return sorted(files, key=lambda file: (file.version, file.info.base_name))
 
 
-class Snapshot:
+class LogSnapshot:
     """A table as it is at one version.
 
     Parameters

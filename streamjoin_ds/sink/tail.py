@@ -1,6 +1,6 @@
 """The newest entries of a table's log, as a power cut may leave them: empty, cut short, gone, or without their files.
 
-Nothing here changes a table but `Tail.set_aside`, which moves what cannot be read out of the log. It loses nothing
+Nothing here changes a table but `LogTail.set_aside`, which moves what cannot be read out of the log. It loses nothing
 where the batches of those entries are done again; whether they are is for the caller to know.
 """
 
@@ -19,7 +19,7 @@ from pyarrow import ArrowException, parquet
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.sink.durability import force
 
-__all__ = ["TORN_FOLDER", "Tail", "tail_of"]
+__all__ = ["TORN_FOLDER", "LogTail", "tail_of"]
 
 TORN_FOLDER = "_torn"
 """What was set aside lies here, inside the table's folder; Delta and VACUUM overlook names that begin with "_"."""
@@ -31,7 +31,7 @@ _FILES_SAID = {"add": "num_added_files", "remove": "num_removed_files"}  # by de
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class LogTail:
     """The end of one table's log.
 
     Attributes
@@ -75,7 +75,7 @@ class Tail:
             force(str(log))
 
 
-def tail_of(path: str) -> Tail | None:
+def tail_of(path: str) -> LogTail | None:
     """Look at the end of a table's log; None where there is no log, or the table lies in an object store."""
     log = f"{path}/_delta_log"
     if not is_local(path) or not os.path.isdir(log):
@@ -83,7 +83,7 @@ def tail_of(path: str) -> Tail | None:
     names = set(os.listdir(log))
     versions = sorted(int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit())
     if not versions:
-        return Tail(path, -1, None)
+        return LogTail(path, -1, None)
     checkpoints = {int(name[:20]) for name in names if name.endswith(_CHECKPOINT) and name[:20].isdigit()}
     newest = versions[-1]
     first = max(versions[0], newest - _MOST)
@@ -105,7 +105,7 @@ def tail_of(path: str) -> Tail | None:
     batches = tuple(batch for entry in gone if (batch := _batch(entry)) is not None)
     kept = (entry for version, entry in sorted(entries.items(), reverse=True) if version <= last)
     newest_own = next((entry for entry in kept if _batch(entry) is not None), [])
-    return Tail(path, last, _batch(newest_own), tuple(torn), batches, refusal, _query_id(newest_own))
+    return LogTail(path, last, _batch(newest_own), tuple(torn), batches, refusal, _query_id(newest_own))
 
 
 def _name(version: int) -> str:

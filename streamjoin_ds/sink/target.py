@@ -17,15 +17,15 @@ from pyarrow import fs
 from streamjoin_ds.blocks.location import is_local
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
-from streamjoin_ds.sink.guard import Identity, batch_is_there, check_table, schema_text
+from streamjoin_ds.sink.guard import TableIdentity, batch_is_there, check_table, schema_text
 from streamjoin_ds.sink.log import LogEntry, put_entry, read_commit
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.retention import missing_properties, new_properties
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
 
-__all__ = ["Batch", "Target", "now_us"]
+__all__ = ["Batch", "CommitTarget", "now_us"]
 
 _ATTEMPTS = 100
 
@@ -43,7 +43,7 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-class Target:
+class CommitTarget:
     """One Delta table of a join.
 
     Parameters
@@ -52,7 +52,7 @@ class Target:
         Its folder.
     schema : pyarrow.Schema
         Its columns.
-    identity : Identity
+    identity : TableIdentity
         The join that owns it.
     every_batch : bool, keyword-only
         Whether each batch must commit here, so that a gap is an error.
@@ -66,7 +66,7 @@ class Target:
         self,
         path: str,
         schema: pa.Schema,
-        identity: Identity,
+        identity: TableIdentity,
         *,
         every_batch: bool,
         clock: Callable[[], int] = now_us,
@@ -78,10 +78,10 @@ class Target:
         self._every_batch = every_batch
         self._durability = durability or Durability()
         self._clock = clock
-        self._held: Snapshot | None = None
+        self._held: LogSnapshot | None = None
 
     @property
-    def table(self) -> Snapshot:
+    def table(self) -> LogSnapshot:
         """The held snapshot."""
         if self._held is None:
             message = f"the table {self.path} is not open"
@@ -90,13 +90,13 @@ class Target:
 
     def exists(self) -> bool:
         """Whether there is a table."""
-        return Snapshot.exists(self.path)
+        return LogSnapshot.exists(self.path)
 
     def open(self, description: str) -> None:
         """Make the table, or check that it is ours."""
         if not self.exists():
             self._create(description)
-        self._held = Snapshot(self.path)
+        self._held = LogSnapshot(self.path)
         self._grow(self._held)
         self._durability.opened(self.path)
         check_table(self._held, self.path, self.schema, self._identity)
@@ -106,7 +106,7 @@ class Target:
                 open_table(self.path).alter.set_table_properties(missing)
             self.refresh()
 
-    def _grow(self, table: Snapshot) -> None:
+    def _grow(self, table: LogSnapshot) -> None:
         """Give a companion table of ours from before there were them the last columns, which may be null."""
         here = table.column_names
         new = self.schema.names[len(here) :]
@@ -157,7 +157,7 @@ class Target:
         protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
         return LogEntry("CREATE TABLE", now_ms, first=({"protocol": protocol}, {"metaData": metadata}))
 
-    def refresh(self) -> Snapshot:
+    def refresh(self) -> LogSnapshot:
         """Bring the held snapshot to the newest version, and check again that the table is ours."""
         table = self.table
         table.forward()
@@ -178,7 +178,7 @@ class Target:
     def commit(
         self,
         batch: Batch,
-        files: Callable[[Snapshot], Sequence[FileReport]],
+        files: Callable[[LogSnapshot], Sequence[FileReport]],
         *,
         user_metadata: str = "{}",
         punctuation_us: int | None = None,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.source.event_time import event_times, event_times_ns
 from streamjoin_ds.spec.columns import SEQ, TS
-from streamjoin_ds.spec.inside import brought_in, inside_schema
+from streamjoin_ds.spec.inside import inside_schema, to_inside
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = [
@@ -120,7 +120,7 @@ def inside_form(
     def said(place: int) -> str:
         return record_text(raw.table, place) if text_of is None else clipped(text_of(int(index[place])))
 
-    brought = brought_in(column, schema, stream, (event_times, event_times_ns))
+    brought = to_inside(column, schema, stream, (event_times, event_times_ns))
     if far is not None:
         brought.refuse(far[index], stream.time, "further ahead of its stream than max_ahead allows")
     ts, columns, broken = brought.ts, brought.columns, list(raw.broken)

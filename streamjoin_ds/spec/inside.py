@@ -27,7 +27,7 @@ from streamjoin_ds.spec.conforming import conformed
 from streamjoin_ds.spec.event_time import counted_times, fine_times
 from streamjoin_ds.spec.stream import Stream
 
-__all__ = ["Brought", "brought_in", "inside_schema", "nanoseconds_name"]
+__all__ = ["InsideRows", "inside_schema", "nanoseconds_name", "to_inside"]
 
 Mask = npt.NDArray[np.bool_]
 Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]]"
@@ -52,7 +52,7 @@ def inside_schema(schema: pa.Schema, time: str) -> pa.Schema:
 
 
 @dataclass(slots=True)
-class Brought:
+class InsideRows:
     """Rows brought to the inside form, those that cannot be among them.
 
     Attributes
@@ -82,12 +82,12 @@ class Brought:
             self.is_kept = self.is_kept & ~mask
 
 
-def brought_in(
+def to_inside(
     column: Callable[[pa.Field], pa.Array],
     schema: pa.Schema,
     stream: Stream,
     times: tuple[Times, Times] = (counted_times, fine_times),
-) -> Brought:
+) -> InsideRows:
     """Rows brought to the inside form: times cut off to the house's units, what has none in range refused.
 
     Parameters
@@ -108,7 +108,7 @@ def brought_in(
     time, unit = stream.time, stream.time_unit
     given = column(schema.field(time))
     ts, valid = times[0](given, unit)
-    found = Brought(ts, valid, np.ones(len(ts), np.bool_))
+    found = InsideRows(ts, valid, np.ones(len(ts), np.bool_))
     if not valid.all():
         found.refuse(~valid & _without(given), time, "no event time")
         found.refuse(~valid, time, "not an event time in the years 1 to 9999")

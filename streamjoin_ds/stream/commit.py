@@ -28,7 +28,7 @@ from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
-from streamjoin_ds.stream.silence import Holder, Silence, holder
+from streamjoin_ds.stream.silence import SilenceLog, WatermarkHolder, holder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 # By join and table: a committer holds the tables' snapshots between batches, its maintenance a thread.
 _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
-_silences: dict[tuple[str, str], Silence] = {}  # likewise: what was said of silent streams
+_silences: dict[tuple[str, str], SilenceLog] = {}  # likewise: what was said of silent streams
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
@@ -145,7 +145,9 @@ class BatchCommit:
         summary = replace(summary, held_by=held_by, idle=idle, files_set_aside=aside)
         overtaken = zip(*(fact["overtaken"] for fact in facts.values()), strict=True)
         counts = dict(zip(plan.bound.names, map(sum, overtaken), strict=True))
-        _silences.setdefault((plan.join_id, plan.table_root), Silence()).tell(held, idle, counts, _told(watermark_us))
+        _silences.setdefault((plan.join_id, plan.table_root), SilenceLog()).tell(
+            held, idle, counts, _told(watermark_us)
+        )
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
@@ -203,7 +205,7 @@ def _told(watermark_us: int | None) -> str:
 
 
 def _metrics(
-    batch_id: int, facts: dict[int, dict[str, Any]], held: Holder | None, ends: dict[str, StreamEnd]
+    batch_id: int, facts: dict[int, dict[str, Any]], held: WatermarkHolder | None, ends: dict[str, StreamEnd]
 ) -> list[dict[str, Any]]:
     of_all: dict[str, Any] = {"held_by": None, "held_us": None, "files_set_aside": None, "held_back_bytes": None}
     if held is not None:

@@ -20,7 +20,7 @@ from streamjoin_ds.plan import Layout, Plan, choose_layout
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["FrameGrid", "check_kept_grid", "default_layout"]
+__all__ = ["FrameLayout", "check_kept_layout", "default_layout"]
 
 _STATE_PARTITIONS_KEYS = (
     "spark.sql.streaming.internal.stateStore.partitions",
@@ -35,7 +35,7 @@ def default_layout(partitions: int, streams: int) -> Layout:
 
 
 @dataclass(frozen=True)
-class FrameGrid:
+class FrameLayout:
     """What a task needs to find the plan of its query.
 
     Parameters
@@ -63,7 +63,7 @@ class FrameGrid:
 
 
 @lru_cache(maxsize=8)  # asked by every task
-def _laid_out(grid: FrameGrid, partitions: int, retain: str | None) -> Plan:
+def _laid_out(grid: FrameLayout, partitions: int, retain: str | None) -> Plan:
     plan = Plan.from_json(grid.plan_text)
     layout = plan.layout if grid.has_layout else default_layout(partitions, len(plan.bound.names))
     return replace(
@@ -71,7 +71,7 @@ def _laid_out(grid: FrameGrid, partitions: int, retain: str | None) -> Plan:
     )
 
 
-def check_kept_grid(plan: Plan, state: GroupState) -> Iterator[Any]:
+def check_kept_layout(plan: Plan, state: GroupState) -> Iterator[Any]:
     """Keep the plan's grid in the state, or compare it with the one that is kept; gives no rows.
 
     Raises

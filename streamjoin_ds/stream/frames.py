@@ -24,13 +24,13 @@ from streamjoin_ds.cell.cell_windows import (
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
-from streamjoin_ds.exchange import EXCHANGE_DDL, GRID_KEY, foreign_columns, open_block, pack_foreign
+from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, foreign_columns, open_block, pack_foreign
 from streamjoin_ds.exchange.content_hash import content_hash
 from streamjoin_ds.plan import Execution, Layout, Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, duration_text
 from streamjoin_ds.spec.bound import SEQ, TS
-from streamjoin_ds.stream.frame_grid import FrameGrid, check_kept_grid, default_layout
+from streamjoin_ds.stream.frame_grid import FrameLayout, check_kept_layout, default_layout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def joined(
         retain_batches=int(session.conf.get(RETAIN_KEY) or 100),
     )
     moving = any(streaming.values())
-    placed = FrameGrid(plan.to_json(), layout is not None) if moving else _Fixed(plan.to_json())
+    placed = FrameLayout(plan.to_json(), layout is not None) if moving else _Fixed(plan.to_json())
     packed = reduce(
         lambda left, right: left.union(right),
         (_packed(plan, placed, number, frames[name], moving) for number, name in enumerate(bound.names)),
@@ -252,8 +252,8 @@ class _ForeignCell:
         self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
         plan = self.grid()
-        if int(key[0]) == GRID_KEY:
-            yield from check_kept_grid(plan, state)
+        if int(key[0]) == LAYOUT_KEY:
+            yield from check_kept_layout(plan, state)
             return
         task = TaskFacts.current()
         blob = bytes(state.get[1]) if state.exists else None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
@@ -165,14 +165,14 @@ def _located(join: Join) -> Join:
 def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, options: QueryOptions) -> Plan:
     from streamjoin_ds.spark.worker_check import check_workers
 
-    identity = Identity.load(checkpoint)
+    identity = CheckpointIdentity.load(checkpoint)
     wanted = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
     if identity is None:
         bound = bound_join(join)
         check_execution(bound, options.execution)
         check_workers(spark)  # before anything is written
         layout = wanted or _layout(bound, None, max(1, cores(spark) // options.execution.threads))
-        identity = Identity.create(checkpoint, bound, layout, layout.cells)
+        identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
     else:
         # Types as they were first seen: a file that would now be inferred otherwise is a drift, found when it is read.
         bound = bind(join, _first_seen(join, identity))
@@ -223,7 +223,7 @@ def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str)
     return way, blocks if sees_blocks else ""
 
 
-def _first_seen(join: Join, identity: Identity) -> Mapping[str, pa.Schema]:
+def _first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Schema]:
     """The types a checkpoint recorded; of columns it did not (another selection), those the source has now."""
     recorded = dict(zip(identity.bound.names, identity.bound.read_schemas, strict=True))
     schemas = {}

@@ -257,8 +257,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark will not ask for what lies before `end` again: its exchange blocks go."""
         plan = self._options.plan
         if plan is not None and (plan.exchange == "reference" or not self._is_swept):
-            self._is_swept = True
-            remove_committed(plan, [position.seq for position in self._positions(end)])
+            # What is left may lie behind `end`: of batches that a checkpoint taken back does again.
+            self._is_swept = not remove_committed(plan, [position.seq for position in self._positions(end)])
 
     def stop(self) -> None:
         """Nothing is held open between batches that the process's end would not close."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from streamjoin_ds.spec import Stream, duration_text
 
-__all__ = ["Holder", "Silence", "holder"]
+__all__ = ["SilenceLog", "WatermarkHolder", "holder"]
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _TOLD_BEHIND_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class WatermarkHolder:
     """A stream that sent nothing and holds the watermark.
 
     Attributes
@@ -35,7 +35,7 @@ class Holder:
 
 def holder(
     streams: Sequence[Stream], largest_us: Mapping[str, int | None], read: Mapping[str, int], idle: Sequence[str]
-) -> Holder | None:
+) -> WatermarkHolder | None:
     """Return the stream that holds the watermark of a batch and sent nothing in it, or None.
 
     Parameters
@@ -54,21 +54,23 @@ def holder(
         return None
     for name in silent:
         if lows[name] is None:
-            return Holder(name, None)
+            return WatermarkHolder(name, None)
     last = min(silent, key=lambda name: (lows[name], name))
     held = min(low for name, low in lows.items() if low is not None and name not in idle)
     behind_us = max(known) - (lows[last] or 0)
-    return Holder(last, behind_us) if lows[last] == held and behind_us > 0 else None
+    return WatermarkHolder(last, behind_us) if lows[last] == held and behind_us > 0 else None
 
 
 @dataclass(slots=True)
-class Silence:
+class SilenceLog:
     """What a driver has said about silent streams, so that it says it once."""
 
     _idle: set[str] = field(default_factory=set)
     _batches: Counter[str] = field(default_factory=Counter)
 
-    def tell(self, held: Holder | None, idle: Sequence[str], overtaken: Mapping[str, int], watermark: str) -> None:
+    def tell(
+        self, held: WatermarkHolder | None, idle: Sequence[str], overtaken: Mapping[str, int], watermark: str
+    ) -> None:
         """Say what is new after a batch; `overtaken`: how many of its tuples were late by the watermark alone."""
         for name in sorted(set(idle) - self._idle):
             _log.warning("stream %s is idle: it no longer holds the watermark", name)

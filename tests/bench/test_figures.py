@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.bench.figures import page
 from streamjoin_ds.bench.figures.suite import figure_names, measure_figures
-from streamjoin_ds.bench.figures.trial import Outcome, Trial
+from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.bench.figures.trials import Pushes, joining
 from streamjoin_ds.bench.figures.worker import Workers, verified
-from streamjoin_ds.bench.figures.workload import KEYS, Workload
+from streamjoin_ds.bench.figures.workload import KEYS, FigureWorkload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 
 # CellJoin's Figures 7 and 13; of PIM-Tree's Figures 8 to 13 every part.
@@ -49,7 +49,7 @@ def every_pair(workload, begin_us, end_us):
 
 
 workloads = st.builds(
-    Workload,
+    FigureWorkload,
     window_rows=st.tuples(st.integers(1, 300), st.integers(1, 300)),
     steps_us=st.sampled_from([(1, 1), (1, 3), (2, 1), (1, 15)]),
     keys=st.sampled_from(list(KEYS)),
@@ -65,7 +65,7 @@ workloads = st.builds(
 def test_the_count_is_that_of_every_pair(workload, begin_us, span_us, is_self_join):
     if is_self_join:
         rows = workload.window_rows[0]
-        workload = Workload((rows, rows), keys=workload.keys, is_self_join=True, seed=workload.seed)
+        workload = FigureWorkload((rows, rows), keys=workload.keys, is_self_join=True, seed=workload.seed)
     assert workload.matches_of_push(begin_us, begin_us + span_us) == every_pair(workload, begin_us, begin_us + span_us)
 
 
@@ -84,7 +84,7 @@ def test_engines_find_what_is_counted_push_by_push(workload, push_rows, cells, m
 
 @pytest.mark.parametrize("keys", list(KEYS))
 def test_a_tuple_has_the_matches_that_are_asked_for(keys):
-    workload = Workload((20_000, 20_000), keys=keys, matches=2.0)
+    workload = FigureWorkload((20_000, 20_000), keys=keys, matches=2.0)
     count = workload.matches_of_push(20_000, 40_000)
     assert count / 40_000 == pytest.approx(2.0, rel=0.05)
 
@@ -96,19 +96,19 @@ def test_keys_are_the_same_in_pieces_and_distributed_as_named():
         ("gamma(3, 3)", 9.0, math.sqrt(27)),
         ("gamma(1, 5)", 5.0, 5.0),
     ):
-        workload = Workload(keys=keys)
+        workload = FigureWorkload(keys=keys)
         values = workload.key_values(0, 1_000, 150_000)
         pieces = [workload.key_values(0, first, first + 49_667) for first in range(1_000, 150_001 - 49_666, 49_667)]
         np.testing.assert_array_equal(np.concatenate(pieces)[: len(values)], values[: sum(map(len, pieces))])
         assert values.mean() / 2**32 == pytest.approx(mean, rel=0.02)
         assert values.std() / 2**32 == pytest.approx(deviation, rel=0.02)
-    drifting = Workload((1_000, 1_000), drift=0.5, drift_rows=(1_000, 3_000))
-    moved = drifting.key_values(0, 0, 5_000) - Workload((1_000, 1_000)).key_values(0, 0, 5_000)
+    drifting = FigureWorkload((1_000, 1_000), drift=0.5, drift_rows=(1_000, 3_000))
+    moved = drifting.key_values(0, 0, 5_000) - FigureWorkload((1_000, 1_000)).key_values(0, 0, 5_000)
     assert moved[[0, 1_000, 2_000, 3_000, 4_999]].tolist() == [0, 0, 2**31, 2**32, 2**32]
 
 
 def test_a_wrong_count_ends_the_run():
-    outcome = Outcome({}, {}, 6, 7, [])
+    outcome = TrialOutcome({}, {}, 6, 7, [])
     with pytest.raises(BenchError, match="finds 6 matches, an independent count 7"):
         verified(Trial(), outcome)
 
@@ -121,7 +121,7 @@ def test_a_trial_whose_process_fails_is_told():
 def test_more_work_in_the_same_engine_takes_longer():
     """Measured, not made up: a hundred times the matches cannot come as fast."""
     few, many = (
-        joining(Trial(workload=Workload((1 << 14, 1 << 14), matches=m), push_rows=2048, runs=3, run_s=0.02))
+        joining(Trial(workload=FigureWorkload((1 << 14, 1 << 14), matches=m), push_rows=2048, runs=3, run_s=0.02))
         for m in (1.0, 400.0)
     )
     assert statistics.median(few.numbers["rows_per_second"]) > 2 * statistics.median(many.numbers["rows_per_second"])

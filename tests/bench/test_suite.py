@@ -12,7 +12,7 @@ import pytest
 from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.bench.paths import suite
 from streamjoin_ds.bench.paths.inputs import SlicedInput
-from streamjoin_ds.bench.paths.side_process import Run
+from streamjoin_ds.bench.paths.side_process import SideRun
 from streamjoin_ds.bench.paths.suite import Settings, measure
 from streamjoin_ds.bench.sides import OURS, SIDES, Outcome
 from streamjoin_ds.bench.workloads import make_workload
@@ -43,7 +43,7 @@ class FakeProcess:
         matches = count_matches(join, *(given.table(stream, task.slices) for stream in given.streams))
         until_us = None if self.side == OURS else given.ends_us[task.slices - 1]
         outcome = Outcome(given.row_count(task.slices), matches, 0.5, 1, until_us)
-        return Run(self.lies.get(self.side, lambda truth: truth)(outcome), 1.0, 10.0)
+        return SideRun(self.lies.get(self.side, lambda truth: truth)(outcome), 1.0, 10.0)
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 def _thresholds() -> Iterator[None]:
     """A handful of rows is indexed, and too many for the tail."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "_MIN_GRID_ROWS", 1)
+        patch.setattr(layout, "_MIN_SORTED_ROWS", 1)
         patch.setattr(layout, "_MIN_GAIN", 100.0)
         patch.setattr(layout, "_BUCKET_COST", 0.0)
         patch.setattr(run_probe, "_SCAN_PAIRS", 0)
@@ -240,11 +240,11 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
             run = window.bucket_run
             live = run.native.live_rows(window.lowest_kept or 0)
             assert live <= 1.6 * run.built_rows + 2 * 1500
-            moving.append(run.move is not None)
-            if run.move is not None:
-                more = run.move.to.rows - (copied if moving[-2:] == [True, True] else 0)
+            moving.append(run.rebuild is not None)
+            if run.rebuild is not None:
+                more = run.rebuild.to.rows - (copied if moving[-2:] == [True, True] else 0)
                 assert more <= (1 + bucket_window._COPIED_ROWS) * count * 1.5 + 100, "a push copies a few"
-                copied = run.move.to.rows
+                copied = run.rebuild.to.rows
                 assert "being made anew" in "".join(join.explain())
     assert len(shapes) >= 3
     assert 2 <= sum(moving) < len(moving) / 2
@@ -271,7 +271,7 @@ def test_a_grid_is_made_anew_with_its_payload(monkeypatch: pytest.MonkeyPatch, t
         assert results(join, batches, place) == expected
         assert results(restored, batches, place) == expected
         assert restored.save() == join.save()
-        moves += any(isinstance(one, BucketWindow) and one.bucket_run.move is not None for one in join.windows)
+        moves += any(isinstance(one, BucketWindow) and one.bucket_run.rebuild is not None for one in join.windows)
     assert moves >= 3
     without = WindowJoin.restored(bound, before, bucket_rows=None)
     assert results(without, batches, place) == expected
@@ -342,7 +342,7 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
 
 def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (grid, rows):
-        monkeypatch.setattr(module, "MAX_ROWS", 4_000)
+        monkeypatch.setattr(module, "MAX_GRID_ROWS", 4_000)
     monkeypatch.setattr("streamjoin_ds.engine.storage.bucket_grid.policy._MOST_FORESEEN", 2_000)
     bound, batch = steady(6000, 150)
     join, twin = WindowJoin(bound, bucket_rows=100, threads=2), WindowJoin(bound)
@@ -364,14 +364,14 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
     monkeypatch: pytest.MonkeyPatch, make, chunk_rows
 ) -> None:
     """Their runs are dealt out, some neighbours a task: the same rows in the same order, and the same state."""
-    begin_parts, parts = window_probe.Finder.begin_parts, []
+    begin_parts, parts = window_probe.WindowProbe.begin_parts, []
 
     def counted(*told):
         made = begin_parts(*told)
         parts.append(len(made))
         return made
 
-    monkeypatch.setattr(window_probe.Finder, "begin_parts", counted)
+    monkeypatch.setattr(window_probe.WindowProbe, "begin_parts", counted)
     bound, batch = make(2000, 60)
     alone, join = (WindowJoin(bound, threads=threads, chunk_rows=chunk_rows) for threads in (1, 3))
     place = 0
@@ -686,11 +686,11 @@ def test_facts_that_lie_are_named() -> None:
     join = WindowJoin(bound, bucket_rows=100)
     pushed(join, {stream: batch(0, 1500) for stream in (0, 1)}, 0)
     facts = join.windows[0].to_facts()
-    runs, bucketing = join.windows[0].in_runs(), join.forms[0].bucketing
+    runs, bucketing = join.windows[0].in_runs(), join.forms[0].bucket_policy
     again = bucketing.restored(runs, facts)
     assert isinstance(again.before_tail[0], BucketRun)
     laid_out = {"first": -1, "second": 1, "width": 1, "rows": 1500}
-    assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (layout.Grid(-1, 1, 1), 1500, 1)
+    assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (layout.SortLayout(-1, 1, 1), 1500, 1)
     for name, value in [
         ("layout", {**laid_out, "first": 9}),
         ("layout", {**laid_out, "second": "1"}),
@@ -712,7 +712,7 @@ def test_facts_that_lie_are_named() -> None:
     shape = other.bucket_run.shape
     move = {**shape.to_facts(), "place": 3, "rows": 2, "built_rows": 1500}
     moved = window.Window(runs.form, [*runs.sealed, runs.form.arrived(runs.sealed[0].tuples[:2])], runs.tail)
-    assert bucketing.restored(moved, {**facts, "move": move}).bucket_run.move.to_facts() == move
+    assert bucketing.restored(moved, {**facts, "move": move}).bucket_run.rebuild.to_facts() == move
     for name, value in [("place", -9), ("place", shape.buckets), ("rows", 3), ("built_rows", 2**40)]:
         with pytest.raises(StateCorruptError):
             bucketing.restored(moved, {**facts, "move": {**move, name: value}})

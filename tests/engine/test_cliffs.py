@@ -19,7 +19,7 @@ from streamjoin_ds.engine.storage import sealed_run, window
 from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
-from streamjoin_ds.engine.storage.layout import GridChooser
+from streamjoin_ds.engine.storage.layout import SortLayoutChooser
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import numbers_of
 
@@ -173,7 +173,7 @@ def test_keys_that_move_together_get_another_grid(factor: float, span: str, thre
         run = engine._join.windows[0].before_tail[0]
         assert isinstance(run, BucketRun)
         widths.add(run.shape.widths)
-        moves += run.move is not None
+        moves += run.rebuild is not None
         if push in (32, 34, 36, 40):
             other = JoinEngine(join, bucket_rows=5000)
             other.restore(blob)
@@ -193,7 +193,7 @@ def test_a_hot_value_is_no_reason_for_another_grid() -> None:
         if push > 40:
             run = engine._join.windows[0].before_tail[0]
             assert isinstance(run, BucketRun)
-            assert run.move is None
+            assert run.rebuild is None
 
 
 def test_a_batch_is_laid_out_by_its_own_rows_in_the_end() -> None:
@@ -291,7 +291,7 @@ def test_an_old_grid_that_serves_one_neighbour_alone_goes_back_to_runs(monkeypat
     rng, count = np.random.default_rng(4), 1100
     join = Join(CHAIN, "abs(a.x - b.x) <= 1e-4 AND abs(b.y - c.y) <= 1e-4", "20ms")
     with monkeypatch.context() as patch:
-        patch.setattr(GridChooser, "suits_all", lambda *_: True)
+        patch.setattr(SortLayoutChooser, "suits_all", lambda *_: True)
         engine = JoinEngine(join, bucket_rows=5000)
         pushes = [chain(count, push * count, rng) for push in range(40)]
         for pushed in pushes[:30]:
@@ -364,7 +364,7 @@ def test_any_links_give_the_contracts_results(
     cuts = {name: list(random_batches(table, seed + place, 6)) for place, (name, table) in enumerate(tables.items())}
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
-            (grid, "_MIN_GRID_ROWS", 1),
+            (grid, "_MIN_SORTED_ROWS", 1),
             (grid, "_BUCKET_COST", 0.0),
             (grid, "_PROBE_COST", 0.0),
             (grid, "_FAR_BETTER", 1.0),

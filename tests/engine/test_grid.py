@@ -12,7 +12,7 @@ from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.storage import sorted_keys
 from streamjoin_ds.engine.storage.bucket_grid.shape import chosen_shape
-from streamjoin_ds.engine.storage.layout import Grid, GridChooser
+from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.storage.window import WindowForm
 from streamjoin_ds.spec import bind
 
@@ -28,7 +28,7 @@ def chooser_and_keys(names: str, stream: int):
     rng = np.random.default_rng(1)
     columns = {"ts": np.arange(ROWS), "x": rng.integers(0, 5000, ROWS), "y": rng.integers(0, 5000, ROWS)}
     keys = bound.keys[stream]
-    return GridChooser(bound, stream), [columns[key.column] for key in keys], [key.column for key in keys]
+    return SortLayoutChooser(bound, stream), [columns[key.column] for key in keys], [key.column for key in keys]
 
 
 @pytest.mark.parametrize(("names", "stream"), [("rs", 0), ("rst", 0), ("rst", 1), ("rst", 2), ("rstu", 0), ("rstu", 3)])
@@ -64,7 +64,7 @@ def test_a_directory_is_the_same_searched_or_passed_over(monkeypatch: pytest.Mon
     directories = []
     for searched_rows in (0, 1 << 15):
         monkeypatch.setattr(sorted_keys, "_SEARCHED_ROWS", searched_rows)
-        ids, starts = form.sealed(tuples, Grid(first, second, 320)).directory
+        ids, starts = form.sealed(tuples, SortLayout(first, second, 320)).directory
         directories.append((ids.tolist(), starts.tolist()))
     assert directories[0] == directories[1]
     assert len(directories[0][0]) == {"even": 32, "gaps": 3, "one": 1}[values]

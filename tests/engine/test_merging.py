@@ -12,7 +12,7 @@ from streamjoin_ds.blocks import BlockRef, BlockStore
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.storage import snapshot
-from streamjoin_ds.engine.storage.merge_policy import BlockMerging
+from streamjoin_ds.engine.storage.merge_policy import BlockMergePolicy
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.spec import BoundJoin
@@ -88,7 +88,7 @@ def test_windows_of_a_few_batches_are_written_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("window_s", [60, 1_500])
 def test_the_number_of_runs_stays_small(sizes: str, spread_s: int, window_s: int) -> None:
     bound = band_join(window=f"{window_s}s")
-    form = WindowForm(bound, 0, load_kernels(), merging=BlockMerging(0, window_s * SECOND_US))
+    form = WindowForm(bound, 0, load_kernels(), merge_policy=BlockMergePolicy(0, window_s * SECOND_US))
     kept, most = Window(form), 0
     for n in range(1_600):
         count = {"equal": 10, "large and small": 100 if n % 3 == 0 else 1, "growing": 1 + n // 40}[sizes]
@@ -103,7 +103,7 @@ def test_the_number_of_runs_stays_small(sizes: str, spread_s: int, window_s: int
 
 def test_a_window_without_end_is_copied_a_logarithmic_number_of_times() -> None:
     bound = band_join(window="10000000s")
-    form = WindowForm(bound, 0, load_kernels(), merging=BlockMerging(0, bound.join.window.extent(0)))
+    form = WindowForm(bound, 0, load_kernels(), merge_policy=BlockMergePolicy(0, bound.join.window.extent(0)))
     kept = Window(form)
     for n in range(5_000):
         table = tuples(bound, 0, 1, start_us=n * SECOND_US)

@@ -25,7 +25,7 @@ QUICK = settings(
 def _thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "small runs are indexed":
-            patch.setattr(grid, "_MIN_GRID_ROWS", 1)
+            patch.setattr(grid, "_MIN_SORTED_ROWS", 1)
             patch.setattr(grid, "_MIN_GAIN", 100.0)
             patch.setattr(grid, "_BUCKET_COST", 0.0)
             patch.setattr(probe, "_SCAN_PAIRS", 0)

@@ -39,7 +39,7 @@ def stored(folder: Path, owner: str = "", least_bytes: int = 0) -> RunStore:
 
 
 def held(join: WindowJoin) -> list[list[tuple[object, ...]]]:
-    return [[(run.grid, run.zone, run.tuples.to_pylist()) for run in window.runs] for window in join.windows]
+    return [[(run.sort_layout, run.zone, run.tuples.to_pylist()) for run in window.runs] for window in join.windows]
 
 
 @pytest.mark.parametrize("least_bytes", [0, 40_000, 1 << 40])

@@ -117,7 +117,7 @@ def test_another_join_is_refused() -> None:
 def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bound = band_join()
     join = filled(bound)
-    monkeypatch.setattr(snapshot, "STATE_VERSION", snapshot.STATE_VERSION + 1)
+    monkeypatch.setattr(snapshot, "WINDOW_STATE_VERSION", snapshot.WINDOW_STATE_VERSION + 1)
     newer = join.save()
     monkeypatch.undo()
     with pytest.raises(StateVersionError):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.intake.rows import Intake
+from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.testing import event_time_us
@@ -32,10 +32,10 @@ FIELDS = {
 BERLIN = timezone(timedelta(hours=2))
 
 
-def intake_of(kernel: str, time: pa.DataType, unit: str = "us", window: str = "1s") -> Intake:
+def intake_of(kernel: str, time: pa.DataType, unit: str = "us", window: str = "1s") -> RowIntake:
     schema = pa.schema([*FIELDS.items(), ("ts", time)])
     join = Join([Stream(name, schema=schema, time_unit=unit) for name in ("e", "w")], "e.x = w.x", window)
-    return Intake(bind(join, {"e": schema, "w": schema}), 0, load_kernels(kernel).module)
+    return RowIntake(bind(join, {"e": schema, "w": schema}), 0, load_kernels(kernel).module)
 
 
 def table_of(rows: list[dict[str, Any]], unit: str) -> pa.Table:
@@ -45,7 +45,7 @@ def table_of(rows: list[dict[str, Any]], unit: str) -> pa.Table:
     return pa.table({**columns, "ts": pa.array(times, pa.timestamp("us"))})
 
 
-def answer(intake: Intake, rows: Any) -> object:
+def answer(intake: RowIntake, rows: Any) -> object:
     """Tuples and how many rows are rejected, or that a value does not fit."""
     try:
         arrival = intake.read(rows)

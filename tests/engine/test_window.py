@@ -51,10 +51,10 @@ def test_merging_keeps_every_tuple_and_the_order() -> None:
     numbers = np.concatenate([run.tuples.column("_seq").to_numpy() for run in window.runs])
     assert sorted(numbers.tolist()) == list(range(10_000))
     for run in window.runs:
-        if run.grid.first >= 0:
-            buckets = np.floor(run.key(run.grid.first) / run.grid.width)
+        if run.sort_layout.first >= 0:
+            buckets = np.floor(run.key(run.sort_layout.first) / run.sort_layout.width)
             assert np.all(buckets[1:] >= buckets[:-1])
-            within = run.key(run.grid.second)
+            within = run.key(run.sort_layout.second)
             assert np.all((within[1:] >= within[:-1]) | (buckets[1:] > buckets[:-1]))
 
 

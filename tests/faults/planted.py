@@ -8,7 +8,7 @@ from tests.faults.planting import bug as _bug
 __all__ = ["BUGS", "COMES_BACK"]
 
 _SAVED = "cell.cell_windows:CellWindows.saved"
-_COMMIT = "sink.target:Target.commit"
+_COMMIT = "sink.target:CommitTarget.commit"
 _BATCH = "stream.commit:BatchCommit.__call__"
 _COUNT, _IDS = "spec.count_window:CountWindow.", "engine.probe.window_ids:WindowIds."
 _ADD, _KEPT = "exchange.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
@@ -218,7 +218,7 @@ BUGS = (
     ),
     _bug(
         "what is asked of two streams' results is not asked of one's",
-        ("engine.probe.pipeline:Joining._step", "frozenset(joined)", "frozenset({min(joined)})"),
+        ("engine.probe.pipeline:JoinPipeline._step", "frozenset(joined)", "frozenset({min(joined)})"),
         asks=("three",),
     ),
     # --- one input under two names
@@ -230,9 +230,9 @@ BUGS = (
     _bug(
         "tuples of one time are taken for the same",
         (
-            "engine.probe.residual:Decision.mask",
-            "sequence_numbers(picks[left_stream]) != sequence_numbers(picks[right_stream])",
-            "picks[left_stream].key(0) != picks[right_stream].key(0)",
+            "engine.probe.residual:Residual.mask",
+            "sequence_numbers(selection[left_stream]) != sequence_numbers(selection[right_stream])",
+            "selection[left_stream].key(0) != selection[right_stream].key(0)",
         ),
         asks=("self",),
     ),
@@ -281,7 +281,7 @@ BUGS = (
     _bug(
         "the residual is not asked of the last stream",
         (
-            "engine.probe.pipeline:Joining._extended",
+            "engine.probe.pipeline:JoinPipeline._extended",
             "grown = step.standing(grown)",
             "grown = step.standing(grown) if len(order) > 1 else grown",
         ),
@@ -348,12 +348,12 @@ BUGS = (
     ),
     _bug(
         "another layout is not refused",
-        ("checkpoint.identity:Identity.check", "layout is not None and layout != self.layout", "False"),
+        ("checkpoint.identity:CheckpointIdentity.check", "layout is not None and layout != self.layout", "False"),
         asks=("settings",),
     ),
     _bug(
         "another delay is not refused",
-        ("checkpoint.identity:Identity.check", "bound.fingerprint != self.bound.fingerprint", "False"),
+        ("checkpoint.identity:CheckpointIdentity.check", "bound.fingerprint != self.bound.fingerprint", "False"),
         asks=("settings",),
     ),
     _bug(

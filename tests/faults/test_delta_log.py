@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.log import LogEntry, put_entry
 from streamjoin_ds.sink.reader import scanned
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 from tests.faults.model.invariants import violations
 from tests.faults.model.schedule import CRASH_POINTS, Fault, random_schedule
@@ -57,7 +57,7 @@ def test_an_entry_is_put_once_by_delta_rs_below(path: str, monkeypatch: pytest.M
 
 
 def test_each_goes_on_where_the_other_stopped(path: str) -> None:
-    table = Snapshot(path)
+    table = LogSnapshot(path)
     commit_by_delta_rs(path, "a", 7)
     assert (table.version, table.transactions) == (0, {})
     table.forward()
@@ -72,21 +72,21 @@ def test_each_goes_on_where_the_other_stopped(path: str) -> None:
 def test_a_snapshot_of_a_checkpointed_log_is_that_of_its_entries(path: str, cleaned: bool) -> None:
     for number in range(1, 6):
         assert put_entry(path, number, LogEntry("WRITE", 5, transactions={"a": number}))
-    held = Snapshot(path, with_files=True)
+    held = LogSnapshot(path, with_files=True)
     DeltaTable(path).create_checkpoint()
     assert put_entry(path, 6, LogEntry("WRITE", 5, transactions={"b": -3}))
     if cleaned:
         for number in range(5):
             Path(path, "_delta_log", f"{number:020d}.json").unlink()
     held.forward()
-    opened = Snapshot(path, with_files=True)
+    opened = LogSnapshot(path, with_files=True)
     assert (opened.version, opened.transactions) == (6, {"a": 5, "b": -3})
     for name in ("version", "transactions", "configuration", "schema_text", "table_id", "live", "features"):
         assert getattr(opened, name) == getattr(held, name), name
 
 
 def test_who_slept_until_the_log_was_cleaned_opens_it_anew(path: str) -> None:
-    asleep = Snapshot(path)
+    asleep = LogSnapshot(path)
     for number in range(1, 6):
         assert put_entry(path, number, LogEntry("WRITE", 5, transactions={"a": number}))
     DeltaTable(path).create_checkpoint()
@@ -101,7 +101,7 @@ def test_a_lost_entry_is_named(path: str) -> None:
         assert put_entry(path, number, LogEntry("WRITE", 5))
     Path(path, "_delta_log", f"{2:020d}.json").unlink()
     with pytest.raises(TableError, match="lacks the entry of version 2"):
-        Snapshot(path)
+        LogSnapshot(path)
 
 
 @pytest.mark.parametrize("seed", [3, 8])

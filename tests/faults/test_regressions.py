@@ -89,6 +89,27 @@ def test_a_worker_may_die_while_a_stopped_task_of_it_is_yet_to_be_killed() -> No
     assert not outcome_of(schedule).violations
 
 
+def test_blocks_of_batches_taken_back_go_though_they_are_done_again_packed() -> None:
+    """They lie behind the first batch that a process in another way of the exchange commits."""
+    schedule = Schedule(
+        300517,
+        layout="1x1",
+        partitions=1,
+        exchange="reference",
+        source="csv",
+        rows=4,
+        batch_rows=3,
+        blocks=0,
+        retain=1,
+        workers=1,
+        grows=False,
+        tailed=3,
+        faults=(Fault("back", 1, "driver", "ledger log", delay=1),),
+        asks=("settings",),
+    )
+    assert not outcome_of(schedule).violations
+
+
 @pytest.mark.parametrize("seed", [2792, 4381, 4553, 4828, 5284])
 def test_schedules_that_found_a_flaw_of_the_model(seed: int) -> None:
     assert not outcome_of(plain_schedule(seed)).violations

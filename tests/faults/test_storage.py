@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import BlockWriteError, ForeignCheckpointError, StreamJoinError, TableWriteError
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from tests.faults.model.invariants import violations
 from tests.faults.model.patches import installed
 from tests.faults.model.process import Killed
@@ -60,7 +60,9 @@ class Interrupted(World):
     """A run whose driver dies at one place, where something is done to its files."""
 
     def versions(self) -> dict[str, int]:
-        return {path.name: Snapshot(str(path)).version for path in self.folder.iterdir() if path.name[:7] == "matches"}
+        return {
+            path.name: LogSnapshot(str(path)).version for path in self.folder.iterdir() if path.name[:7] == "matches"
+        }
 
     def attempted(self) -> BaseException | None:
         """What the next driver ends with."""

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.storage import window
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
@@ -77,7 +77,7 @@ def main() -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(window, "MAX_TAILED_ROWS", 0 if number % 3 else MAX_ROWS)
                 assert query.step()
-        Identity.create(query.folder, query.bound, LAYOUT, LAYOUT.cells)
+        CheckpointIdentity.create(query.folder, query.bound, LAYOUT, LAYOUT.cells)
         shutil.copy(query.folder / "join.json", target)
         shutil.copytree(query.plan.state_root, target / "blocks")
         for cell, blob in query.states.items():

@@ -21,7 +21,7 @@ from streamjoin_ds.errors import (
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import TIMESTAMP
-from streamjoin_ds.sink.target import Target
+from streamjoin_ds.sink.target import CommitTarget
 
 from .conftest import MATCH_SCHEMA, QUERY_ID, ROWS, STEP_US, ledger_rows, match_rows
 
@@ -74,7 +74,7 @@ def test_late_and_rejects_are_left_alone_without_rows(join, committer):
 def test_a_crash_between_two_steps_is_completed_by_the_replay(join, step, monkeypatch):
     committer = join.committer()
     join.commit(committer, 0)
-    commit = Target.commit
+    commit = CommitTarget.commit
     done = []
 
     def dying(self, *args, **kwargs):
@@ -83,7 +83,7 @@ def test_a_crash_between_two_steps_is_completed_by_the_replay(join, step, monkey
         done.append(self.path)
         return commit(self, *args, **kwargs)
 
-    monkeypatch.setattr(Target, "commit", dying)
+    monkeypatch.setattr(CommitTarget, "commit", dying)
     with pytest.raises(KeyboardInterrupt):
         join.commit(committer, 1)
     monkeypatch.undo()
@@ -98,10 +98,10 @@ def test_a_zombie_paused_after_its_check_loses(join, table, monkeypatch):
     zombie = join.committer()
     join.commit(zombie, 0)
     other = join.committer()
-    holds = Target.holds
+    holds = CommitTarget.holds
     path = join.tables.path_of(table)
 
-    committing = Target.commit
+    committing = CommitTarget.commit
     inside = []
 
     def committing_marked(self, *args, **kwargs):
@@ -117,8 +117,8 @@ def test_a_zombie_paused_after_its_check_loses(join, table, monkeypatch):
             join.commit(other, 2)
         return answer
 
-    monkeypatch.setattr(Target, "commit", committing_marked)
-    monkeypatch.setattr(Target, "holds", paused)
+    monkeypatch.setattr(CommitTarget, "commit", committing_marked)
+    monkeypatch.setattr(CommitTarget, "holds", paused)
     with pytest.raises(CommitConflictError) as raised:
         join.commit(zombie, 1)
     assert raised.value.name == path
@@ -138,7 +138,7 @@ def test_a_zombie_that_wakes_before_its_check_sees_the_batch(join):
 def test_other_writers_between_check_and_commit_do_no_harm(join, committer, meanwhile, monkeypatch):
     for batch_id in range(3):
         join.commit(committer, batch_id)
-    actions = Target._actions
+    actions = CommitTarget._actions
 
     def disturbed(self, reports):
         found = actions(self, reports)
@@ -153,7 +153,7 @@ def test_other_writers_between_check_and_commit_do_no_harm(join, committer, mean
                 table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
         return found
 
-    monkeypatch.setattr(Target, "_actions", disturbed)
+    monkeypatch.setattr(CommitTarget, "_actions", disturbed)
     assert join.commit(committer, 3).committed
     expected = dict.fromkeys(range(4), ROWS)
     assert join.batches() == ({**expected, 9: ROWS} if meanwhile == "append" else expected)

@@ -146,19 +146,19 @@ def test_an_attempt_costs_what_is_new(join, committer, monkeypatch):
 def test_who_slept_until_the_log_was_cleaned_compacts_nothing_in_the_past(join, committer, monkeypatch):
     for batch_id in range(4):
         join.commit(committer, batch_id)
-    path, forward = join.tables.matches, compaction.Snapshot.forward
+    path, forward = join.tables.matches, compaction.LogSnapshot.forward
 
     def slept(log):
         """The log goes on, and is cleaned, behind a snapshot that looked just before."""
         forward(log)
-        monkeypatch.setattr(compaction.Snapshot, "forward", forward)
+        monkeypatch.setattr(compaction.LogSnapshot, "forward", forward)
         for batch_id in range(4, 8):
             join.commit(committer, batch_id)
         DeltaTable(path).create_checkpoint()
         for version in range(log.version + 2):
             os.unlink(f"{path}/_delta_log/{version:020d}.json")
 
-    monkeypatch.setattr(compaction.Snapshot, "forward", slept)
+    monkeypatch.setattr(compaction.LogSnapshot, "forward", slept)
     assert compact(path).files_removed == 4
     join.assert_each_once(range(8))
     versions = sorted(int(name[:20]) for name in os.listdir(f"{path}/_delta_log") if name.endswith(".json"))

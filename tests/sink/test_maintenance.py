@@ -15,7 +15,7 @@ from streamjoin_ds.sink.cleaning import clean_log, remove_leftovers, vacuum
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.log import put_entry
 from streamjoin_ds.sink.maintenance import Maintenance, checkpoint_log, size_to_compact_to
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.writer import WRITING_FOLDER
 
@@ -110,13 +110,13 @@ def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_p
             join.commit(committer, number)
             looked_after.after_commit()
         assert looked_after.failures == 0
-        at_s = Snapshot(join.tables.matches).transactions.get("streamjoin/join-1#vacuum")
+        at_s = LogSnapshot(join.tables.matches).transactions.get("streamjoin/join-1#vacuum")
         if at_s not in [None, *cleaned]:
             cleaned.append(at_s)
     assert [round((at_s - born_s) / 3600) for at_s in cleaned] == [*range(0, 60, 6)]  # the tables say that they are old
     assert not os.path.exists(f"{join.tables.matches}/{orphan}")
     for name in ("matches", "ledger", "metrics", "punctuations"):
-        table = Snapshot(join.tables.path_of(name), with_files=True)
+        table = LogSnapshot(join.tables.path_of(name), with_files=True)
         assert len(table.live) < 2 * 8 + batches_a_process, name
         assert os.path.exists(f"{table.path}/_delta_log/_last_checkpoint")
     join.assert_each_once(range(60))
@@ -150,7 +150,7 @@ def test_vacuum_keeps_what_a_reader_or_a_running_batch_needs(join, committer):
     for name in os.listdir(folder):
         if name.endswith(".parquet"):
             os.utime(f"{folder}/{name}", (then_s, then_s))
-    replaced = set(Snapshot(folder, with_files=True).live)
+    replaced = set(LogSnapshot(folder, with_files=True).live)
     compact(folder)
     assert vacuum(folder) == [finished]
     later_s = time.time() + 7 * 3600  # beyond delta.deletedFileRetentionDuration
@@ -164,7 +164,7 @@ def test_a_log_is_cleaned_up_to_a_checkpoint_and_stays_whole(join, committer):
         join.commit(committer, batch_id, [])
         if batch_id % 10 == 5:
             DeltaTable(join.tables.matches).create_checkpoint()
-    table = Snapshot(join.tables.matches)
+    table = LogSnapshot(join.tables.matches)
     log = f"{join.tables.matches}/_delta_log"
     assert clean_log(table, kept_entries=5) == 0  # younger than six hours
     later_s = time.time() + 7 * 3600
@@ -172,7 +172,7 @@ def test_a_log_is_cleaned_up_to_a_checkpoint_and_stays_whole(join, committer):
     assert clean_log(table, kept_entries=5, now_s=later_s) > 0
     versions = sorted(int(name[:20]) for name in os.listdir(log) if name.endswith(".json"))
     assert versions == list(range(16, 31))  # checkpoints at 6, 16 and 26: the newest 5 are 26 to 30
-    assert Snapshot(join.tables.matches).transactions == table.transactions
+    assert LogSnapshot(join.tables.matches).transactions == table.transactions
     assert join.commit(join.committer(), 29, []).already_there
     assert join.commit(committer, 30).committed
 
@@ -183,7 +183,7 @@ def test_a_log_is_kept_where_the_user_says_so(join, committer):
     for batch_id in range(12):
         join.commit(committer, batch_id, [])
     DeltaTable(join.tables.matches).create_checkpoint()
-    table = Snapshot(join.tables.matches)
+    table = LogSnapshot(join.tables.matches)
     now_s = time.time()
     assert clean_log(table, kept_entries=0, now_s=now_s + 15 * DAY_S - 60) == 0
     assert clean_log(table, kept_entries=0, now_s=now_s + 15 * DAY_S + 60) > 0
@@ -249,7 +249,7 @@ def sleeping(join, other, batches, slept):
             for batch_id in batches:
                 join.commit(other, batch_id)
             DeltaTable(path).create_checkpoint()
-            assert clean_log(Snapshot(path), kept_entries=0, now_s=time.time() + DAY_S) > 0
+            assert clean_log(LogSnapshot(path), kept_entries=0, now_s=time.time() + DAY_S) > 0
         return put_entry(path, version, entry)
 
     return slow

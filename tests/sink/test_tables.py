@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableError
 from streamjoin_ds.sink.report import FileReport
-from streamjoin_ds.sink.snapshot import Snapshot
+from streamjoin_ds.sink.snapshot import LogSnapshot
 from streamjoin_ds.sink.tables import TableSet, check_match_schema
 
 from .conftest import MATCH_SCHEMA
@@ -150,10 +150,10 @@ def test_required_rows_fit_a_table_that_allows_nulls(join):
 def test_properties_that_this_writer_cannot_honour_are_refused(join, committer, key, value):
     from streamjoin_ds.sink import guard
 
-    table = Snapshot(join.tables.matches)
+    table = LogSnapshot(join.tables.matches)
     table._metadata["configuration"] = {**table.configuration, key: value}
     with pytest.raises(TableError) as raised:
-        guard.check_table(table, join.tables.matches, MATCH_SCHEMA, guard.Identity("join-1", "f1"))
+        guard.check_table(table, join.tables.matches, MATCH_SCHEMA, guard.TableIdentity("join-1", "f1"))
     assert raised.value.name == key
     assert "plain path" in raised.value.hint
 

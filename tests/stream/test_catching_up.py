@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.recovery import planned_recovery
 from streamjoin_ds.checkpoint.repair import Finding, repaired
 from streamjoin_ds.plan import Layout
@@ -69,7 +69,7 @@ class Operated:
         for batch in range(KEPT, self.micro.batch_id):
             for path in (f"offsets/{batch}", f"commits/{batch}", f"state/0/0/{batch + 1}.snapshot"):
                 (self.home / path).unlink()
-        Identity.create(self.home, self.bound, Layout.parse("1x1", 2), 1)
+        CheckpointIdentity.create(self.home, self.bound, Layout.parse("1x1", 2), 1)
         self.log("", "metadata", json.dumps({"id": QUERY_ID}))
         self.taken = states, json.loads((self.home / "offsets" / str(KEPT - 1)).read_text().splitlines()[2])
 

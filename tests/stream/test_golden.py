@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from tests.golden.make import FOLDER, batches, gone_on, held
 
 VERSIONS = sorted(path.name for path in FOLDER.iterdir() if (path / "expected.json").exists())
@@ -25,7 +25,7 @@ def test_a_checkpoint_of_a_version_goes_on(version: str, tmp_path: Path) -> None
     query = batches(tmp_path / "checkpoint")
     shutil.copy(kept / "join.json", query.folder)
     shutil.copytree(kept / "blocks", query.plan.state_root)
-    identity = Identity.load(query.folder)
+    identity = CheckpointIdentity.load(query.folder)
     assert identity is not None
     identity.check(query.bound, query.layout)
     assert identity.bound.fingerprint == query.bound.fingerprint

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.blocks.location import local_path
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     ForeignCheckpointError,
@@ -64,7 +64,7 @@ CHANGES: dict[str, tuple[Callable[[], BoundJoin], str]] = {
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_changed_join_is_refused_by_name(tmp_path: Path, what: str) -> None:
     make, changed = CHANGES[what]
-    identity = Identity.create(tmp_path, made(), LAYOUT, 2)
+    identity = CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     with pytest.raises(FingerprintMismatchError) as caught:
         identity.check(make(), None)
     assert caught.value.name == changed
@@ -82,11 +82,11 @@ def test_a_changed_join_is_refused_by_name(tmp_path: Path, what: str) -> None:
     ],
 )
 def test_another_spelling_is_the_same_join(tmp_path: Path, same: Callable[[], BoundJoin]) -> None:
-    Identity.create(tmp_path, made(), LAYOUT, 2).check(same(), LAYOUT)
+    CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2).check(same(), LAYOUT)
 
 
 def test_a_layout_is_fixed(tmp_path: Path) -> None:
-    identity = Identity.create(tmp_path, made(), LAYOUT, 2)
+    identity = CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     identity.check(made(), None)
     with pytest.raises(LayoutError, match="1x2, not 2x1") as caught:
         identity.check(made(), Layout((2, 1)))
@@ -95,31 +95,31 @@ def test_a_layout_is_fixed(tmp_path: Path) -> None:
 
 def test_an_identity_comes_back(tmp_path: Path) -> None:
     checkpoint = tmp_path / "made" / "when" / "needed"
-    assert Identity.load(checkpoint) is None
-    identity = Identity.create(checkpoint, made(), LAYOUT, 5)
-    assert Identity.load(checkpoint) == identity
+    assert CheckpointIdentity.load(checkpoint) is None
+    identity = CheckpointIdentity.create(checkpoint, made(), LAYOUT, 5)
+    assert CheckpointIdentity.load(checkpoint) == identity
     assert [path.name for path in checkpoint.iterdir()] == ["join.json"]
-    assert Identity.create(tmp_path / "other", made(), LAYOUT, 5).join_id != identity.join_id
+    assert CheckpointIdentity.create(tmp_path / "other", made(), LAYOUT, 5).join_id != identity.join_id
 
 
 def test_a_second_start_gets_the_firsts_identity(tmp_path: Path) -> None:
-    first = Identity.create(tmp_path, made(), LAYOUT, 2)
-    assert Identity.create(tmp_path, made(), LAYOUT, 2) == first
+    first = CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
+    assert CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2) == first
     with pytest.raises(FingerprintMismatchError):
-        Identity.create(tmp_path, made(window="1h"), LAYOUT, 2)
+        CheckpointIdentity.create(tmp_path, made(window="1h"), LAYOUT, 2)
     with pytest.raises(LayoutError):
-        Identity.create(tmp_path, made(), Layout((2, 1)), 2)
+        CheckpointIdentity.create(tmp_path, made(), Layout((2, 1)), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["join.json"]
 
 
 def test_of_starts_at_once_one_wins(tmp_path: Path) -> None:
     bound = made()
-    found: list[Identity] = []
+    found: list[CheckpointIdentity] = []
     barrier = threading.Barrier(8)
 
     def start() -> None:
         barrier.wait()
-        found.append(Identity.create(tmp_path, bound, LAYOUT, 2))
+        found.append(CheckpointIdentity.create(tmp_path, bound, LAYOUT, 2))
 
     threads = [threading.Thread(target=start) for _ in range(8)]
     for thread in threads:
@@ -135,26 +135,26 @@ def test_of_starts_at_once_one_wins(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_query(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(ForeignCheckpointError) as caught:
-        Identity.load(tmp_path)
+        CheckpointIdentity.load(tmp_path)
     assert caught.value.name == "checkpoint"
 
 
 def test_other_files_are_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "blocks").mkdir()
     (tmp_path / ".join.json.left-over").write_text("{")
-    assert Identity.load(tmp_path) is None
+    assert CheckpointIdentity.load(tmp_path) is None
 
 
 def test_a_file_in_the_checkpoints_place(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_text("")
     with pytest.raises(ForeignCheckpointError, match="is a file"):
-        Identity.load(tmp_path / "checkpoint")
+        CheckpointIdentity.load(tmp_path / "checkpoint")
 
 
 def test_a_folder_in_the_files_place(tmp_path: Path) -> None:
     (tmp_path / "join.json").mkdir()
     with pytest.raises(StateCorruptError, match="cannot be opened"):
-        Identity.load(tmp_path)
+        CheckpointIdentity.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -164,18 +164,18 @@ def test_a_folder_in_the_files_place(tmp_path: Path) -> None:
 def test_what_cannot_be_read(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "join.json").write_bytes(text)
     with pytest.raises(StateCorruptError) as caught:
-        Identity.load(tmp_path)
+        CheckpointIdentity.load(tmp_path)
     assert caught.value.name == "join.json"
 
 
 def test_every_flipped_byte_is_named_or_without_meaning(tmp_path: Path) -> None:
-    identity = Identity.create(tmp_path, made(), LAYOUT, 2)
+    identity = CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     path = tmp_path / "join.json"
     data = bytearray(path.read_bytes())
 
-    def found() -> Identity | str | None:
+    def found() -> CheckpointIdentity | str | None:
         try:
-            return Identity.load(tmp_path)
+            return CheckpointIdentity.load(tmp_path)
         except StreamJoinError as error:
             return error.code
 
@@ -192,7 +192,7 @@ def test_every_flipped_byte_is_named_or_without_meaning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["layout", "partitions", "join_id", "fingerprint", "bound"])
 def test_an_edited_file_is_named(tmp_path: Path, change: str) -> None:
-    Identity.create(tmp_path, made(), LAYOUT, 2)
+    CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     path = tmp_path / "join.json"
     facts = json.loads(path.read_text())
     other = {
@@ -204,23 +204,23 @@ def test_an_edited_file_is_named(tmp_path: Path, change: str) -> None:
     }
     path.write_text(json.dumps({**facts, change: other[change]}))
     with pytest.raises(StateCorruptError):
-        Identity.load(tmp_path)
+        CheckpointIdentity.load(tmp_path)
 
 
 def test_a_newer_version(tmp_path: Path) -> None:
-    Identity.create(tmp_path, made(), LAYOUT, 2)
+    CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     path = tmp_path / "join.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2, "more": 1}))
     with pytest.raises(StateVersionError, match="newer") as caught:
-        Identity.load(tmp_path)
+        CheckpointIdentity.load(tmp_path)
     assert "update" in caught.value.hint
 
 
 def test_another_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Identity.create(tmp_path, made(), LAYOUT, 2)
+    CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     monkeypatch.setattr("streamjoin_ds.spec.fingerprint.CONTRACT_VERSION", 2)
     with pytest.raises(FingerprintMismatchError) as caught:
-        Identity.load(tmp_path)
+        CheckpointIdentity.load(tmp_path)
     assert caught.value.name == "contract"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.cell.cell_state import STATE_VERSION, CellState
+from streamjoin_ds.cell.cell_state import CELL_STATE_VERSION, CellState
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
 
 STATE = CellState(
@@ -39,7 +39,7 @@ def test_states_come_back(
 def test_the_form_does_not_change() -> None:
     # The state of a query in the field: what is written today must be read by every later version.
     blob = STATE.encode()
-    assert STATE_VERSION == 1
+    assert CELL_STATE_VERSION == 1
     assert blob[:8] == b"SJCELL\x00\x01"
     facts = (
         b'{"batches":7,"fingerprint":"0123456789abcdef0123456789abcdef",'
@@ -67,7 +67,7 @@ def test_every_flipped_bit_is_named(bit: int) -> None:
     blob = bytearray(STATE.encode())
     for place in range(len(blob)):
         blob[place] ^= 1 << bit
-        newer = place == VERSION_AT and blob[place] > STATE_VERSION
+        newer = place == VERSION_AT and blob[place] > CELL_STATE_VERSION
         with pytest.raises(StateVersionError if newer else StateCorruptError) as caught:
             CellState.decode(bytes(blob))
         assert caught.value.name == "state"

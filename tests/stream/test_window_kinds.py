@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, StreamJoin
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine import JoinEngine
 from streamjoin_ds.errors import FingerprintMismatchError, WindowError
 from streamjoin_ds.plan import EXCHANGES, Layout
@@ -178,8 +178,8 @@ def test_a_changed_window_is_refused_by_name(before: str, after: str, tmp_path: 
     old, new = (bind(Join(streams, "abs(l.x - r.x) <= 1", w), {"l": schema, "r": schema}) for w in (before, after))
     assert old.fingerprint != new.fingerprint
     grid = Layout.parse("1x1", 2)
-    Identity.create(tmp_path / "c", old, grid, 1)
-    loaded = Identity.load(tmp_path / "c")
+    CheckpointIdentity.create(tmp_path / "c", old, grid, 1)
+    loaded = CheckpointIdentity.load(tmp_path / "c")
     assert loaded is not None
     loaded.check(old, grid)
     with pytest.raises(FingerprintMismatchError) as caught:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.bench.engine.feeds import Feed, band1d, band2d, equal_keys, outside, product
+from streamjoin_ds.bench.engine.feeds import WorkloadFeed, band1d, band2d, equal_keys, outside, product
 from streamjoin_ds.bench.engine.product import Product
 from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import JoinEngine, WindowJoin
@@ -36,7 +36,7 @@ class Case(Protocol):
 class _Batches:
     """Batches of both streams into full windows: sort, insert, join, merge, expiry, results gathered."""
 
-    def __init__(self, feed: Feed, batch_rows: int, threads: int) -> None:
+    def __init__(self, feed: WorkloadFeed, batch_rows: int, threads: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
         cores = cores_to_lease()[:threads]
         self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS, threads=threads, cores=cores)
@@ -68,12 +68,12 @@ class _Batches:
         }
 
 
-def warm_pushes(feed: Feed, batch_rows: int) -> int:
+def warm_pushes(feed: WorkloadFeed, batch_rows: int) -> int:
     """Pushes before anything is measured: a thirtieth of the window, or enough to be warm."""
     return max(20, min(2_000, feed.window_rows // 30 // batch_rows))
 
 
-def _filled(join: WindowJoin, feed: Feed) -> int:
+def _filled(join: WindowJoin, feed: WorkloadFeed) -> int:
     """Fill both windows to the brim; gives the number of the next row."""
     place = 0
     while place < feed.window_rows:
@@ -88,7 +88,7 @@ def _filled(join: WindowJoin, feed: Feed) -> int:
 class _Growing:
     """Batches into a window that begins empty and grows to its full size: what its largest push takes."""
 
-    def __init__(self, feed: Feed, batch_rows: int) -> None:
+    def __init__(self, feed: WorkloadFeed, batch_rows: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
 
     def run(self, pushes: int, compared: int) -> Numbers:
@@ -111,7 +111,7 @@ class _Growing:
 class _OneTuple:
     """One tuple a push, of either stream in turn: the time from the call to the matches."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: WorkloadFeed) -> None:
         self._feed = feed
         self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS)
         self._place = _filled(self._join, feed)
@@ -144,7 +144,7 @@ class _OneTuple:
 class _OneDict(_OneTuple):
     """The same through `JoinEngine`, a dict a push."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: WorkloadFeed) -> None:
         self._engine = JoinEngine(feed.bound)
         place = 0
         while place < feed.window_rows:
@@ -165,7 +165,7 @@ class _OneDict(_OneTuple):
 class _Gather:
     """Probes of 100 matches each against one run, matches gathered into result columns."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: WorkloadFeed) -> None:
         self._feed = feed
         self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS)
         for _ in self._join.push({1: feed.batch(1, 0, feed.window_rows)}):
@@ -226,7 +226,7 @@ class _NestedLoop:
 class _Memory:
     """Bytes that a live tuple holds when windows are full, and when their merges are under way."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: WorkloadFeed) -> None:
         self._feed = feed
 
     def run(self, pushes: int, compared: int) -> Numbers:

@@ -7,7 +7,7 @@ import time
 import duckdb
 import pyarrow as pa
 
-from streamjoin_ds.bench.engine.feeds import Feed
+from streamjoin_ds.bench.engine.feeds import WorkloadFeed
 
 __all__ = ["DuckDBCase"]
 
@@ -23,7 +23,7 @@ class DuckDBCase:
     and join on equality).
     """
 
-    def __init__(self, feed: Feed, batch_rows: int, place: int, threads: int) -> None:
+    def __init__(self, feed: WorkloadFeed, batch_rows: int, place: int, threads: int) -> None:
         self._feed, self._batch_rows, self._place = feed, batch_rows, place
         self._width = _CELL_BANDS * 2 * _BAND
         self._window_us = feed.bound.join.window.extent(0)

@@ -12,14 +12,14 @@ import pyarrow as pa
 from streamjoin_ds.source.generated.synthetic import words
 from streamjoin_ds.spec import BoundJoin, CountWindow, Join, Stream, TimeWindow, bind
 
-__all__ = ["Feed", "band1d", "band2d", "equal_keys", "outside", "product"]
+__all__ = ["WorkloadFeed", "band1d", "band2d", "equal_keys", "outside", "product"]
 
 _BLOCK_ROWS = 1 << 16
 _TIME = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True)
-class Feed:
+class WorkloadFeed:
     """Two streams at one steady rate, keys uniform over whole numbers.
 
     Attributes
@@ -89,7 +89,7 @@ def _feed(
     domains: Mapping[str, int],
     *,
     counted: bool = False,
-) -> Feed:
+) -> WorkloadFeed:
     window_us = int(window_rows * 1e6 / tuples_per_second)
     window = CountWindow((window_rows, window_rows)) if counted else TimeWindow((window_us, window_us))
     streams = [
@@ -98,17 +98,17 @@ def _feed(
     ]
     schemas = {stream.name: stream.schema for stream in streams}
     bound = bind(Join(streams, on, window), schemas)
-    return Feed(bound, tuples_per_second, window_rows, domains)
+    return WorkloadFeed(bound, tuples_per_second, window_rows, domains)
 
 
-def band2d(window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000) -> Feed:
+def band2d(window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000) -> WorkloadFeed:
     """CellJoin's and LLHJ's join (LLHJ, section 7.1), join attributes only: two bands of 10 over 1..10 000."""
     columns = {"x": pa.int32(), "y": pa.float32()}, {"a": pa.int32(), "b": pa.float32()}
     on = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10"
     return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain))
 
 
-def band1d(window_rows: int, *, counted: bool = False) -> Feed:
+def band1d(window_rows: int, *, counted: bool = False) -> WorkloadFeed:
     """PIM-Tree's join: a tuple a microsecond, one uniform key, two matches a probe.
 
     Its windows are the last `window_rows` tuples (`counted`), or what these are at this steady rate, a span of time.
@@ -120,7 +120,7 @@ def band1d(window_rows: int, *, counted: bool = False) -> Feed:
     )
 
 
-def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),)) -> Feed:
+def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),)) -> WorkloadFeed:
     """Equal keys, one match a probe: one column a type, all of them equal."""
     names = [f"k{number}" for number in range(len(kinds))]
     columns = dict(zip(names, kinds, strict=True))
@@ -130,7 +130,7 @@ def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),))
     return _feed((columns, columns), on, 1e6, window_rows, dict.fromkeys(names, domain))
 
 
-def product(rows: int) -> Feed:
+def product(rows: int) -> WorkloadFeed:
     """No condition at all, and a window that holds every row: all pairs match."""
     columns = {"x": pa.int64()}, {"a": pa.int64()}
     return _feed(columns, (), 1e6, rows, dict.fromkeys("xa", 1000))

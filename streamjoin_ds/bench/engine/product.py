@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from streamjoin_ds.bench.engine.feeds import Feed, outside
+from streamjoin_ds.bench.engine.feeds import WorkloadFeed, outside
 from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine
 
@@ -19,12 +19,12 @@ class Product:
 
     Parameters
     ----------
-    feed : Feed
+    feed : WorkloadFeed
         `feeds.product`; its window holds all rows.
     threads : int
     """
 
-    def __init__(self, feed: Feed, threads: int) -> None:
+    def __init__(self, feed: WorkloadFeed, threads: int) -> None:
         self._feed, self._threads = feed, threads
         self._rows = {name: outside(feed.batch(s, 0, feed.window_rows)) for s, name in enumerate(feed.bound.names)}
         input_bytes = sum(table.nbytes for table in self._rows.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.trial import Trial
-from streamjoin_ds.bench.figures.workload import Workload
+from streamjoin_ds.bench.figures.workload import FigureWorkload
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 
 __all__ = ["cell_join_panels"]
@@ -23,7 +23,7 @@ def _nested_loops(extent: Extent) -> list[Panel]:
     widest = load_kernels("auto").implementation
 
     def points(kind: str, kernel: str) -> tuple[tuple[float, Trial], ...]:
-        workload = Workload(seed=extent.seed)
+        workload = FigureWorkload(seed=extent.seed)
         return tuple(
             (size, Trial(kind, workload, _SCAN_PROBES, 1, kernel, size=size, **extent.common))
             for size in extent.basic_window_bytes
@@ -67,7 +67,7 @@ def _basic_windows(extent: Extent) -> Panel:
     series = []
     for minutes in extent.basic_window_minutes:
         rows = minutes * _TUPLES_PER_MINUTE
-        workload = Workload((rows, rows), seed=extent.seed)
+        workload = FigureWorkload((rows, rows), seed=extent.seed)
         points = tuple(
             (size, Trial("basic-windows", workload, 8, index="scan", size=size, **extent.common))
             for size in extent.basic_window_bytes

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.bench.engine.feeds import band2d
-from streamjoin_ds.bench.figures.trial import Outcome, Trial
+from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
-from streamjoin_ds.engine.probe.window_probe import Finder
+from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_set import RunSet
@@ -43,7 +43,7 @@ def _repeated(trial: Trial, once: Callable[[], float]) -> list[float]:
     return means
 
 
-def nested_loop(trial: Trial) -> Outcome:
+def nested_loop(trial: Trial) -> TrialOutcome:
     """One basic window of `size` bytes of one float attribute, met by `push_rows` probes; ``rolled`` is not unrolled.
 
     Gives the time a unit block of four probes takes, and that time a byte.
@@ -76,10 +76,10 @@ def nested_loop(trial: Trial) -> Outcome:
     blocks = trial.push_rows / _UNIT_BLOCK
     nanoseconds = [mean * 1e9 / blocks for mean in means]
     numbers = {"ns": nanoseconds, "ns_per_byte": [value / (8 * rows) for value in nanoseconds]}
-    return Outcome(numbers, {}, found, int((ends[0] - ends[1]).sum()), [])
+    return TrialOutcome(numbers, {}, found, int((ends[0] - ends[1]).sum()), [])
 
 
-def copying(trial: Trial) -> Outcome:
+def copying(trial: Trial) -> TrialOutcome:
     """`size` bytes from memory that no cache holds into a small buffer: what a DMA transfer was to the Cell."""
     size = max(trial.size, 8)
     cold = np.ones(max(_COLD_BYTES, 2 * size), dtype=np.uint8)
@@ -96,7 +96,7 @@ def copying(trial: Trial) -> Outcome:
     ]
     bytes_per_second = [size / max(seconds, 1e-12) for seconds in numbers]
     copied = int(buffer.sum())
-    return Outcome({"ns": [s * 1e9 for s in numbers], "bytes_per_second": bytes_per_second}, {}, copied, size, [])
+    return TrialOutcome({"ns": [s * 1e9 for s in numbers], "bytes_per_second": bytes_per_second}, {}, copied, size, [])
 
 
 def _copy_all(cold: np.ndarray, buffer: np.ndarray, starts: list[int], size: int) -> float:
@@ -108,7 +108,7 @@ def _copy_all(cold: np.ndarray, buffer: np.ndarray, starts: list[int], size: int
     return time.perf_counter() - began
 
 
-def basic_windows(trial: Trial) -> Outcome:
+def basic_windows(trial: Trial) -> TrialOutcome:
     """A window of two attributes cut into basic windows of `size` bytes, scanned by `push_rows` probes at a time."""
     window_rows = trial.workload.window_rows[0]
     feed = band2d(window_rows, _RATE)
@@ -135,7 +135,7 @@ def basic_windows(trial: Trial) -> Outcome:
 
     means = _repeated(trial, once)
     numbers = {"us": [mean * 1e6 / trial.push_rows for mean in means]}
-    return Outcome(numbers, {}, found, _brute_count(probes, tuples, feed.window_rows), [])
+    return TrialOutcome(numbers, {}, found, _brute_count(probes, tuples, feed.window_rows), [])
 
 
 def _columns(form: RunForm, tuples: pa.RecordBatch, keys: list[int]) -> list[Any]:
@@ -155,7 +155,7 @@ def _brute_count(probes: pa.RecordBatch, tuples: pa.RecordBatch, window_rows: in
     return found
 
 
-def chain(trial: Trial) -> Outcome:
+def chain(trial: Trial) -> TrialOutcome:
     """A window of `size` runs of equal length, searched by `push_rows` probes at a time; nothing is inserted."""
     workload, window_rows = trial.workload, trial.workload.window_rows[1]
     join = WindowJoin(workload.bound(), kernel=trial.kernel, index=trial.index, threads=trial.threads)
@@ -166,7 +166,7 @@ def chain(trial: Trial) -> Outcome:
     probes = workload.batch(0, window_rows, window_rows + trial.push_rows)
     columns = _columns(join.forms[0], probes, [condition.probe_key for condition in conditions])
     window = Window(join.forms[1], runs)
-    finder = Finder(join.kernels, None, 1, CHUNK_ROWS)
+    finder = WindowProbe(join.kernels, None, 1, CHUNK_ROWS)
     found = 0
 
     def once() -> float:
@@ -183,4 +183,4 @@ def chain(trial: Trial) -> Outcome:
     means = _repeated(trial, once)
     begin_us, end_us = window_rows, window_rows + trial.push_rows
     expected = workload.matches_of_probes(0, begin_us, end_us, begin_us)
-    return Outcome({"rows_per_second": [trial.push_rows / mean for mean in means]}, {}, found, expected, [])
+    return TrialOutcome({"rows_per_second": [trial.push_rows / mean for mean in means]}, {}, found, expected, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 
-from streamjoin_ds.bench.figures.trial import Outcome, Trial
+from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.bench.paths.side_process import load_psutil
 from streamjoin_ds.engine import WindowJoin
 
@@ -14,7 +14,7 @@ __all__ = ["memory"]
 _LOOKS = 64
 
 
-def memory(filling: Callable[[], Iterator[WindowJoin]], trial: Trial) -> Outcome:
+def memory(filling: Callable[[], Iterator[WindowJoin]], trial: Trial) -> TrialOutcome:
     """MiB of runs, tails and of all that the process grew by, at the largest.
 
     Parameters
@@ -41,4 +41,4 @@ def memory(filling: Callable[[], Iterator[WindowJoin]], trial: Trial) -> Outcome
         # What came and did not expire is there.
         counters = join.counters
         found, expected = join.state_rows, sum(counters["stored_rows"].values()) - counters["expired_rows"]
-    return Outcome({name: [value / 2**20] for name, value in largest.items()}, {}, found, expected, [])
+    return TrialOutcome({name: [value / 2**20] for name, value in largest.items()}, {}, found, expected, [])

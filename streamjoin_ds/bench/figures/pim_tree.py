@@ -9,7 +9,7 @@ from typing import Any
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.step_trial import STEPS
 from streamjoin_ds.bench.figures.trial import Trial
-from streamjoin_ds.bench.figures.workload import KEYS, Workload
+from streamjoin_ds.bench.figures.workload import KEYS, FigureWorkload
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 
 __all__ = ["pim_tree_panels"]
@@ -33,11 +33,11 @@ def _panel(number: str, title: str, axes: tuple[str, str], series: Iterable[Seri
     return Panel(_PAPER, number, title, *axes, tuple(series), **told)
 
 
-def _both(extent: Extent, rows: int, **options: Any) -> Workload:
-    return Workload((rows, rows), seed=extent.seed, **options)
+def _both(extent: Extent, rows: int, **options: Any) -> FigureWorkload:
+    return FigureWorkload((rows, rows), seed=extent.seed, **options)
 
 
-def _join(extent: Extent, workload: Workload, **options: Any) -> Trial:
+def _join(extent: Extent, workload: FigureWorkload, **options: Any) -> Trial:
     return Trial(workload=workload, **{"push_rows": extent.push_rows, **extent.common, **options})
 
 
@@ -258,13 +258,13 @@ def _eleven(extent: Extent) -> list[Panel]:
 
     def rated(rows: int) -> Callable[[str], Trial]:
         def trial(share: str) -> Trial:
-            workload = Workload((rows, rows), (1, int(share[2:])), seed=extent.seed)
+            workload = FigureWorkload((rows, rows), (1, int(share[2:])), seed=extent.seed)
             return _join(extent, workload)
 
         return trial
 
     def asymmetric(rows: int) -> Callable[[int], Trial]:
-        return lambda other: _join(extent, Workload((rows, other), seed=extent.seed), threads=extent.cores)
+        return lambda other: _join(extent, FigureWorkload((rows, other), seed=extent.seed), threads=extent.cores)
 
     moved = []
     for name, value in (("loads", "loads_per_second"), ("stores", "stores_per_second")):
@@ -272,7 +272,7 @@ def _eleven(extent: Extent) -> list[Panel]:
         points = tuple((_threads(k), _join(extent, workload, threads=k)) for k in extent.threads)
         moved.append(Series(name, points, value, 1e9))
     copy = Trial(
-        "copy", Workload(seed=extent.seed), size=1 << 20 if extent.push_rows > 1024 else 1 << 16, **extent.common
+        "copy", FigureWorkload(seed=extent.seed), size=1 << 20 if extent.push_rows > 1024 else 1 << 16, **extent.common
     )
     moved.append(Series("copying (1 core), for comparison", (("memcpy", copy),), "bytes_per_second", 1e9))
     return [

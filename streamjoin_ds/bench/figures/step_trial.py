@@ -6,12 +6,12 @@ import time
 from collections import defaultdict
 
 from streamjoin_ds.bench.figures.pushes import Pushes
-from streamjoin_ds.bench.figures.trial import Outcome
+from streamjoin_ds.bench.figures.trial import TrialOutcome
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
-from streamjoin_ds.engine.probe.results import Results
-from streamjoin_ds.engine.probe.window_probe import Finder
+from streamjoin_ds.engine.probe.results import ResultBuilder
+from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.storage.conditions import oriented
-from streamjoin_ds.engine.threads.tasks import alone
+from streamjoin_ds.engine.threads.tasks import run_alone
 
 __all__ = ["STEPS", "steps"]
 
@@ -25,14 +25,14 @@ STEPS = {
 }
 
 
-def steps(pushes: Pushes) -> Outcome:
+def steps(pushes: Pushes) -> TrialOutcome:
     """Microseconds a tuple of each of `STEPS`, on windows that are full."""
     join, workload = pushes.joins[0], pushes.workload
     bound = join.bound
     conditions = [oriented(bound, [stream], 1 - stream) for stream in (0, 1)]
-    results = Results(bound)
+    results = ResultBuilder(bound)
     windows = list(join.windows)
-    finder = Finder(join.kernels, None, 1, CHUNK_ROWS)
+    finder = WindowProbe(join.kernels, None, 1, CHUNK_ROWS)
     numbers: dict[str, list[float]] = {name: [] for name in STEPS}
     found = expected = 0
     spans: list[tuple[int, int]] = []
@@ -48,14 +48,14 @@ def steps(pushes: Pushes) -> Outcome:
                 began = time.perf_counter()
                 arrived = join.forms[stream].run_columns(batch)
                 sealing = windows[stream].sealing(arrived)
-                window, picks = windows[stream].taking(arrived, None if sealing is None else alone(sealing))
+                window, selection = windows[stream].taking(arrived, None if sealing is None else run_alone(sealing))
                 inserted = time.perf_counter()
-                columns = [picks.key(condition.probe_key) for condition in places]
+                columns = [selection.key(condition.probe_key) for condition in places]
                 took["insert"] += inserted - began
                 began = inserted
-                for positions, partners in finder.matches(finder.begin(places, columns, len(picks), other), None):
+                for positions, partners in finder.matches(finder.begin(places, columns, len(selection), other), None):
                     searched = time.perf_counter()
-                    block = {stream: picks.take(positions), 1 - stream: partners}
+                    block = {stream: selection.take(positions), 1 - stream: partners}
                     matches += results.table(block).num_rows
                     gathered = time.perf_counter()
                     took["search"] += searched - began
@@ -76,4 +76,4 @@ def steps(pushes: Pushes) -> Outcome:
                 found, expected = matches, workload.matches_of_push(begin_us, end_us)
         for name in STEPS:
             numbers[name].append(took[name] * 1e6 / rows)
-    return Outcome(numbers, {}, found, expected, spans)
+    return TrialOutcome(numbers, {}, found, expected, spans)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from streamjoin_ds.bench.figures.cell_join import cell_join_panels
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.pim_tree import pim_tree_panels
-from streamjoin_ds.bench.figures.trial import Outcome, Trial
+from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.bench.figures.worker import Workers
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spark.session import usable_core_count
@@ -34,7 +34,7 @@ class Line:
         Medians over the runs, in the panel's unit.
     runs : tuple of tuple of float
         The runs of each value, in the same unit; empty for a line that is one trial's curve.
-    outcomes : tuple of Outcome
+    outcomes : tuple of TrialOutcome
     trials : tuple of Trial
     """
 
@@ -43,7 +43,7 @@ class Line:
     values: tuple[float, ...]
     runs: tuple[tuple[float, ...], ...]
     trials: tuple[Trial, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TrialOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def measure_figures(names: Sequence[str], is_quick: bool, runs: int, seed: int, 
     cores = usable_core_count()
     extent = Extent.quick(cores, seed) if is_quick else Extent.full(cores, runs, seed)
     panels = [panel for panel in _panels(extent) if not names or panel.place.startswith(tuple(names))]
-    outcomes: dict[Trial, Outcome] = {}
+    outcomes: dict[Trial, TrialOutcome] = {}
     load_before, began = _load(), time.monotonic()
     drawn = []
     with Workers() as workers:
@@ -143,7 +143,7 @@ def measure_figures(names: Sequence[str], is_quick: bool, runs: int, seed: int, 
     return Report(tuple(drawn), extent, is_quick, time.monotonic() - began, len(outcomes), load_before, _load())
 
 
-def _line(series: Series, outcomes: dict[Trial, Outcome]) -> Line:
+def _line(series: Series, outcomes: dict[Trial, TrialOutcome]) -> Line:
     trials = tuple(trial for _, trial in series.points)
     done = tuple(outcomes[trial] for trial in trials)
     if [x for x, _ in series.points] == [None]:

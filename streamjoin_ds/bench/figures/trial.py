@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from streamjoin_ds.bench.figures.workload import Workload
+from streamjoin_ds.bench.figures.workload import FigureWorkload
 
-__all__ = ["Outcome", "Trial"]
+__all__ = ["Trial", "TrialOutcome"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Trial:
     ----------
     kind : str
         One of `trials.TRIALS`.
-    workload : Workload
+    workload : FigureWorkload
     push_rows : int
         Tuples of the faster stream in a push; or probes, where a kernel is measured alone.
     threads : int
@@ -45,7 +45,7 @@ class Trial:
     """
 
     kind: str = "join"
-    workload: Workload = field(default_factory=Workload)
+    workload: FigureWorkload = field(default_factory=FigureWorkload)
     push_rows: int = 8192
     threads: int = 1
     kernel: str = "auto"
@@ -69,11 +69,11 @@ class Trial:
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in facts["workload"].items()
         }
-        return cls(**{**facts, "workload": Workload(**given)})
+        return cls(**{**facts, "workload": FigureWorkload(**given)})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What a trial gave.
 
     Attributes

@@ -11,7 +11,7 @@ from streamjoin_ds.bench.figures.kernel_trials import basic_windows, chain, copy
 from streamjoin_ds.bench.figures.memory_trial import memory
 from streamjoin_ds.bench.figures.pushes import Pushes, filled
 from streamjoin_ds.bench.figures.step_trial import steps
-from streamjoin_ds.bench.figures.trial import Outcome, Trial
+from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.engine import WindowJoin
 
 __all__ = ["TRIALS", "drifting", "joining"]
@@ -29,7 +29,7 @@ def _checked(pushes: Pushes) -> tuple[int, int, tuple[int, int]]:
     return pushes.matches - before, pushes.workload.matches_of_push(*span), span
 
 
-def joining(trial: Trial) -> Outcome:
+def joining(trial: Trial) -> TrialOutcome:
     """Tuples a second into full windows: sort, insert, join, merge, expiry, results gathered."""
     pushes = filled(trial)
     try:
@@ -48,7 +48,7 @@ def joining(trial: Trial) -> Outcome:
             given = (rows / elapsed_s, statistics.median(took) * 1e6, matches / rows, loads / elapsed_s)
             for name, value in zip(names, (*given, stores / elapsed_s), strict=True):
                 numbers[name].append(value)
-        return Outcome(numbers, {}, found, expected, [span])
+        return TrialOutcome(numbers, {}, found, expected, [span])
     finally:
         pushes.close()
 
@@ -64,7 +64,7 @@ def _moved_bytes(join: WindowJoin, rows: int, matches: int, tested: int) -> tupl
     )
 
 
-def drifting(trial: Trial) -> Outcome:
+def drifting(trial: Trial) -> TrialOutcome:
     """A self-join whose keys stay, move and stay: speed along the way, and where new keys fall meanwhile."""
     window = trial.workload.window_rows[0]
     starts = np.cumsum((1, *_DRIFT_PHASES)) * window
@@ -99,7 +99,7 @@ def drifting(trial: Trial) -> Outcome:
         "inserts": [(100 * (n + 1) / _RANGES, float(share)) for n, share in enumerate(sorted_shares)],
     }
     whole = [statistics.harmonic_mean(values) for values in speeds]
-    return Outcome({"rows_per_second": whole}, curves, found, expected, spans)
+    return TrialOutcome({"rows_per_second": whole}, curves, found, expected, spans)
 
 
 def _falls(pushes: Pushes) -> np.ndarray:
@@ -113,11 +113,11 @@ def _falls(pushes: Pushes) -> np.ndarray:
     return counts
 
 
-def _steps(trial: Trial) -> Outcome:
+def _steps(trial: Trial) -> TrialOutcome:
     return steps(filled(trial))
 
 
-def _memory(trial: Trial) -> Outcome:
+def _memory(trial: Trial) -> TrialOutcome:
     def fill() -> Iterator[WindowJoin]:
         pushes = Pushes(trial)
         # Twice the window: the first fills it, the second has merges and expiry under way.
@@ -129,7 +129,7 @@ def _memory(trial: Trial) -> Outcome:
 
 
 # By kind.
-TRIALS: Mapping[str, Callable[[Trial], Outcome]] = {
+TRIALS: Mapping[str, Callable[[Trial], TrialOutcome]] = {
     "join": joining,
     "drift": drifting,
     "steps": _steps,

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from types import TracebackType
 
-from streamjoin_ds.bench.figures.trial import Outcome, Trial
+from streamjoin_ds.bench.figures.trial import Trial, TrialOutcome
 from streamjoin_ds.errors import BenchError
 
 __all__ = ["Workers"]
@@ -32,7 +32,7 @@ class Workers:
         if self._common is not None:
             self._common.end()
 
-    def done(self, trial: Trial) -> Outcome:
+    def done(self, trial: Trial) -> TrialOutcome:
         """Do a trial in a process that is pinned, meanwhile, to as many cores as the trial has threads.
 
         Raises
@@ -51,7 +51,7 @@ class Workers:
         return verified(trial, self._common.done(trial))
 
 
-def verified(trial: Trial, outcome: Outcome) -> Outcome:
+def verified(trial: Trial, outcome: TrialOutcome) -> TrialOutcome:
     """The outcome, if its engine found as many matches as there are.
 
     Raises
@@ -72,7 +72,7 @@ class _Worker:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, text=True)
 
-    def done(self, trial: Trial) -> Outcome:
+    def done(self, trial: Trial) -> TrialOutcome:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         line = ""
@@ -88,7 +88,7 @@ class _Worker:
         facts = json.loads(line)
         curves = {name: [(x, y) for x, y in curve] for name, curve in facts["curves"].items()}
         spans = [(begin, end) for begin, end in facts["checked_us"]]
-        return Outcome(facts["numbers"], curves, facts["found"], facts["expected"], spans)
+        return TrialOutcome(facts["numbers"], curves, facts["found"], facts["expected"], spans)
 
     def end(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):

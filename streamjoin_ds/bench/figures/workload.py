@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin_ds.source.generated.synthetic import words
 from streamjoin_ds.spec import BoundJoin, Join, Stream, TimeWindow, bind
 
-__all__ = ["KEYS", "Workload"]
+__all__ = ["KEYS", "FigureWorkload"]
 
 _BLOCK_ROWS = 1 << 16
 _PAIRS_AT_ONCE = 1 << 22
@@ -28,7 +28,7 @@ KEYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class FigureWorkload:
     """Two streams, a tuple of the faster one each microsecond of event time.
 
     Attributes

@@ -200,7 +200,7 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 
     Two kinds, told apart: the cells' state rows (manifest, tail, runs too small for a block), which Spark writes anew
     in every batch and which must not grow with the window; and blocks, each written once. A tuple of a window of a few
-    batches is in one block, of a larger one in two: where it came, and merged (`engine.merging.BlockMerging`).
+    batches is in one block, of a larger one in two: where it came, and merged (`engine.storage.merge_policy`).
     """
     rate, batch_rows = 512, 2_000 if settings.quick else 10_000
     # Filled and weighed over the same number of batches each, so that names of retired blocks have added up equally.

@@ -9,11 +9,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from streamjoin_ds.bench.paths.side_process import Run
+from streamjoin_ds.bench.paths.side_process import SideRun
 from streamjoin_ds.bench.paths.suite import WorkloadResult
 from streamjoin_ds.bench.sides import OURS
 
-__all__ = ["MEASURES", "Measure", "facts", "table"]
+__all__ = ["MEASURES", "SideMeasure", "facts", "table"]
 
 
 _COLUMNS = (
@@ -24,22 +24,22 @@ _QUIET_CORES = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class SideMeasure:
     """A number of one run: its name and unit in the JSON, its decimals in the table."""
 
     name: str
     unit: str
     digits: int
-    of: Callable[[Run], float]
+    of: Callable[[SideRun], float]
 
 
 MEASURES = (
-    Measure("rows_per_second", "rows/s", 0, lambda run: run.rows_per_second),
-    Measure("results_per_second", "rows/s", 0, lambda run: run.results_per_second),
-    Measure("cpu_seconds", "s", 1, lambda run: run.cpu_seconds),
+    SideMeasure("rows_per_second", "rows/s", 0, lambda run: run.rows_per_second),
+    SideMeasure("results_per_second", "rows/s", 0, lambda run: run.results_per_second),
+    SideMeasure("cpu_seconds", "s", 1, lambda run: run.cpu_seconds),
     # Peers that are stopped by the time limit take in fewer rows: this is what can be compared.
-    Measure("cpu_per_row", "us", 2, lambda run: run.cpu_us_per_row),
-    Measure("peak_memory", "MiB", 0, lambda run: run.peak_mib),
+    SideMeasure("cpu_per_row", "us", 2, lambda run: run.cpu_us_per_row),
+    SideMeasure("peak_memory", "MiB", 0, lambda run: run.peak_mib),
 )
 
 

@@ -21,7 +21,7 @@ from streamjoin_ds.spark.holding import hold
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["Run", "SideProcess", "TreeUse", "load_psutil"]
+__all__ = ["SideProcess", "SideRun", "TreeUse", "load_psutil"]
 
 _SAMPLE_EVERY_S = 0.5
 _CLOSE_WITHIN_S = 20.0
@@ -29,7 +29,7 @@ _START_WITHIN_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SideRun:
     """An outcome, and what it cost.
 
     Attributes
@@ -180,7 +180,7 @@ class SideProcess:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def run(self, task: Task, within_s: float) -> Run:
+    def run(self, task: Task, within_s: float) -> SideRun:
         """Have the side do a task.
 
         Raises
@@ -193,7 +193,7 @@ class SideProcess:
             self._process.stdin.write(json.dumps(asdict(task)) + "\n")
             self._process.stdin.flush()
             facts = self._answer(within_s)
-        return Run(Outcome(**facts["outcome"]), use.cpu_seconds, use.peak_bytes / 2**20, use.others_cores)
+        return SideRun(Outcome(**facts["outcome"]), use.cpu_seconds, use.peak_bytes / 2**20, use.others_cores)
 
     def _answer(self, within_s: float) -> dict[str, Any]:
         try:

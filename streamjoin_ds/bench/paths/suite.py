@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.bench.paths.inputs import SlicedInput, slice_input
-from streamjoin_ds.bench.paths.side_process import Run, SideProcess, load_psutil
+from streamjoin_ds.bench.paths.side_process import SideProcess, SideRun, load_psutil
 from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task, check_peers
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
@@ -68,21 +68,21 @@ class WorkloadResult:
     window_rows : int
         Most tuples inside the windows at once, both streams.
     cores : int
-    runs : mapping of side to sequence of Run
+    runs : mapping of side to sequence of SideRun
         In the order in which they were made: the n-th of each side are a pair.
     """
 
     workload: Workload
     window_rows: int
     cores: int
-    runs: Mapping[str, Sequence[Run]]
+    runs: Mapping[str, Sequence[SideRun]]
 
     @property
     def rows(self) -> int:
         """Rows of the whole input: ours takes all."""
         return self.runs[OURS][0].outcome.rows
 
-    def median(self, side: str, measure: Callable[[Run], float]) -> float:
+    def median(self, side: str, measure: Callable[[SideRun], float]) -> float:
         """Median of a measure over a side's runs."""
         return statistics.median(map(measure, self.runs[side]))
 
@@ -158,7 +158,7 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
         check = CountCheck(workload, given)
         log = new_log()
         processes = {side: stack.enter_context(SideProcess(side, log)) for side in sides}
-        runs: dict[str, list[Run]] = {side: [] for side in sides}
+        runs: dict[str, list[SideRun]] = {side: [] for side in sides}
         for number in range(settings.runs + 1):
             for side, process in processes.items():
                 # The first run is not measured: compilers warm up, workers start.
@@ -172,7 +172,7 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
     return WorkloadResult(workload, given.window_rows, usable_core_count(), runs)
 
 
-def run_side(process: SideProcess, workload: Workload, settings: Settings, given: SlicedInput, slices: int) -> Run:
+def run_side(process: SideProcess, workload: Workload, settings: Settings, given: SlicedInput, slices: int) -> SideRun:
     """One run of one side, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="streamjoin-bench-run-") as folder:
         data = None if settings.data is None else str(settings.data)
@@ -228,7 +228,7 @@ class CountCheck:
         return table.filter(pc.less(table[time].cast(pa.int64()), until_us))
 
 
-def _told(run: Run) -> str:
+def _told(run: SideRun) -> str:
     outcome = run.outcome
     return (
         f"{outcome.rows:,} rows in {outcome.seconds:.2f} s ({run.rows_per_second:,.0f}/s), "

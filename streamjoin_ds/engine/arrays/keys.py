@@ -27,7 +27,7 @@ from streamjoin_ds.spec.bound import BoundJoin
 __all__ = [
     "INT64_MAX",
     "INT64_MIN",
-    "Joinable",
+    "NullKeyMask",
     "compared_columns",
     "is_stored",
     "is_widened",
@@ -46,7 +46,7 @@ def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*names, *(bound.compared_name(stream, name) for name in rejecting)]))
 
 
-class Joinable:
+class NullKeyMask:
     """Tells which tuples of one stream have a value in every compared column and no NaN in a float key."""
 
     def __init__(self, bound: BoundJoin, stream: int) -> None:

@@ -12,11 +12,11 @@ from streamjoin_ds.engine.intake.lateness import StreamClock, clock_facts, clock
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.errors import StateCorruptError
 
-__all__ = ["Ledger", "Taken"]
+__all__ = ["EngineCounters", "IntakeResult"]
 
 
 @dataclass(slots=True)
-class Ledger:
+class EngineCounters:
     """What a `JoinEngine` counts; immutable: a push is in, or it is not, with all of this.
 
     Attributes
@@ -37,7 +37,7 @@ class Ledger:
     rejected: dict[str, pa.Table] = field(default_factory=dict)
 
     @classmethod
-    def empty(cls, delays_us: Sequence[int]) -> Ledger:
+    def empty(cls, delays_us: Sequence[int]) -> EngineCounters:
         """Return the ledger of streams that have had no tuple."""
         nothing = [0] * len(delays_us)
         return cls([StreamClock(delay_us) for delay_us in delays_us], nothing, nothing, nothing, nothing)
@@ -47,7 +47,7 @@ class Ledger:
         """No tuple that is not late is older (microseconds); None while a stream that is not idle has had no tuple."""
         return low_watermark(self.clocks, self.clocks[0].floor)
 
-    def without(self, stream: int) -> Ledger:
+    def without(self, stream: int) -> EngineCounters:
         """The ledger where time goes on without this stream."""
         floor = self.watermark
         clocks = [StreamClock(clock.delay_us, clock.largest, floor, idle=clock.idle) for clock in self.clocks]
@@ -75,7 +75,7 @@ class Ledger:
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], delays_us: Sequence[int]) -> Ledger:
+    def from_facts(cls, facts: Mapping[str, Any], delays_us: Sequence[int]) -> EngineCounters:
         """What `to_facts` gave; `StateCorruptError` where it did not."""
         count = len(delays_us)
         if "largest_us" not in facts:
@@ -87,7 +87,7 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class Taken:
+class IntakeResult:
     """What a push is about to change.
 
     Attributes
@@ -107,7 +107,7 @@ class Taken:
     rejected: dict[str, pa.Table] = field(default_factory=dict)
     filtered_rows: dict[int, int] = field(default_factory=dict)
 
-    def ledger(self, before: Ledger, names: Sequence[str]) -> Ledger:
+    def ledger(self, before: EngineCounters, names: Sequence[str]) -> EngineCounters:
         """The ledger with this push in it."""
         late, rejected, filtered = before.late_rows, before.rejected_rows, before.filtered_rows
         if self.late:
@@ -116,7 +116,7 @@ class Taken:
             rejected = [rows + _rows(self.rejected.get(name)) for rows, name in zip(rejected, names, strict=True)]
         if sum(self.filtered_rows.values()):
             filtered = [rows + self.filtered_rows.get(stream, 0) for stream, rows in enumerate(filtered)]
-        return Ledger(self.clocks, self.read, late, rejected, filtered, self.late, self.rejected)
+        return EngineCounters(self.clocks, self.read, late, rejected, filtered, self.late, self.rejected)
 
 
 def _rows(table: pa.Table | None) -> int:

@@ -27,10 +27,10 @@ from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.inside import Brought, brought_in, nanoseconds_name
+from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
 from streamjoin_ds.spec.stream import is_event_time
 
-__all__ = ["REJECTED", "Arrival", "Intake", "Rows"]
+__all__ = ["REJECTED", "ReceivedRows", "RowIntake", "Rows"]
 
 # A table, a batch, a pandas frame, a list of dicts, or one dict.
 Rows = Any
@@ -44,7 +44,7 @@ _TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
 
 
 @dataclass(slots=True)
-class Arrival:
+class ReceivedRows:
     """Rows of one stream as they were handed over, and when they happened.
 
     Attributes
@@ -82,7 +82,7 @@ class Arrival:
         return self.times_us if self.is_kept is None else self.times_us[self.is_kept]
 
 
-class Intake:
+class RowIntake:
     """Makes rows of one stream into tuples.
 
     Parameters
@@ -114,7 +114,7 @@ class Intake:
         widths = [self._inside.field(name).type.bit_width // 8 for name in names]
         self._form = module.RowsForm([widths], [names.index(name) for name in self._number_schema.names])
 
-    def read(self, rows: Rows) -> Arrival:
+    def read(self, rows: Rows) -> ReceivedRows:
         """Look at rows, as far as their event times.
 
         Parameters
@@ -147,12 +147,12 @@ class Intake:
         hint = "an Arrow table or batch, a pandas frame, a list of dicts"
         raise ArgumentError(msg, name=self._source.name, hint=hint)
 
-    def _read_dicts(self, rows: list[Mapping[str, Any]]) -> Arrival:
+    def _read_dicts(self, rows: list[Mapping[str, Any]]) -> ReceivedRows:
         name, is_fine = self._time.name, self._time.type == NANOSECONDS
         given = [row.get(name) for row in rows]
         times_us = plain_times(given, self._source.time_unit)
         if times_us is not None and not self._times and not is_fine:
-            return Arrival(rows, len(rows), np.array(times_us, dtype=np.int64))
+            return ReceivedRows(rows, len(rows), np.array(times_us, dtype=np.int64))
         moments = self._moments(given) if times_us is None or is_fine else [time * 1000 for time in times_us]
         times = (partial(_in_range, moments, 1000, _TIMES_US), partial(_in_range, moments, 1, _TIMES_NS))
         made = {name: pa.array([None if moment is None else 0 for moment in moments], pa.int64())}
@@ -160,25 +160,25 @@ class Intake:
         for timed in self._times:
             made[timed.name], out = self._payload_times([row.get(timed.name) for row in rows], timed)
             far.append((out, timed.name))
-        brought = brought_in(
+        brought = to_inside(
             lambda wanted: made[wanted.name], pa.schema([self._time, *self._times]), self._source, times
         )
         for out, column in far:
             brought.refuse(out, column, "a time out of range")
         return self._arrival(rows, brought)
 
-    def _read_table(self, table: pa.Table) -> Arrival:
+    def _read_table(self, table: pa.Table) -> ReceivedRows:
         kind = self._column(table, self._time).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (is_event_time(kind) or pa.types.is_null(kind)):
             name, stream = self._time.name, self._source.name
             msg = f"column '{name}' of stream {stream} cannot be an event time: its type is {kind}"
             raise ColumnError(msg, name=name, hint="a timestamp, a date, or a number with time_unit")
-        brought = brought_in(lambda wanted: self._column(table, wanted), self._outside, self._source)
+        brought = to_inside(lambda wanted: self._column(table, wanted), self._outside, self._source)
         return self._arrival(table, brought)
 
-    def _arrival(self, rows: pa.Table | list[Mapping[str, Any]], brought: Brought) -> Arrival:
-        arrival = Arrival(rows, len(brought.ts), brought.ts, columns=brought.columns)
+    def _arrival(self, rows: pa.Table | list[Mapping[str, Any]], brought: InsideRows) -> ReceivedRows:
+        arrival = ReceivedRows(rows, len(brought.ts), brought.ts, columns=brought.columns)
         if brought.refused:
             arrival.is_kept = brought.is_kept
             arrival.is_timed = None if brought.is_timed.all() else brought.is_timed
@@ -186,7 +186,7 @@ class Intake:
             arrival.rejected = self._gone(rows, brought.is_kept)
         return arrival
 
-    def without_future(self, arrival: Arrival, before: int | None, limit: AheadLimit) -> Arrival:
+    def without_future(self, arrival: ReceivedRows, before: int | None, limit: AheadLimit) -> ReceivedRows:
         """The rows less those that are too far ahead of the largest event time before them in their stream."""
         far = too_far_ahead(arrival.times_us, arrival.is_timed, INT64_MIN if before is None else before, limit)
         if arrival.is_kept is None and not far.any():
@@ -199,17 +199,19 @@ class Intake:
             reasons[mask] = reason
         gone = self._gone(arrival.rows, is_kept).append_column(REJECTED, pa.array(reasons[~is_kept], pa.string()))
         columns = arrival.columns
-        return Arrival(arrival.rows, arrival.count, arrival.times_us, is_timed, is_kept, columns, refused, gone)
+        return ReceivedRows(arrival.rows, arrival.count, arrival.times_us, is_timed, is_kept, columns, refused, gone)
 
     def _gone(self, rows: pa.Table | list[Mapping[str, Any]], is_kept: Mask) -> pa.Table:
         return _plain(self._table_of(rows) if isinstance(rows, list) else rows).filter(pa.array(~is_kept))
 
-    def tuples(self, arrival: Arrival, first_seq: int, stamps: Mapping[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
+    def tuples(
+        self, arrival: ReceivedRows, first_seq: int, stamps: Mapping[str, npt.NDArray[np.int64]]
+    ) -> pa.RecordBatch:
         """Those rows that are tuples, in the inside form, not filtered yet.
 
         Parameters
         ----------
-        arrival : Arrival
+        arrival : ReceivedRows
         first_seq : int
             Number of the first row; rejected rows have numbers too.
         stamps : mapping of str to ndarray, shape (count,), int64
@@ -232,7 +234,7 @@ class Intake:
         columns = {**arrival.columns, **{name: array_of(values, pa.int64()) for name, values in made.items()}}
         return self._kept(arrival, [columns[name] for name in self._inside.names])
 
-    def _kept(self, arrival: Arrival, columns: list[pa.Array]) -> pa.RecordBatch:
+    def _kept(self, arrival: ReceivedRows, columns: list[pa.Array]) -> pa.RecordBatch:
         if arrival.is_kept is None:
             return pa.RecordBatch.from_arrays(columns, schema=self._inside)
         kept = pa.array(arrival.is_kept)
@@ -249,7 +251,7 @@ class Intake:
 
     def _of_dicts(
         self,
-        arrival: Arrival,
+        arrival: ReceivedRows,
         rows: list[Mapping[str, Any]],
         first_seq: int,
         stamps: Mapping[str, npt.NDArray[np.int64]],

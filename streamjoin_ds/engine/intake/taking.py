@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
 from streamjoin_ds.engine.intake.lateness import StreamClock
-from streamjoin_ds.engine.intake.ledger import Ledger, Taken
-from streamjoin_ds.engine.intake.rows import Arrival, Intake, Rows
+from streamjoin_ds.engine.intake.ledger import EngineCounters, IntakeResult
+from streamjoin_ds.engine.intake.rows import ReceivedRows, RowIntake, Rows
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.order import preceding, running_maximum
 
-__all__ = ["Taking"]
+__all__ = ["PushIntake"]
 
 
-class Taking:
+class PushIntake:
     """Takes rows of all streams in; changes nothing.
 
     Parameters
@@ -33,14 +33,14 @@ class Taking:
     def __init__(self, bound: BoundJoin, module: Any) -> None:
         self._bound, self._names = bound, bound.names
         self._max_ahead_us = [stream.max_ahead_us for stream in bound.join.streams]
-        self._intakes = [Intake(bound, stream, module) for stream in range(len(self._names))]
+        self._intakes = [RowIntake(bound, stream, module) for stream in range(len(self._names))]
         self._has_stamps = any(map(bound.stamps, range(len(self._names))))
 
-    def taken(self, rows: Mapping[str, Rows], before: Ledger) -> Taken:
+    def taken(self, rows: Mapping[str, Rows], before: EngineCounters) -> IntakeResult:
         """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
         floor = before.watermark
         clocks = [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in before.clocks]
-        taken = Taken(list(before.read), clocks)
+        taken = IntakeResult(list(before.read), clocks)
         arrivals = {n: self._arrived(n, rows[name], before) for n, name in enumerate(self._names) if name in rows}
         stamps = self._stamps(arrivals, before)
         for stream, arrival in arrivals.items():
@@ -62,7 +62,7 @@ class Taking:
             taken.tuples[stream] = tuples
         return taken
 
-    def _arrived(self, stream: int, rows: Rows, before: Ledger) -> Arrival:
+    def _arrived(self, stream: int, rows: Rows, before: EngineCounters) -> ReceivedRows:
         """Rows as far as their event times, those that are too far ahead told apart."""
         arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
         if max_us is None:
@@ -70,7 +70,9 @@ class Taking:
         clock = before.clocks[stream]
         return self._intakes[stream].without_future(arrival, clock.largest, AheadLimit(max_us, not clock.idle))
 
-    def _stamps(self, arrivals: Mapping[int, Arrival], before: Ledger) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
+    def _stamps(
+        self, arrivals: Mapping[int, ReceivedRows], before: EngineCounters
+    ) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
         """Of each new row how many rows of each other stream precede it, for windows that ask."""
         if not self._has_stamps:
             return {}

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS
 from streamjoin_ds.engine.storage.run import Run, Sampled
-from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.tail import Tail, TailBuffer
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.errors import ArgumentError
@@ -109,7 +109,7 @@ class JoinOrder:
         """Return the streams' names in order of their numbers."""
         return tuple(self._bound.names)
 
-    def chosen(self, stream: int, windows: Sequence[Window], fresh: Picks) -> tuple[int, ...]:
+    def chosen(self, stream: int, windows: Sequence[Window], fresh: Selection) -> tuple[int, ...]:
         """The order alone, of `estimate`; where there is nothing to choose nothing is estimated."""
         if self._forced is not None:
             return tuple(number for number in self._forced if number != stream)
@@ -117,7 +117,7 @@ class JoinOrder:
             return (1 - stream,)
         return self.estimate(stream, windows, fresh).order
 
-    def estimate(self, stream: int, windows: Sequence[Window], fresh: Picks | None = None) -> Estimate:
+    def estimate(self, stream: int, windows: Sequence[Window], fresh: Selection | None = None) -> Estimate:
         """The order in which the others join tuples of `stream`.
 
         Parameters
@@ -125,7 +125,7 @@ class JoinOrder:
         stream : int
         windows : sequence of Window
             One a stream.
-        fresh : Picks, optional
+        fresh : Selection, optional
             New tuples of `stream`; where they are few or none they are taken to be like those in its window, of which
             everything is known from the push before.
         """
@@ -250,7 +250,7 @@ class _Side:
 
     _numbers = counting()
 
-    def __init__(self, parts: Sequence[Sampled | Picks]) -> None:
+    def __init__(self, parts: Sequence[Sampled | Selection]) -> None:
         self.number = next(self._numbers)  # in place of itself: what a silent stream was told keeps no rows
         self._parts = parts
         self.rows = sum(map(_rows, parts))
@@ -274,8 +274,8 @@ class _Side:
         return self._samples[key]
 
 
-def _rows(part: Sampled | Picks) -> int:
-    return len(part) if isinstance(part, Picks) else part.rows
+def _rows(part: Sampled | Selection) -> int:
+    return len(part) if isinstance(part, Selection) else part.rows
 
 
 def _share(condition: Condition, left_side: _Side, right_side: _Side) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MIN_FREE", "PairBuffer"]
+__all__ = ["MIN_FREE", "MatchBuffer"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -15,7 +15,7 @@ _FIRST_ROWS = 2048
 _GROWTH = 8
 
 
-class PairBuffer:
+class MatchBuffer:
     """Probe, row and run of each pair found; it grows to a chunk, and is used again by later pushes.
 
     Attributes

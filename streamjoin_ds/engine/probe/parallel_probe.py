@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.arrays.columns import empty_items
 from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 
-__all__ = ["ParallelFill", "slice_edges"]
+__all__ = ["ParallelProbe", "slice_edges"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -34,7 +34,7 @@ def slice_edges(count: int, threads: int) -> list[int]:
     return [*range(0, count, step), count]
 
 
-class ParallelFill:
+class ParallelProbe:
     """Kernels over consecutive parts of a probing, seen as one kernel.
 
     Parameters

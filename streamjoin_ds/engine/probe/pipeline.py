@@ -23,20 +23,20 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
-from streamjoin_ds.engine.probe.residual import Decision
-from streamjoin_ds.engine.probe.results import Block, Results
+from streamjoin_ds.engine.probe.residual import Residual
+from streamjoin_ds.engine.probe.results import PartialResults, ResultBuilder
 from streamjoin_ds.engine.probe.window_ids import WindowIds
-from streamjoin_ds.engine.probe.window_probe import SLICE_PROBES, Finder, Probing
+from streamjoin_ds.engine.probe.window_probe import SLICE_PROBES, ProbeCursor, WindowProbe
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
-from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.core_lease import staying_on
 from streamjoin_ds.engine.threads.prefetch import HELD_CHUNKS, in_order
-from streamjoin_ds.engine.threads.tasks import Steps, in_step
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_interleaved
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
-__all__ = ["Arrivals", "Joining"]
+__all__ = ["JoinPipeline", "ProbeBatch"]
 
 # Slices of probes in one piece, in joins of three streams and more.
 _CHAIN_SLICES = 4
@@ -45,13 +45,13 @@ _Made = TypeVar("_Made")
 
 
 @dataclass(slots=True, eq=False)
-class Arrivals:
-    """New tuples of one stream, and what they are to meet; never changed (see `Picks`).
+class ProbeBatch:
+    """New tuples of one stream, and what they are to meet; never changed (see `Selection`).
 
     Attributes
     ----------
     stream : int
-    picks : Picks
+    selection : Selection
     order : sequence of int
         In which the other streams join them.
     windows : sequence of Window
@@ -59,22 +59,22 @@ class Arrivals:
     """
 
     stream: int
-    picks: Picks
+    selection: Selection
     order: Sequence[int]
     windows: Sequence[Window]
 
-    def part(self, begin: int, end: int) -> Arrivals:
+    def part(self, begin: int, end: int) -> ProbeBatch:
         """Those from `begin` to before `end`."""
-        if begin == 0 and end == len(self.picks):
+        if begin == 0 and end == len(self.selection):
             return self
-        return Arrivals(self.stream, self.picks.part(begin, end), self.order, self.windows)
+        return ProbeBatch(self.stream, self.selection.part(begin, end), self.order, self.windows)
 
     def count_pairs(self) -> int:
         """How many pairs they could form with the tuples they meet first."""
-        return len(self.picks) * self.windows[self.order[0]].rows
+        return len(self.selection) * self.windows[self.order[0]].rows
 
 
-class Joining:
+class JoinPipeline:
     """Finds the results that new tuples have.
 
     Parameters
@@ -109,11 +109,11 @@ class Joining:
     ) -> None:
         self._bound = bound
         self._executor, self._threads, self._chunk_rows, self._core = executor, threads, chunk_rows, core
-        self._finder = Finder(kernels, executor, threads, chunk_rows)
-        self._steps: dict[tuple[tuple[int, ...], int], _Step] = {}
+        self._finder = WindowProbe(kernels, executor, threads, chunk_rows)
+        self._steps: dict[tuple[tuple[int, ...], int], _JoinStep] = {}
         window = bound.join.window
         self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
-        self._results = Results(bound)
+        self._results = ResultBuilder(bound)
         self.result_schema = self._results.schema
         self._crew = crew
         self._rows_per_probe = 0.0  # of the last push that was cut into pieces
@@ -129,9 +129,9 @@ class Joining:
         """Count from nothing again."""
         self._finder.candidates, self.partials = 0, 0
 
-    def results(self, arrivals: Sequence[Arrivals]) -> tuple[Progress, Generator[pa.Table]]:
+    def results(self, arrivals: Sequence[ProbeBatch]) -> tuple[Progress, Generator[pa.Table]]:
         """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
-        count = sum([len(arrived.picks) for arrived in arrivals])
+        count = sum([len(arrived.selection) for arrived in arrivals])
         if count > SLICE_PROBES and self._is_at_once(arrivals, count):
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
             return Progress(done), self._found_at_once(arrivals, done)
@@ -140,11 +140,11 @@ class Joining:
         if len(pieces) == 1:  # as mostly where tuples come one by one: no step that it could do without
             (only,) = pieces
             return Progress(done), self._extended(
-                {only.stream: only.picks}, only.order, only.windows, done[0], self._crew
+                {only.stream: only.selection}, only.order, only.windows, done[0], self._crew
             )
         return Progress(done), self._found(pieces, done, pieces is not arrivals)
 
-    def _found(self, pieces: Sequence[Arrivals], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
+    def _found(self, pieces: Sequence[ProbeBatch], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
         if not ahead or self._executor is None:
             for piece, mark in zip(pieces, done, strict=True):
                 yield from self._piece(piece, mark, self._crew)
@@ -155,7 +155,7 @@ class Joining:
         for chunk in self._ahead(found):
             rows += chunk.num_rows
             yield chunk
-        self._rows_per_probe = rows / sum([len(piece.picks) for piece in pieces])
+        self._rows_per_probe = rows / sum([len(piece.selection) for piece in pieces])
 
     def _ahead(self, found: Sequence[Iterator[pa.Table]]) -> Generator[pa.Table]:
         """Chunks of all pieces, which several threads work on."""
@@ -171,7 +171,7 @@ class Joining:
                     break
                 yield chunk
 
-    def _is_at_once(self, arrivals: Sequence[Arrivals], count: int) -> bool:
+    def _is_at_once(self, arrivals: Sequence[ProbeBatch], count: int) -> bool:
         """Whether all pairs are looked for at once: new tuples of two streams."""
         if self._crew is None or self._window_ids is not None:
             return False
@@ -186,9 +186,9 @@ class Joining:
                 return False
         return True
 
-    def _found_at_once(self, arrivals: Sequence[Arrivals], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
+    def _found_at_once(self, arrivals: Sequence[ProbeBatch], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
         rows = 0
-        with closing(in_step(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
+        with closing(run_interleaved(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
             for mark in done:
                 with staying_on(self._core):
                     pairs, tables, left = next(works)
@@ -198,33 +198,33 @@ class Joining:
                     rows += table.num_rows
                     yield table
                 mark.finish()
-        self._rows_per_probe = rows / sum([len(arrived.picks) for arrived in arrivals])
+        self._rows_per_probe = rows / sum([len(arrived.selection) for arrived in arrivals])
 
-    def _joined(self, arrived: Arrivals) -> Steps[tuple[int, list[pa.Table], list[Iterator[pa.Table]]]]:
+    def _joined(self, arrived: ProbeBatch) -> TaskCoroutine[tuple[int, list[pa.Table], list[Iterator[pa.Table]]]]:
         """New tuples that meet a window, step by step: how many pairs are found at once, results among them, the rest.
 
         Cut so that the pairs' order is that of one probing: a grid's probes, or the runs that all of them meet.
         """
-        count, (stream,) = len(arrived.picks), arrived.order
+        count, (stream,) = len(arrived.selection), arrived.order
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
         if window.is_grid:
             slices = -(-count // (self._threads * SLICE_PROBES))
             pieces = self._cut([arrived], slices * SLICE_PROBES)
-            probings = [self._begun({piece.stream: piece.picks}, step, window) for piece in pieces]
+            probings = [self._begun({piece.stream: piece.selection}, step, window) for piece in pieces]
         else:
-            columns = [arrived.picks.key(condition.probe_key) for condition in step.tested]
+            columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
             probings = self._finder.begin_parts(step.tested, columns, count, window)
             pieces = [arrived] * len(probings)
         written = yield [self._finder.filling(probing) for probing in probings]
         for probing, filled in zip(probings, written, strict=True):
             probing.filled = filled
-        blocks: list[Block] = []
+        blocks: list[PartialResults] = []
         rows = 0
         for piece, probing in zip(pieces, probings, strict=True):
             if not probing.kernel.is_done or rows + (probing.filled or 0) > self._chunk_rows:
                 break
             positions, found = probing.found()
-            blocks.append(step.standing({piece.stream: piece.picks.take(positions), stream: found}))
+            blocks.append(step.standing({piece.stream: piece.selection.take(positions), stream: found}))
             rows += len(found)
         results = [block for block in blocks if len(block[stream])]
         tables = (yield from self._results.gathered(results)) if results else []
@@ -236,9 +236,9 @@ class Joining:
         ]
         return rows, tables, rest
 
-    def begun(self, works: Sequence[Steps[_Made]]) -> Callable[[], list[_Made]]:
+    def begun(self, works: Sequence[TaskCoroutine[_Made]]) -> Callable[[], list[_Made]]:
         """Begin several works, side by side (`threads.tasks`); the answer ends them, once, and tells what they made."""
-        going = in_step(self._crew, works)
+        going = run_interleaved(self._crew, works)
 
         def ended() -> list[_Made]:
             with closing(going):
@@ -251,15 +251,15 @@ class Joining:
         return staying_on(self._core)
 
     @staticmethod
-    def _cut(arrivals: Sequence[Arrivals], rows: int) -> list[Arrivals]:
+    def _cut(arrivals: Sequence[ProbeBatch], rows: int) -> list[ProbeBatch]:
         """New tuples in pieces of so many."""
         pieces = []
         for arrived in arrivals:
-            edges = [*range(0, len(arrived.picks), rows), len(arrived.picks)]
+            edges = [*range(0, len(arrived.selection), rows), len(arrived.selection)]
             pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
         return pieces
 
-    def _pieces(self, arrivals: Sequence[Arrivals], count: int) -> Sequence[Arrivals]:
+    def _pieces(self, arrivals: Sequence[ProbeBatch], count: int) -> Sequence[ProbeBatch]:
         """Many new tuples in pieces for several threads; as they are, where it is not worth it.
 
         Only where bucket grids are all that they meet: their probes are sliced whatever the number of threads. Where
@@ -277,27 +277,27 @@ class Joining:
         return self._cut(arrivals, slices * SLICE_PROBES)
 
     def _piece(
-        self, arrived: Arrivals, mark: PieceProgress, crew: Any, probing: Probing | None = None
+        self, arrived: ProbeBatch, mark: PieceProgress, crew: Any, probing: ProbeCursor | None = None
     ) -> Generator[pa.Table]:
-        block = {arrived.stream: arrived.picks}
+        block = {arrived.stream: arrived.selection}
         yield from self._extended(block, arrived.order, arrived.windows, mark, crew, probing)
         mark.finish()
 
     def _extended(
         self,
-        block: Mapping[int, Picks],
+        block: Mapping[int, Selection],
         order: Sequence[int],
         windows: Sequence[Window],
         mark: PieceProgress | None,
         crew: Any,
-        probing: Probing | None = None,
+        probing: ProbeCursor | None = None,
     ) -> Generator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
         if probing is None:
             probing = self._begun(block, step, windows[step.stream])
         for positions, found in self._finder.matches(probing, mark):
-            grown = {stream: picks.take(positions) for stream, picks in block.items()}
+            grown = {stream: selection.take(positions) for stream, selection in block.items()}
             grown[step.stream] = found
             grown = step.standing(grown)
             if self._window_ids is not None:
@@ -313,19 +313,19 @@ class Joining:
     def _count(self, partials: int) -> None:
         self.partials += partials
 
-    def _begun(self, block: Block, step: _Step, window: Window) -> Probing:
+    def _begun(self, block: PartialResults, step: _JoinStep, window: Window) -> ProbeCursor:
         """A block of partial results on its way through the window of the stream that joins them."""
         columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
         return self._finder.begin(step.tested, columns, len(next(iter(block.values()))), window)
 
-    def _step(self, joined: tuple[int, ...], stream: int) -> _Step:
+    def _step(self, joined: tuple[int, ...], stream: int) -> _JoinStep:
         """How a stream joins partial results of others."""
         step = self._steps.get((joined, stream))
         if step is None:
-            step = self._steps[joined, stream] = _Step(self._bound, frozenset(joined), stream)
+            step = self._steps[joined, stream] = _JoinStep(self._bound, frozenset(joined), stream)
         return step
 
-    def _tables(self, block: Block, crew: Any) -> Iterable[pa.Table]:
+    def _tables(self, block: PartialResults, crew: Any) -> Iterable[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
             return (self._results.table(block, crew),)
@@ -333,16 +333,16 @@ class Joining:
         return (self._results.table(grown, crew, window_ids) for grown, window_ids in expanded)
 
 
-class _Step:
+class _JoinStep:
     """How one stream joins partial results of others."""
 
     def __init__(self, bound: BoundJoin, joined: frozenset[int], stream: int) -> None:
         conditions = oriented(bound, sorted(joined), stream)
         self.stream = stream
         self.tested: tuple[ProbeCondition, ...] = conditions[:MAX_CONDITIONS]
-        self._decision = Decision(bound, joined, stream, conditions[MAX_CONDITIONS:])
+        self._decision = Residual(bound, joined, stream, conditions[MAX_CONDITIONS:])
 
-    def standing(self, block: dict[int, Picks]) -> dict[int, Picks]:
+    def standing(self, block: dict[int, Selection]) -> dict[int, Selection]:
         """What is left of a block when that is decided, too, which kernels do not test."""
         if self._decision.is_empty:
             return block
@@ -350,4 +350,4 @@ class _Step:
         if mask.all():
             return block
         kept = np.flatnonzero(mask).astype(np.int32)
-        return {stream: picks.take(kept) for stream, picks in block.items()}
+        return {stream: selection.take(kept) for stream, selection in block.items()}

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.selection import Picks, sequence_numbers
+from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.spec.bound import BoundJoin, Term
 from streamjoin_ds.spec.evaluation import holds
 from streamjoin_ds.spec.predicate import Column
 
-__all__ = ["Decision", "same_inputs"]
+__all__ = ["Residual", "same_inputs"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -32,7 +32,7 @@ def same_inputs(bound: BoundJoin) -> tuple[tuple[int, int], ...]:
     return tuple((i, j) for i, j in pairs if sources[i] is not None and sources[i] == sources[j])
 
 
-class Decision:
+class Residual:
     """Decides on partial results after one stream has joined them.
 
     Parameters
@@ -63,27 +63,27 @@ class Decision:
         """Whether every partial result stands."""
         return not (self._conditions or self._terms or self._self_pairs)
 
-    def mask(self, picks: Mapping[int, Picks]) -> Mask:
+    def mask(self, selection: Mapping[int, Selection]) -> Mask:
         """Which partial results stand."""
-        count = len(picks[self._newcomer])
+        count = len(selection[self._newcomer])
         mask = np.ones(count, dtype=np.bool_)
         for condition in self._conditions:
-            left = picks[condition.stream].key(condition.probe_key)
-            mask &= _within(left, picks[self._newcomer].key(condition.run_key), condition.lo, condition.hi)
+            left = selection[condition.stream].key(condition.probe_key)
+            mask &= _within(left, selection[self._newcomer].key(condition.run_key), condition.lo, condition.hi)
         for left_stream, right_stream in self._self_pairs:
-            mask &= sequence_numbers(picks[left_stream]) != sequence_numbers(picks[right_stream])
+            mask &= sequence_numbers(selection[left_stream]) != sequence_numbers(selection[right_stream])
         for term in self._terms:
-            mask &= self._stands(term, picks)
+            mask &= self._stands(term, selection)
         return mask
 
-    def _stands(self, term: Term, picks: Mapping[int, Picks]) -> Mask:
+    def _stands(self, term: Term, selection: Mapping[int, Selection]) -> Mask:
         numbers = {self._bound.names[stream]: stream for stream in term.streams}
 
         def column(wanted: Column) -> pa.Array:
             stream = numbers[wanted.stream]
-            return picks[stream].column(self._bound.compared_name(stream, wanted.name))
+            return selection[stream].column(self._bound.compared_name(stream, wanted.name))
 
-        return holds(term.condition, len(picks[self._newcomer]), column)
+        return holds(term.condition, len(selection[self._newcomer]), column)
 
 
 def _within(left: npt.NDArray[Any], right: npt.NDArray[Any], lo: int | float, hi: int | float) -> Mask:

@@ -10,19 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
-from streamjoin_ds.engine.storage.selection import Picks
-from streamjoin_ds.engine.threads.tasks import Steps, in_step
+from streamjoin_ds.engine.storage.selection import Selection
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_interleaved
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
-__all__ = ["Block", "Results"]
+__all__ = ["PartialResults", "ResultBuilder"]
 
 # Gathered by one thread at a time.
 _PIECE_ROWS = 8_192
 
-Block: TypeAlias = Mapping[int, Picks]
+PartialResults: TypeAlias = Mapping[int, Selection]
 
 
-class Results:
+class ResultBuilder:
     """The form of the results of one join.
 
     Attributes
@@ -45,7 +45,9 @@ class Results:
         self._gathered = [tuple(wanted) for wanted in names]
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
-    def table(self, block: Block, crew: Any = None, window_ids: npt.NDArray[np.int64] | None = None) -> pa.Table:
+    def table(
+        self, block: PartialResults, crew: Any = None, window_ids: npt.NDArray[np.int64] | None = None
+    ) -> pa.Table:
         """The results that a block of partial results over all streams is.
 
         Parameters
@@ -67,14 +69,14 @@ class Results:
             made[len(self._placed)] = array_of(window_ids, pa.int64())
         return pa.Table.from_arrays([made[place] for place in range(len(self.schema))], schema=self.schema)
 
-    def gathered(self, blocks: Sequence[Block]) -> Steps[list[pa.Table]]:
+    def gathered(self, blocks: Sequence[PartialResults]) -> TaskCoroutine[list[pa.Table]]:
         """The results of several blocks, step by step: one table where kernels gather all of it, else one each."""
         parts = [self._kernel_part(block) for block in blocks]
         if all(part is parts[0] and part.is_whole for part in parts):
             return [pa.Table.from_batches([(yield from parts[0].filling(blocks))])]
         return [self.table(block) for block in blocks]
 
-    def _kernel_part(self, block: Block) -> _KernelPart:
+    def _kernel_part(self, block: PartialResults) -> _KernelPart:
         plain = tuple([block[stream].run_set.plain(names) for stream, names in enumerate(self._gathered)])
         part = self._kernel_parts.get(plain)
         if part is None:
@@ -85,7 +87,7 @@ class Results:
 class _KernelPart:
     """Those result columns that kernels can gather: of fixed width and without nulls, and the event time."""
 
-    def __init__(self, results: Results, plain: Sequence[tuple[str, ...]], block: Block) -> None:
+    def __init__(self, results: ResultBuilder, plain: Sequence[tuple[str, ...]], block: PartialResults) -> None:
         run_sets = [block[stream].run_set for stream in range(len(plain))]
         widths = [
             [item_dtype(stack.kinds[name]).itemsize for name in names]
@@ -102,7 +104,7 @@ class _KernelPart:
         self.places, self._plain = list(found), tuple(plain)
         self.is_whole = len(found) == len(results.schema)
 
-    def filling(self, blocks: Sequence[Block]) -> Steps[pa.RecordBatch]:
+    def filling(self, blocks: Sequence[PartialResults]) -> TaskCoroutine[pa.RecordBatch]:
         """The results' columns of `places`, of all blocks, one after the other, step by step."""
         counts = [len(block[0]) for block in blocks]
         rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
@@ -115,16 +117,16 @@ class _KernelPart:
         yield tasks
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
-    def filled(self, block: Block, crew: Any) -> pa.RecordBatch:
+    def filled(self, block: PartialResults, crew: Any) -> pa.RecordBatch:
         """Those of one block; where it is small by the caller alone."""
         count = len(block[0])
         if crew is not None and count > _PIECE_ROWS:
-            (batch,) = in_step(crew, [self.filling([block])])
+            (batch,) = run_interleaved(crew, [self.filling([block])])
             return batch
         rows = self._module.Rows(self._form, count)
         rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
-    def _parts(self, block: Block, begin: int, end: int) -> list[Any]:
+    def _parts(self, block: PartialResults, begin: int, end: int) -> list[Any]:
         """What `Rows` are gathered from, of some of a block's results."""
         return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.probe.parallel_probe import ParallelFill, slice_edges
+from streamjoin_ds.engine.probe.parallel_probe import ParallelProbe, slice_edges
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.zone import Range
 
-__all__ = ["Probes"]
+__all__ = ["RunProbe"]
 
 _SCAN_PAIRS = 4096
 _TRIM_SHARE = 0.7
@@ -30,7 +30,7 @@ Column = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]
 
 
-class Probes:
+class RunProbe:
     """A block of probes, ready to meet runs.
 
     Parameters
@@ -75,7 +75,7 @@ class Probes:
         if not self.count or not run.rows or any(not _may_match(*check) for check in checks):
             return None
         open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
-        first, second = serving(run.grid, self._conditions)
+        first, second = serving(run.sort_layout, self._conditions)
         sorted_keys = run.in_order
         if self.count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0) or sorted_keys is None:
             return self._sliced(self.count, lambda part: self._scan(run, open_conditions, part))
@@ -93,7 +93,7 @@ class Probes:
                 [self._conditions[n].hi for n in used],
                 first=used.index(first) if first >= 0 else -1,
                 second=used.index(second) if second >= 0 else -1,
-                width=run.grid.width,
+                width=run.sort_layout.width,
                 bucket_ids=ids,
                 bucket_starts=starts,
                 probe_order=order[part],
@@ -105,9 +105,9 @@ class Probes:
 
         return self._sliced(len(order), walk)
 
-    def over(self, runs: Sequence[Probed]) -> OverRuns:
+    def over(self, runs: Sequence[Probed]) -> RunByRunProbe:
         """The kernels of all runs, one after the other, as `RunsProbe` is."""
-        return OverRuns(self, runs)
+        return RunByRunProbe(self, runs)
 
     def _sliced(self, count: int, kernel: Callable[[slice], tuple[Any, int]]) -> Any:
         """One kernel over all probes, or several side by side."""
@@ -115,7 +115,7 @@ class Probes:
         parts = [kernel(slice(begin, end)) for begin, end in pairwise(edges)]
         if len(parts) == 1 or self._executor is None:
             return parts[0][0]
-        return ParallelFill(parts, self._executor, self._threads)
+        return ParallelProbe(parts, self._executor, self._threads)
 
     def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[Any, int]:
         kernel = self._kernels.module.Scan(
@@ -131,13 +131,13 @@ class Probes:
 
     def _ordered(self, run: Probed, first: int, second: int) -> tuple[Int32, list[Column]]:
         """The probes in the order in which they walk through the run; kept for the next run of the same layout."""
-        place = (first, second, run.grid.width if first >= 0 else 0)
+        place = (first, second, run.sort_layout.width if first >= 0 else 0)
         if place not in self._orders:
             module = self._kernels.module
             buckets = None
             if first >= 0:
                 condition = self._conditions[first]
-                buckets = module.probe_buckets(self._columns[first], condition.lo, condition.hi, run.grid.width)
+                buckets = module.probe_buckets(self._columns[first], condition.lo, condition.hi, run.sort_layout.width)
             within = self._columns[second] if second >= 0 else np.zeros(self.count, dtype=np.int64)
             order = module.grid_order(buckets, within)
             self._orders[place] = (order, [module.gather(column, order) for column in self._columns])
@@ -161,10 +161,10 @@ class Probes:
         return order[mask], [column[mask] for column in columns]
 
 
-class OverRuns:
+class RunByRunProbe:
     """The kernels of several runs, seen as one; each pair carries the number of its run."""
 
-    def __init__(self, probes: Probes, runs: Sequence[Probed]) -> None:
+    def __init__(self, probes: RunProbe, runs: Sequence[Probed]) -> None:
         self._probes, self._runs, self._place = probes, runs, -1
         self._kernel: Any = None
         self.candidates = 0

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
-from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
 __all__ = ["WindowIds"]
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-Block = Mapping[int, Picks]
+PartialResults = Mapping[int, Selection]
 
 
 class WindowIds:
@@ -52,7 +52,7 @@ class WindowIds:
             return _within_int64(quotient, -lag, below)
         return first - lag, quotient + below - lag
 
-    def common(self, block: Block) -> tuple[Int64, Int64]:
+    def common(self, block: PartialResults) -> tuple[Int64, Int64]:
         """First and last window common to the tuples of each partial result."""
         stretches = [self.of(stream, block[stream].times_us()) for stream in sorted(block)]
         first, last = stretches[0]
@@ -60,21 +60,21 @@ class WindowIds:
             first, last = np.maximum(first, other_first), np.minimum(last, other_last)
         return first, last
 
-    def meeting(self, block: dict[int, Picks]) -> dict[int, Picks]:
+    def meeting(self, block: dict[int, Selection]) -> dict[int, Selection]:
         """The partial results that have a window in common."""
         first, last = self.common(block)
         mask = first <= last
         if mask.all():
             return block
         kept = np.flatnonzero(mask).astype(np.int32)
-        return {stream: picks.take(kept) for stream, picks in block.items()}
+        return {stream: selection.take(kept) for stream, selection in block.items()}
 
-    def expanded(self, block: Block, most_rows: int) -> Iterator[tuple[dict[int, Picks], Int64]]:
+    def expanded(self, block: PartialResults, most_rows: int) -> Iterator[tuple[dict[int, Selection], Int64]]:
         """Each result once for each of its windows, in ascending order of them, at most so many rows at a time.
 
         Yields
         ------
-        block, window_ids : dict of int to Picks, ndarray of int64
+        block, window_ids : dict of int to Selection, ndarray of int64
         """
         first, last = self.common(block)
         ends: Int64 = np.cumsum(last - first + 1, dtype=np.int64)
@@ -83,7 +83,7 @@ class WindowIds:
             rows = np.arange(begin, min(begin + most_rows, total), dtype=np.int64)
             positions = np.searchsorted(ends, rows, "right").astype(np.int32)
             window_ids: Int64 = last[positions] - (ends[positions] - 1 - rows)
-            yield {stream: picks.take(positions) for stream, picks in block.items()}, window_ids
+            yield {stream: selection.take(positions) for stream, selection in block.items()}, window_ids
 
 
 def _within_int64(ids: Int64, shift: int, more: Int64) -> tuple[Int64, Int64]:

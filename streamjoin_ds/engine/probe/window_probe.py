@@ -24,17 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.probe.match_buffer import PairBuffer
-from streamjoin_ds.engine.probe.parallel_probe import ParallelFill
+from streamjoin_ds.engine.probe.match_buffer import MatchBuffer
+from streamjoin_ds.engine.probe.parallel_probe import ParallelProbe
 from streamjoin_ds.engine.probe.progress import PieceProgress
-from streamjoin_ds.engine.probe.run_probe import Probes
+from streamjoin_ds.engine.probe.run_probe import RunProbe
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed
-from streamjoin_ds.engine.storage.run_set import RunSet, SeenRunSet
-from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
+from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
 
-__all__ = ["SLICE_PROBES", "Finder", "Probing"]
+__all__ = ["SLICE_PROBES", "ProbeCursor", "WindowProbe"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -47,35 +47,35 @@ SLICE_PROBES = 2048
 
 
 @dataclass(slots=True, eq=False)
-class Probing:
+class ProbeCursor:
     """Probes on their way through a window.
 
     Attributes
     ----------
-    kernel : RunsProbe, ParallelFill or OverRuns
-    pairs : PairBuffer
-    run_set : RunSet or SeenRunSet
+    kernel : RunsProbe, ParallelProbe or RunByRunProbe
+    pairs : MatchBuffer
+    run_set : RunSet or RunSetView
         What the pairs' runs are numbered in.
     filled : int or None
         How many pairs are in the buffer already.
     """
 
     kernel: Any
-    pairs: PairBuffer
-    run_set: RunSet | SeenRunSet
+    pairs: MatchBuffer
+    run_set: RunSet | RunSetView
     filled: int | None = None
 
-    def found(self) -> tuple[Int32, Picks]:
+    def found(self) -> tuple[Int32, Selection]:
         """The pairs that are in the buffer."""
         return self.first(self.filled or 0)
 
-    def first(self, count: int) -> tuple[Int32, Picks]:
+    def first(self, count: int) -> tuple[Int32, Selection]:
         """So many pairs from the buffer's beginning: positions of probes, and what they found."""
         probes, rows, places = self.pairs.rows[:, :count]
-        return probes, Picks(*self.run_set.resolved(places, rows), places)
+        return probes, Selection(*self.run_set.resolved(places, rows), places)
 
 
-class Finder:
+class WindowProbe:
     """Finds matches, a chunk at a time; several threads may ask for those of different probes.
 
     Parameters
@@ -96,7 +96,7 @@ class Finder:
     def __init__(self, kernels: Kernels, executor: Executor | None, threads: int, chunk_rows: int) -> None:
         self._kernels, self._executor, self._threads = kernels, executor, threads
         self._chunk_rows = chunk_rows
-        self._pairs: list[PairBuffer] = []
+        self._pairs: list[MatchBuffer] = []
         self._counting = kernels.module.Gate()
         self.candidates = 0
 
@@ -106,10 +106,10 @@ class Finder:
         columns: list[npt.NDArray[Any]],
         count: int,
         window: Window,
-    ) -> Probing:
+    ) -> ProbeCursor:
         """Probes against all runs of a window."""
         run_set = window.run_set.seen_by(conditions)
-        return Probing(self._probing(conditions, columns, count, window, run_set), self._buffer(), run_set)
+        return ProbeCursor(self._probing(conditions, columns, count, window, run_set), self._buffer(), run_set)
 
     def has_parts(self, window: Window, count: int) -> bool:
         """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
@@ -121,7 +121,7 @@ class Finder:
         columns: list[npt.NDArray[Any]],
         count: int,
         window: Window,
-    ) -> list[Probing]:
+    ) -> list[ProbeCursor]:
         """Probes against all runs of a window, some neighbouring ones a probing; only where it `has_parts`."""
         runs, parts = window.runs, []
         edges = _edges(len(runs), self._threads * _GROUPS_PER_THREAD)
@@ -129,10 +129,10 @@ class Finder:
             run_set = window.run_set if end - begin == len(runs) else RunSet(runs[begin:end])
             last_rows = window.tail.rows or -1 if end == len(runs) else -1
             kernel = self._runs_probe(columns, run_set.indexes(conditions), last_rows, count)
-            parts.append(Probing(kernel, self._buffer(), run_set))
+            parts.append(ProbeCursor(kernel, self._buffer(), run_set))
         return parts
 
-    def matches(self, probing: Probing, mark: PieceProgress | None) -> Iterator[tuple[Int32, Picks]]:
+    def matches(self, probing: ProbeCursor, mark: PieceProgress | None) -> Iterator[tuple[Int32, Selection]]:
         """Matches of the probes, exactly a chunk at a time.
 
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
@@ -157,7 +157,7 @@ class Finder:
             yield probing.first(used)
         self.end(probing)
 
-    def end(self, probing: Probing) -> None:
+    def end(self, probing: ProbeCursor) -> None:
         """Release the probing: count its candidates and keep its buffer for the next one."""
         if self._executor is None:
             self.candidates += probing.kernel.candidates
@@ -168,15 +168,15 @@ class Finder:
     def _count(self, candidates: int) -> None:
         self.candidates += candidates
 
-    def filling(self, probing: Probing) -> Any:
+    def filling(self, probing: ProbeCursor) -> Any:
         """A task for a crew: the first pairs of a probing in bucket grids, into all the room its buffer has."""
         return probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
 
-    def _buffer(self) -> PairBuffer:
+    def _buffer(self) -> MatchBuffer:
         try:
             return self._pairs.pop()
         except IndexError:
-            return PairBuffer()
+            return MatchBuffer()
 
     def _probing(
         self,
@@ -184,7 +184,7 @@ class Finder:
         columns: list[npt.NDArray[Any]],
         count: int,
         window: Window,
-        run_set: RunSet | SeenRunSet,
+        run_set: RunSet | RunSetView,
     ) -> Any:
         """What fills buffers with probes, rows and runs."""
         runs = run_set.runs
@@ -196,7 +196,7 @@ class Finder:
         sealed = len(window.before_tail)
         if count > _FEW_PROBES and not _has_parts(runs[:sealed], count):
             now = (*runs[:sealed], *window.runs[sealed:])  # the tail has grown since it came to the run_set
-            return Probes(self._kernels, conditions, columns, count, self._executor, self._threads).over(now)
+            return RunProbe(self._kernels, conditions, columns, count, self._executor, self._threads).over(now)
         indexes = run_set.indexes(conditions)
         last_rows = window.tail.rows or -1
         if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:
@@ -206,7 +206,7 @@ class Finder:
             (self._runs_probe(columns, indexes[begin:end], last_rows if end == len(runs) else -1, count), begin)
             for begin, end in pairwise(edges)
         ]
-        return ParallelFill(groups, self._executor, self._threads, outputs=3, moved=_PLACES)
+        return ParallelProbe(groups, self._executor, self._threads, outputs=3, moved=_PLACES)
 
     def _runs_probe(
         self,
@@ -227,8 +227,8 @@ class Finder:
 
 
 def _has_parts(sealed: Sequence[Probed], count: int) -> bool:
-    """As `Finder.has_parts`."""
-    return bool(sealed) and count <= _BATCH_PROBES and all(run.grid.is_sorted for run in sealed)
+    """As `WindowProbe.has_parts`."""
+    return bool(sealed) and count <= _BATCH_PROBES and all(run.sort_layout.is_sorted for run in sealed)
 
 
 def _edges(count: int, groups: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["MAX_CONDITIONS", "ProbeCondition", "oriented", "serving", "tightest"]
@@ -52,7 +52,7 @@ def oriented(bound: BoundJoin, probes: Sequence[int], target: int) -> tuple[Prob
     return tuple(conditions)
 
 
-def serving(grid: Grid, conditions: Sequence[ProbeCondition]) -> tuple[int, int]:
+def serving(grid: SortLayout, conditions: Sequence[ProbeCondition]) -> tuple[int, int]:
     """The conditions that a run's order serves: numbers of the bucket's and the sorted one, -1 for none."""
     first, second = tightest(grid.first, conditions), tightest(grid.second, conditions)
     if grid.first >= 0 and first < 0:

@@ -15,7 +15,7 @@ _MOST_COLUMNS = 2
 
 
 def forced_index(bound: BoundJoin, index: str | Mapping[str, str | Sequence[str]]) -> list[str | tuple[str, ...]]:
-    """What `GridChooser` is told, one a stream; "auto" for streams that are not named.
+    """What `SortLayoutChooser` is told, one a stream; "auto" for streams that are not named.
 
     Raises
     ------

@@ -24,14 +24,14 @@ import numpy.typing as npt
 
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["NO_GRID", "Grid", "GridChooser", "Keys", "RunBand", "Sample", "bands_of", "sampled"]
+__all__ = ["ARRIVAL_ORDER", "Keys", "RunBand", "Sample", "SortLayout", "SortLayoutChooser", "bands_of", "sampled"]
 
 # Costs of the model, in tested pairs (measured on AVX-512: a tested pair is about a nanosecond, a bucket five to ten).
 _BUCKET_COST = 6.0
 _PROBE_COST = 4.0
 _SAMPLE_ROWS = 512
 _NEIGHBOURS = 8
-_MIN_GRID_ROWS = 48
+_MIN_SORTED_ROWS = 48
 _TESTED_PER_BUCKET = 0.5
 # A layout must be this much better than a simpler or earlier one: like runs should have like layouts.
 _MIN_GAIN = 0.8
@@ -46,7 +46,7 @@ Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class SortLayout:
     """The order of a run: numbers of its first and second key (-1: none) and the first key's bucket width."""
 
     first: int
@@ -67,7 +67,7 @@ class Grid:
         return "scanned" if self.first < 0 else f"buckets of {names[self.first]} (width {self.width})"
 
     @classmethod
-    def restored(cls, first: int, second: int, width: int | float, keys: int) -> Grid:
+    def restored(cls, first: int, second: int, width: int | float, keys: int) -> SortLayout:
         """What a saved state told of a run with so many keys; TypeError or ValueError where that is no grid of it."""
         numbers = (first, second)
         if any(type(number) is not int or not -1 <= number < keys for number in numbers) or not width > 0:
@@ -76,7 +76,7 @@ class Grid:
         return cls(first, second, width)
 
 
-NO_GRID = Grid(-1, -1, 1)
+ARRIVAL_ORDER = SortLayout(-1, -1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def compared_with(bound: BoundJoin, stream: int) -> dict[int, frozenset[int]]:
     return {partner: frozenset(found[partner]) for partner in sorted(near)}
 
 
-class GridChooser:
+class SortLayoutChooser:
     """Chooses the grid of each run of one stream.
 
     Parameters
@@ -133,7 +133,7 @@ class GridChooser:
         self.is_contested = forced == "auto" and len(set(self._compared.values())) > 1
         self._names = tuple(key.column for key in bound.keys[stream])
 
-    def choose(self, keys: Keys, rows: int | None = None) -> Grid:
+    def choose(self, keys: Keys, rows: int | None = None) -> SortLayout:
         """The grid of a run with these keys.
 
         Parameters
@@ -144,8 +144,8 @@ class GridChooser:
             Of the run, where the keys are but a sample of it.
         """
         rows = len(keys[0]) if rows is None else rows
-        if self._forced == "scan" or (self._forced == "auto" and rows < _MIN_GRID_ROWS):
-            return NO_GRID
+        if self._forced == "scan" or (self._forced == "auto" and rows < _MIN_SORTED_ROWS):
+            return ARRIVAL_ORDER
         samples = {band.key: Sample(keys[band.key]) for band in self._bands}
         if not isinstance(self._forced, str):
             return self._forced_grid(samples, rows)
@@ -156,18 +156,18 @@ class GridChooser:
         shares = {place: share for place, share in shares.items() if not narrow or place[1] in narrow}
         return self._best(samples, shares, rows)[0]
 
-    def better(self, grid: Grid, partners: frozenset[int], keys: Keys, rows: int) -> Grid | None:
+    def better(self, grid: SortLayout, partners: frozenset[int], keys: Keys, rows: int) -> SortLayout | None:
         """A grid in which a probe that these streams have joined tests far fewer rows than in this one; None: none.
 
         Parameters
         ----------
-        grid : Grid
+        grid : SortLayout
         partners : frozenset of int
         keys : sequence of ndarray, float64 or int64
             Of the run, or of a sample of it.
         rows : int
         """
-        if self._forced != "auto" or rows < _MIN_GRID_ROWS:
+        if self._forced != "auto" or rows < _MIN_SORTED_ROWS:
             return None
         bands = [band for band in self._bands if band.partner in partners]
         samples = {band.key: Sample(keys[band.key]) for band in bands}
@@ -186,13 +186,13 @@ class GridChooser:
             As of `better`.
         """
         return all(
-            self.better(NO_GRID, frozenset((partner,)), keys, rows) is None for partner in self.unserved(numbers)
+            self.better(ARRIVAL_ORDER, frozenset((partner,)), keys, rows) is None for partner in self.unserved(numbers)
         )
 
     def serving_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> list[int]:
         """These keys, or the one of them that serves all neighbours as well as any could."""
         for number in numbers if self.unserved(numbers) else ():
-            grid = Grid(-1, number, 1)
+            grid = SortLayout(-1, number, 1)
             if all(self.better(grid, frozenset((partner,)), keys, rows) is None for partner in self._compared):
                 return [number]
         return list(numbers)
@@ -203,10 +203,10 @@ class GridChooser:
 
     def _best(
         self, samples: Mapping[int, Sample], shares: Mapping[tuple[int, int], float], rows: int
-    ) -> tuple[Grid, float]:
+    ) -> tuple[SortLayout, float]:
         """The grid with the fewest tested pairs, and how many."""
         usable = sorted({key for key, _ in shares})
-        best, best_cost = NO_GRID, self._cost(-1, -1, shares, rows, samples)
+        best, best_cost = ARRIVAL_ORDER, self._cost(-1, -1, shares, rows, samples)
         for first in (-1, *usable):
             for second in usable:
                 cost = self._cost(first, second, shares, rows, samples) if first != second else best_cost
@@ -214,7 +214,7 @@ class GridChooser:
                     second_rows = rows * min(
                         (share for (key, _), share in shares.items() if key == second), default=1.0
                     )
-                    best, best_cost = Grid(first, second, self._width(first, samples, rows, second_rows)), cost
+                    best, best_cost = SortLayout(first, second, self._width(first, samples, rows, second_rows)), cost
         return best, best_cost
 
     def extent(self, key: int) -> int | float:
@@ -262,17 +262,17 @@ class GridChooser:
             return 1
         return samples[first].width(self.extent(first), rows, second_rows)
 
-    def _forced_grid(self, samples: Mapping[int, Sample], rows: int) -> Grid:
+    def _forced_grid(self, samples: Mapping[int, Sample], rows: int) -> SortLayout:
         numbers = [self._names.index(name) for name in self._forced]
         numbers = [number for number in numbers if number in samples]
         if not numbers:
-            return NO_GRID
+            return ARRIVAL_ORDER
         first, second = numbers[:2] if len(numbers) > 1 else (-1, numbers[0])
-        return Grid(first, second, self._width(first, samples, rows, rows))
+        return SortLayout(first, second, self._width(first, samples, rows, rows))
 
 
 def sampled(parts: Keys, rows: int = _SAMPLE_ROWS) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Values of a key from all parts of a run to be, as many as `GridChooser` looks at."""
+    """Values of a key from all parts of a run to be, as many as `SortLayoutChooser` looks at."""
     share = rows / max(sum(len(part) for part in parts), 1)
     values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate(
         [part[_drawn(len(part), math.ceil(len(part) * share))] for part in parts]

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["BlockMerging", "Due", "Merging", "RatioMerging", "chosen_merging"]
+__all__ = ["BlockMergePolicy", "DueMerge", "MergePolicy", "RatioMergePolicy", "chosen_merge_policy"]
 
 _MAX_RUN_ROWS = 1 << 23
 _MAX_RUN_BYTES = 1 << 29
@@ -35,7 +35,7 @@ _LEAST_FULL, _FEW_RUNS = 2, 16
 _MANY_RUNS, _MANY_RATIO = 96, 16
 
 
-class Due(NamedTuple):
+class DueMerge(NamedTuple):
     """Neighbours that are to become one run.
 
     Attributes
@@ -50,10 +50,10 @@ class Due(NamedTuple):
     level: int
 
 
-class Merging(Protocol):
+class MergePolicy(Protocol):
     """When runs are merged, and what is worth writing again; a function of the runs alone."""
 
-    def due(self, runs: Sequence[Run], span: int) -> Due | None:
+    def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         """Return the runs to be merged next, or None.
 
         Parameters
@@ -74,7 +74,7 @@ class Merging(Protocol):
         """In words, for `explain`."""
 
 
-class RatioMerging:
+class RatioMergePolicy:
     """Runs of like size are merged as soon as there are `ratio` of them: for windows in memory, or where it is forced.
 
     A tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged grow
@@ -89,7 +89,7 @@ class RatioMerging:
     def __init__(self, ratio: int = _RATIO) -> None:
         self.ratio = ratio
 
-    def due(self, runs: Sequence[Run], span: int) -> Due | None:
+    def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         """Neighbours, the newest and fewest first: `ratio` at least, none larger than the rest together."""
         for start in range(len(runs) - self.ratio, -1, -1):
             group = _Group(runs[start], span)
@@ -98,7 +98,7 @@ class RatioMerging:
                     break
                 group.add(runs[stop])
                 if group.count >= self.ratio and 2 * group.largest <= group.rows and group.is_narrow:
-                    return Due(slice(start, stop + 1), max(run.level for run in runs[start : stop + 1]))
+                    return DueMerge(slice(start, stop + 1), max(run.level for run in runs[start : stop + 1]))
         return None
 
     def ends(self, tail: Run) -> bool:
@@ -116,7 +116,7 @@ class RatioMerging:
         return f"merge ratio {self.ratio}"
 
 
-class BlockMerging:
+class BlockMergePolicy:
     """Runs are merged many at a time and once: for windows that are written as blocks.
 
     ::
@@ -139,9 +139,9 @@ class BlockMerging:
     def __init__(self, block_bytes: int, extent: int = 0) -> None:
         self.block_bytes = block_bytes
         self._extent = extent
-        self._inline, self._many = RatioMerging(), RatioMerging(_MANY_RATIO)
+        self._inline, self._many = RatioMergePolicy(), RatioMergePolicy(_MANY_RATIO)
 
-    def due(self, runs: Sequence[Run], span: int) -> Due | None:
+    def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         """What is not in blocks yet first, then what was not merged, the oldest first, then the rest."""
         span = max(span, self._extent)
         steps = (self._gathered, self._merged_once, self._merged_again)
@@ -160,7 +160,7 @@ class BlockMerging:
         """The rule."""
         return f"runs merged once, {_LEAST_GATHERED} to {_MOST_GATHERED} at a time"
 
-    def _gathered(self, runs: Sequence[Run], span: int) -> Due | None:
+    def _gathered(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         """The newest runs that are in no block yet, where they make one together, or are many."""
         start = len(runs)
         while start and runs[start - 1].block is None:
@@ -169,30 +169,30 @@ class BlockMerging:
         rows, size_bytes = sum(run.rows for run in fresh), sum(run.size_bytes for run in fresh)
         is_block = size_bytes >= self.block_bytes and rows <= _MAX_RUN_ROWS and size_bytes <= _MAX_RUN_BYTES
         if is_block and len(fresh) > 1 and fresh[0].size_bytes < self.block_bytes:
-            return Due(slice(start, len(runs)), 0)
+            return DueMerge(slice(start, len(runs)), 0)
         found = self._inline.due(fresh, span) if size_bytes < self.block_bytes else None
-        return None if found is None else Due(slice(start + found.runs.start, start + found.runs.stop), 0)
+        return None if found is None else DueMerge(slice(start + found.runs.start, start + found.runs.stop), 0)
 
     @staticmethod
-    def _merged_once(runs: Sequence[Run], span: int) -> Due | None:
+    def _merged_once(runs: Sequence[Run], span: int) -> DueMerge | None:
         higher = sum(run.level > 0 for run in runs)
         enough = min(max(higher, _LEAST_GATHERED), _MOST_GATHERED)
         least_full = _LEAST_FULL if len(runs) <= _FEW_RUNS else _LEAST_GATHERED
         for group, is_full in _groups(runs, span):
             if group.stop - group.start >= (least_full if is_full else enough):
-                return Due(group, 1)
+                return DueMerge(group, 1)
         return None
 
-    def _merged_again(self, runs: Sequence[Run], span: int) -> Due | None:
+    def _merged_again(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         if len(runs) < _MANY_RUNS:
             return None
         merged = max((place for place, run in enumerate(runs, 1) if run.level), default=0)
         found = self._many.due(runs[:merged], span)
         found = self._many.due(runs, span) if found is None else found
-        return None if found is None else Due(found.runs, 1)
+        return None if found is None else DueMerge(found.runs, 1)
 
 
-def chosen_merging(ratio: int | None, block_bytes: int | None, extent: int) -> Merging:
+def chosen_merge_policy(ratio: int | None, block_bytes: int | None, extent: int) -> MergePolicy:
     """What suits who keeps the window, unless it is forced.
 
     Parameters
@@ -210,11 +210,11 @@ def chosen_merging(ratio: int | None, block_bytes: int | None, extent: int) -> M
         The ratio is out of range.
     """
     if ratio is None:
-        return RatioMerging() if block_bytes is None else BlockMerging(block_bytes, extent)
+        return RatioMergePolicy() if block_bytes is None else BlockMergePolicy(block_bytes, extent)
     if not _MIN_RATIO <= ratio <= _MAX_RATIO:
         msg = "merge_runs is out of range"
         raise ArgumentError(msg, name="merge_runs", hint=f"{_MIN_RATIO} to {_MAX_RATIO}")
-    return RatioMerging(ratio)
+    return RatioMergePolicy(ratio)
 
 
 class _Group:

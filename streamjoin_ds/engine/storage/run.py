@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 from streamjoin_ds.engine.storage.zone import Range
@@ -52,7 +52,7 @@ class Probed(Protocol):
         """How many tuples; of a bucket grid with dead ones that were not dropped yet."""
 
     @property
-    def grid(self) -> Grid:
+    def sort_layout(self) -> SortLayout:
         """Their order."""
 
     @property
@@ -85,7 +85,7 @@ class Run(Probed, Protocol):
     block : str or None
         Name of the block that holds it.
     level : int
-        How often it was merged, as `BlockMerging` counts.
+        How often it was merged, as `BlockMergePolicy` counts.
     encoded : pyarrow.Buffer or None
         What the state codec made of it.
     """

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
-from streamjoin_ds.engine.storage.layout import Grid, GridChooser
+from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["RunForm"]
@@ -26,7 +26,7 @@ class RunForm:
     stream : int
     kernels : Kernels
     index : "auto", "scan" or sequence of str
-        As for `GridChooser`.
+        As for `SortLayoutChooser`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RunForm:
         self.position_key = bound.position_keys[stream]
         self.columns = tuple(bound.key_name(stream, key) for key in self.keys)
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
-        self.chooser = GridChooser(bound, stream, index)
+        self.chooser = SortLayoutChooser(bound, stream, index)
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.has_hashes = bool(hashes)
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
@@ -76,11 +76,11 @@ class RunForm:
                 columns.append(array_of(values.hashes(), pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
-    def ordering(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> Any:
-        """A task that tells the order of rows in a grid."""
+    def ordering(self, keys: Sequence[npt.NDArray[Any]], layout: SortLayout) -> Any:
+        """A task that tells the order of rows in a layout."""
         module = self.kernels.module
         buckets = None
-        if grid.first >= 0:
-            zero = 0.0 if keys[grid.first].dtype.kind == "f" else 0
-            buckets = module.grid_buckets(keys[grid.first], grid.width, zero)
-        return module.grid_ordering(buckets, keys[grid.second])
+        if layout.first >= 0:
+            zero = 0.0 if keys[layout.first].dtype.kind == "f" else 0
+            buckets = module.grid_buckets(keys[layout.first], layout.width, zero)
+        return module.grid_ordering(buckets, keys[layout.second])

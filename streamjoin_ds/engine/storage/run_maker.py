@@ -13,12 +13,12 @@ from streamjoin_ds.engine.arrays.columns import array_of, concatenated, fixed_wi
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.storage.layout import NO_GRID, Grid, sampled
+from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout, sampled
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sealing import BatchSealer
 from streamjoin_ds.engine.storage.zone import Range, range_of, spanning
-from streamjoin_ds.engine.threads.tasks import Steps, alone
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["RunMaker"]
@@ -32,40 +32,40 @@ class RunMaker(RunForm):
         keys = [(name, key_dtype(key.kind)) for name, key in zip(self.columns, self.keys, strict=True)]
         self._batch_sealer = None if self.has_hashes else BatchSealer.of(self.tuple_schema, keys, kernels.module)
 
-    def sealed(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> SealedRun:
-        """A run of these tuples, in a grid that is given or chosen for them.
+    def sealed(self, tuples: pa.RecordBatch, layout: SortLayout | None = None) -> SealedRun:
+        """A run of these tuples, in a layout that is given or chosen for them.
 
         Parameters
         ----------
         tuples : pyarrow.RecordBatch
             Of `tuple_schema` (or `run_schema`); rows in any order, no null and no NaN in a key.
         """
-        return alone(self.sealing(tuples, grid))
+        return run_alone(self.sealing(tuples, layout))
 
-    def sealing(self, tuples: pa.RecordBatch, grid: Grid | None = None) -> Steps[SealedRun]:
+    def sealing(self, tuples: pa.RecordBatch, layout: SortLayout | None = None) -> TaskCoroutine[SealedRun]:
         """`sealed`, step by step."""
         tuples = self.with_hashes(tuples)
         keys = [self.key_of(tuples, number) for number in range(len(self.keys))]
-        grid = self.chooser.choose(keys) if grid is None else grid
+        layout = self.chooser.choose(keys) if layout is None else layout
         zone = tuple(range_of(values) for values in keys)
-        if not grid.is_sorted:
-            return SealedRun(self, tuples, grid, zone)
-        (order,) = yield [self.ordering(keys, grid)]
-        return (yield from self._laying_out([tuples], [keys], None, order, grid, zone))
+        if not layout.is_sorted:
+            return SealedRun(self, tuples, layout, zone)
+        (order,) = yield [self.ordering(keys, layout)]
+        return (yield from self._laying_out([tuples], [keys], None, order, layout, zone))
 
-    def sealing_batch(self, arrived: Any, grid: Grid | None) -> Steps[SealedRun]:
+    def sealing_batch(self, arrived: Any, layout: SortLayout | None) -> TaskCoroutine[SealedRun]:
         """`sealing` of `BatchColumns`: in one step where a kernel can put all of it in order."""
         sealer = self._batch_sealer
-        if sealer is not None and grid is not None and grid.second >= 0 and sealer.takes(arrived):
-            zone, values, keys = yield from sealer.sealing(arrived, grid)
-            return SealedRun.of_items(self, grid, zone, values, keys)
-        return (yield from self.sealing(arrived.batch, grid))
+        if sealer is not None and layout is not None and layout.second >= 0 and sealer.takes(arrived):
+            zone, values, keys = yield from sealer.sealing(arrived, layout)
+            return SealedRun.of_items(self, layout, zone, values, keys)
+        return (yield from self.sealing(arrived.batch, layout))
 
     def arrived(self, tuples: pa.RecordBatch) -> SealedRun:
         """A run of these tuples as they lie, in no order that a probe can use."""
         tuples = self.with_hashes(tuples)
         zone = tuple(range_of(self.key_of(tuples, number)) for number in range(len(self.keys)))
-        return SealedRun(self, tuples, NO_GRID, zone)
+        return SealedRun(self, tuples, ARRIVAL_ORDER, zone)
 
     def _laying_out(
         self,
@@ -73,9 +73,9 @@ class RunMaker(RunForm):
         keys: Sequence[Sequence[npt.NDArray[Any]]],
         places: npt.NDArray[np.int32] | None,
         order: npt.NDArray[np.int32],
-        grid: Grid,
+        layout: SortLayout,
         zone: tuple[Range, ...],
-    ) -> Steps[SealedRun]:
+    ) -> TaskCoroutine[SealedRun]:
         """The run whose row i is row ``order[i]`` of part ``places[i]``; None: of the only part."""
         plain = [
             place
@@ -102,7 +102,7 @@ class RunMaker(RunForm):
             for place, field in enumerate(self.run_schema)
         ]
         tuples = pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
-        return SealedRun(self, tuples, grid, zone, dict(zip(widened, outs[len(plain) :], strict=True)))
+        return SealedRun(self, tuples, layout, zone, dict(zip(widened, outs[len(plain) :], strict=True)))
 
     def _is_column(self, number: int, dtype: np.dtype[Any]) -> bool:
         """Whether a key's values are the items of a column."""
@@ -110,14 +110,14 @@ class RunMaker(RunForm):
         kind = self.run_schema.field(name).type
         return fixed_width(kind) and item_dtype(kind) == dtype
 
-    def merging_runs(self, runs: Sequence[SealedRun]) -> Steps[SealedRun]:
+    def merging_runs(self, runs: Sequence[SealedRun]) -> TaskCoroutine[SealedRun]:
         """One run of the tuples of several, step by step; where these are in its order they are merged, not sorted."""
         rows = sum(run.rows for run in runs)
         keys = [[run.key(number) for number in range(len(self.keys))] for run in runs]
-        grid = self.chooser.choose([sampled([own[number] for own in keys]) for number in range(len(self.keys))], rows)
-        if grid.second < 0 or any(run.grid != grid for run in runs):
+        layout = self.chooser.choose([sampled([own[number] for own in keys]) for number in range(len(self.keys))], rows)
+        if layout.second < 0 or any(run.sort_layout != layout for run in runs):
             return (yield from self.sealing(one_batch([run.tuples for run in runs], self.run_schema)))
-        buckets = None if grid.first < 0 else [np.repeat(run.directory[0], np.diff(run.directory[1])) for run in runs]
-        places, order = self.kernels.module.merge_order(buckets, [own[grid.second] for own in keys])
+        buckets = None if layout.first < 0 else [np.repeat(run.directory[0], np.diff(run.directory[1])) for run in runs]
+        places, order = self.kernels.module.merge_order(buckets, [own[layout.second] for own in keys])
         zone = spanning([run.zone for run in runs])
-        return (yield from self._laying_out([run.tuples for run in runs], keys, places, order, grid, zone))
+        return (yield from self._laying_out([run.tuples for run in runs], keys, places, order, layout, zone))

@@ -14,7 +14,7 @@ from streamjoin_ds.engine.arrays.keys import key_dtype
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed, Run
 
-__all__ = ["RunSet", "SeenRunSet"]
+__all__ = ["RunSet", "RunSetView"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -35,16 +35,16 @@ class RunSet:
         self._plain: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._keys: dict[int, Any] = {}
         self._indexes: dict[tuple[ProbeCondition, ...], list[Any]] = {}
-        self._seen: dict[tuple[ProbeCondition, ...], SeenRunSet | None] = {}
+        self._seen: dict[tuple[ProbeCondition, ...], RunSetView | None] = {}
 
-    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> RunSet | SeenRunSet:
+    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> RunSet | RunSetView:
         """Return the set as probes with these conditions are to see it: itself, or with views of some runs."""
         if not self.runs or self.runs[0].is_grid or not self.runs[0].form.chooser.is_contested:
             return self
         if conditions not in self._seen:
             runs = [run.seen_by(conditions) for run in self.runs]
             is_same = all(mine is seen for mine, seen in zip(self.runs, runs, strict=True))
-            self._seen[conditions] = None if is_same else SeenRunSet(runs, self)
+            self._seen[conditions] = None if is_same else RunSetView(runs, self)
         return self._seen[conditions] or self
 
     def fits(self, runs: Sequence[Run]) -> bool:
@@ -131,7 +131,7 @@ class RunSet:
         return self.runs[0].form.kernels.module
 
 
-class SeenRunSet:
+class RunSetView:
     """The runs of a set, some of them as views: probed, but not gathered from.
 
     Parameters

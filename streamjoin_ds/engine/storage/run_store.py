@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, Cache
-from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
@@ -44,10 +44,10 @@ class _Key(NamedTuple):
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """What a state blob says of a run, and the header of its block too: rows, grid, zone map, and a level but 0."""
+    """What a state blob says of a run, and the header of its block too: rows, layout, zone map, and a level but 0."""
     return {
         "rows": run.rows,
-        "grid": [run.grid.first, run.grid.second, run.grid.width],
+        "grid": [run.sort_layout.first, run.sort_layout.second, run.sort_layout.width],
         "zone": [list(ends) for ends in run.zone],
         **({"level": run.level} if run.level else {}),
     }
@@ -166,7 +166,7 @@ class RunStore:
 def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]) -> SealedRun:
     """A run of these tuples, which lie in grid order already, and what `run_facts` said of it; ValueError if not so."""
     first, second, width = facts["grid"]
-    grid = Grid.restored(first, second, width, len(form.keys))
+    layout = SortLayout.restored(first, second, width, len(form.keys))
     zone = tuple((lo, hi) for lo, hi in facts["zone"])
     if tuples.num_rows != facts["rows"] or len(zone) != len(form.keys):
         msg = "the run is not what its facts say"
@@ -178,7 +178,7 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
     if type(level) is not int or level < 0:
         msg = "the run's level is no number of merges"
         raise ValueError(msg)
-    run = SealedRun(form, tuples, grid, zone)
+    run = SealedRun(form, tuples, layout, zone)
     run.level = level
     return run
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 
 __all__ = ["MIN_VIEWED_ROWS", "RunView"]
@@ -32,12 +32,12 @@ class RunView(SortedKeys):
     Parameters
     ----------
     run : SortedKeys
-    grid : Grid
+    layout : SortLayout
     order : ndarray, shape (rows,), int32
     """
 
-    def __init__(self, run: SortedKeys, grid: Grid, order: npt.NDArray[np.int32]) -> None:
-        super().__init__(run.form, grid, run.zone, run.rows)
+    def __init__(self, run: SortedKeys, layout: SortLayout, order: npt.NDArray[np.int32]) -> None:
+        super().__init__(run.form, layout, run.zone, run.rows)
         self._run, self._order = run, order
         self._keys: dict[int, npt.NDArray[Any]] = {}
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, gathered, item_values
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_view import MIN_VIEWED_ROWS, RunView
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
@@ -29,7 +29,7 @@ class SealedRun(SortedKeys):
     form : RunForm
     tuples : pyarrow.RecordBatch or None
         Of ``run_schema``. None: of a run that is made of items (`of_items`).
-    grid : Grid
+    layout : SortLayout
     zone : tuple of (smallest, largest)
         One a key; key 0 is the event time in microseconds.
     keys : mapping of int to ndarray, optional
@@ -42,7 +42,7 @@ class SealedRun(SortedKeys):
     block : str or None
         Name of the block that holds it; None while it is only in memory.
     level : int
-        0: not merged since it was sealed; 1: merged (`BlockMerging` tells them apart).
+        0: not merged since it was sealed; 1: merged (`BlockMergePolicy` tells them apart).
     encoded : pyarrow.Buffer or None
         What the state codec made of it; it never changes, so neither does that.
     """
@@ -54,11 +54,11 @@ class SealedRun(SortedKeys):
         self,
         form: RunForm,
         tuples: pa.RecordBatch | None,
-        grid: Grid,
+        layout: SortLayout,
         zone: tuple[Range, ...],
         keys: Mapping[int, npt.NDArray[Any]] | None = None,
     ) -> None:
-        super().__init__(form, grid, zone, 0 if tuples is None else int(tuples.num_rows))
+        super().__init__(form, layout, zone, 0 if tuples is None else int(tuples.num_rows))
         self._tuples = tuples
         self._keys: dict[int, npt.NDArray[Any]] = dict(keys or {})
         self._values: dict[str, npt.NDArray[Any] | None] = {}
@@ -72,13 +72,13 @@ class SealedRun(SortedKeys):
     def of_items(
         cls,
         form: RunForm,
-        grid: Grid,
+        layout: SortLayout,
         zone: tuple[Range, ...],
         values: dict[str, npt.NDArray[Any]],
         keys: Sequence[npt.NDArray[Any]],
     ) -> SealedRun:
         """A run of columns that are all of a fixed width and without nulls; Arrow is given them when it is asked."""
-        run = cls(form, None, grid, zone, dict(enumerate(keys)))
+        run = cls(form, None, layout, zone, dict(enumerate(keys)))
         run.rows = len(next(iter(values.values())))
         run._values.update(values)
         return run
@@ -151,10 +151,10 @@ class SealedRun(SortedKeys):
         partners = frozenset(condition.stream for condition in conditions)
         if partners not in self._views:
             keys = [self.key(number) for number in range(len(self.form.keys))]
-            grid = self.form.chooser.better(self.grid, partners, keys, self.rows)
-            like = [view for view in list(self._views.values()) if view is not None and view.grid == grid]
-            if grid is not None and not like:
-                like = [RunView(self, grid, self.form.ordering(keys, grid).do())]
+            layout = self.form.chooser.better(self.sort_layout, partners, keys, self.rows)
+            like = [view for view in list(self._views.values()) if view is not None and view.sort_layout == layout]
+            if layout is not None and not like:
+                like = [RunView(self, layout, self.form.ordering(keys, layout).do())]
             self._views[partners] = like[0] if like else None
         return self._views[partners] or self
 
@@ -191,10 +191,12 @@ class SealedRun(SortedKeys):
 
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
         """Return its layout in words, and which streams see it in one of their own, as far as they have asked."""
-        views = [(sorted(partners), view.grid) for partners, view in list(self._views.items()) if view is not None]
+        views = [
+            (sorted(partners), view.sort_layout) for partners, view in list(self._views.items()) if view is not None
+        ]
         seen = sorted(views, key=lambda found: found[0])
-        told = [f"; for {' and '.join(streams[n] for n in who)} {grid.described(keys)}" for who, grid in seen]
-        return self.grid.described(keys) + "".join(told)
+        told = [f"; for {' and '.join(streams[n] for n in who)} {layout.described(keys)}" for who, layout in seen]
+        return self.sort_layout.described(keys) + "".join(told)
 
     # ------------------------------------------------------------------ parts of it
 
@@ -202,7 +204,7 @@ class SealedRun(SortedKeys):
         """The run without its first rows, which lie in its order."""
         if not rows:
             return self
-        run = SealedRun(self.form, self.tuples.slice(rows), self.grid, self.zone)
+        run = SealedRun(self.form, self.tuples.slice(rows), self.sort_layout, self.zone)
         run.level = self.level
         return run
 
@@ -210,6 +212,6 @@ class SealedRun(SortedKeys):
         """The run without the rows where the mask is false; it stays in grid order."""
         tuples = filtered(self.tuples, mask)
         zone = tuple(range_of(self.form.key_of(tuples, number)) for number in range(len(self.zone)))
-        run = SealedRun(self.form, tuples, self.grid, zone)
+        run = SealedRun(self.form, tuples, self.sort_layout, zone)
         run.level = self.level
         return run

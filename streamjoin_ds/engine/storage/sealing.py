@@ -12,8 +12,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_widened
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
-from streamjoin_ds.engine.storage.layout import Grid
-from streamjoin_ds.engine.threads.tasks import Steps
+from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 __all__ = ["BatchSealer"]
 
@@ -61,8 +61,8 @@ class BatchSealer:
         return arrived.rows > 0 and not arrived.has_null(self._nullable)
 
     def sealing(
-        self, arrived: Any, grid: Grid
-    ) -> Steps[tuple[tuple[tuple[Any, Any], ...], dict[str, _Values], list[_Values]]]:
+        self, arrived: Any, grid: SortLayout
+    ) -> TaskCoroutine[tuple[tuple[tuple[Any, Any], ...], dict[str, _Values], list[_Values]]]:
         """The ends of each key, the columns' items in grid order, and the keys; in one step."""
         rows = arrived.rows
         memory = ColumnMemory(rows * self._row_bytes, len(self._dtypes) + len(self._key_dtypes))

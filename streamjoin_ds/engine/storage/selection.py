@@ -1,4 +1,4 @@
-"""Picks: which tuples of one stream, as rows of its runs; a partial result holds one list of them a stream."""
+"""Which tuples of one stream: rows of its runs; partial results hold one selection for each stream."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from streamjoin_ds.engine.arrays.keys import widened
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 
-__all__ = ["Picks"]
+__all__ = ["Selection"]
 
 Int32 = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True, eq=False)
-class Picks:
+class Selection:
     """Some tuples of one stream; never changed (frozen would cost a push of one tuple a microsecond each).
 
     Attributes
@@ -48,28 +48,28 @@ class Picks:
         return self.count if self.rows is None else len(self.rows)
 
     @classmethod
-    def whole(cls, run: SealedRun) -> Picks:
+    def whole(cls, run: SealedRun) -> Selection:
         """All tuples of a run, in order."""
         return cls(RunSet((run,)), count=run.rows)
 
-    def take(self, positions: Int32) -> Picks:
-        """Those picks that stand at these positions."""
+    def take(self, positions: Int32) -> Selection:
+        """Those selection that stand at these positions."""
         if self.rows is None:
             rows = positions + self.begin if self.begin else positions
-            return Picks(self.run_set, rows, self.places)
+            return Selection(self.run_set, rows, self.places)
         gather = self.run_set.module.gather
         places = self.places if isinstance(self.places, int) else gather(self.places, positions)
-        return Picks(self.run_set, gather(self.rows, positions), places)
+        return Selection(self.run_set, gather(self.rows, positions), places)
 
-    def part(self, begin: int, end: int) -> Picks:
+    def part(self, begin: int, end: int) -> Selection:
         """Those that stand from `begin` to before `end`."""
         if self.rows is None:
-            return Picks(self.run_set, None, self.places, self.begin + begin, end - begin)
+            return Selection(self.run_set, None, self.places, self.begin + begin, end - begin)
         places = self.places if isinstance(self.places, int) else self.places[begin:end]
-        return Picks(self.run_set, self.rows[begin:end], places)
+        return Selection(self.run_set, self.rows[begin:end], places)
 
     def key(self, number: int) -> npt.NDArray[Any]:
-        """A key of each pick."""
+        """A key of each tuple."""
         if self.rows is None:
             assert isinstance(self.places, int)
             return self.run_set.key(self.places, number)[self.begin : self.begin + self.count]
@@ -83,7 +83,7 @@ class Picks:
         return values
 
     def column(self, name: str) -> pa.Array:
-        """A column of the inside form for each pick."""
+        """A column of the inside form for each tuple."""
         if self.rows is None:
             assert isinstance(self.places, int)
             return self.run_set.column(self.places, name).slice(self.begin, self.count)
@@ -98,7 +98,7 @@ class Picks:
         return array_of(values, kind)
 
     def gathered(self, names: tuple[str, ...], begin: int, end: int) -> tuple[Any, Int32 | int, Int32]:
-        """A part of `Rows`: columns that are `RunSet.plain`, of the picks from `begin` to before `end`."""
+        """A part of `Rows`: columns that are `RunSet.plain`, of the selection from `begin` to before `end`."""
         rows, places = self.rows, self.places
         if rows is None:
             rows = np.arange(self.begin + begin, self.begin + end, dtype=np.int32)
@@ -123,11 +123,11 @@ class Picks:
         )
 
     def times_us(self) -> npt.NDArray[np.int64]:
-        """Event time of each pick."""
+        """Event time of each tuple."""
         return self.key(0)
 
 
-def sequence_numbers(picks: Picks) -> npt.NDArray[np.int64]:
-    """``_seq`` of each pick."""
-    values: npt.NDArray[np.int64] = picks.column("_seq").to_numpy()
+def sequence_numbers(selection: Selection) -> npt.NDArray[np.int64]:
+    """``_seq`` of each tuple."""
+    values: npt.NDArray[np.int64] = selection.column("_seq").to_numpy()
     return values

@@ -25,12 +25,12 @@ import xxhash
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_store import RunStore, restored_run, run_facts
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
-from streamjoin_ds.engine.storage.window import Window, WindowForm, unlike_header
+from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError, StateCorruptError, StateVersionError
 
-__all__ = ["STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]
+__all__ = ["WINDOW_STATE_VERSION", "decoded", "described", "encoded", "numbers", "opened", "sealed"]
 
-STATE_VERSION = 1
+WINDOW_STATE_VERSION = 1
 
 _MAGIC = b"SJDSWIN\n"
 _HEADER = struct.Struct("<8s16sII")
@@ -113,7 +113,7 @@ def decoded(
                 position += _padded(size)
             windows.append(Window(form, runs))
     except (pa.ArrowException, KeyError, TypeError, ValueError, IndexError, StopIteration) as error:
-        raise unlike_header() from error
+        raise corrupt_state_error() from error
     return facts, windows
 
 
@@ -136,7 +136,7 @@ def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer
     pieces: list[Any] = [text, bytes(_padded(_HEADER.size + len(text)) - _HEADER.size - len(text))]
     for part, size in zip(parts, sizes, strict=True):
         pieces += [memoryview(part), bytes(_padded(size) - size)]
-    tail = struct.pack("<II", STATE_VERSION, len(text))
+    tail = struct.pack("<II", WINDOW_STATE_VERSION, len(text))
     digest = xxhash.xxh3_128(tail)
     for piece in pieces:
         digest.update(piece)
@@ -153,8 +153,8 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
     if xxhash.xxh3_128_digest(view[24:]) != checksum:
         msg = "a state blob fails its checksum"
         raise StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
-    if version > STATE_VERSION:
-        msg = f"a state blob was written by a newer version (format {version}, this one reads {STATE_VERSION})"
+    if version > WINDOW_STATE_VERSION:
+        msg = f"a state blob was written by a newer version (format {version}, this one reads {WINDOW_STATE_VERSION})"
         raise StateVersionError(msg, name="state", hint="upgrade streamjoin_ds")
     try:
         facts = json.loads(bytes(view[_HEADER.size : _HEADER.size + length]))
@@ -195,7 +195,7 @@ def numbers(facts: Mapping[str, Any], name: str, count: int) -> list[int]:
     """A list of this many whole numbers among the facts of a blob."""
     values = facts.get(name)
     if not isinstance(values, list) or len(values) != count or not all(type(value) is int for value in values):
-        raise unlike_header()
+        raise corrupt_state_error()
     return values
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
-from streamjoin_ds.engine.storage.layout import Grid
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
 
@@ -26,7 +26,7 @@ class SortedKeys:
     Parameters
     ----------
     form : RunForm
-    grid : Grid
+    sort_layout : SortLayout
         Their order.
     zone : tuple of (smallest, largest)
         One a key; key 0 is the event time in microseconds.
@@ -34,9 +34,9 @@ class SortedKeys:
         How many tuples.
     """
 
-    def __init__(self, form: RunForm, grid: Grid, zone: tuple[Range, ...], rows: int) -> None:
+    def __init__(self, form: RunForm, sort_layout: SortLayout, zone: tuple[Range, ...], rows: int) -> None:
         self.form = form
-        self.grid = grid
+        self.sort_layout = sort_layout
         self.zone = zone
         self.rows = rows
         self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
@@ -54,7 +54,7 @@ class SortedKeys:
         """The run as `RunsProbe` wants it for these conditions; kept."""
         found = self._indexes.get(conditions)
         if found is None:
-            first, second = serving(self.grid, conditions)
+            first, second = serving(self.sort_layout, conditions)
             ids, starts = self.directory if first >= 0 else (None, None)
             found = self._indexes[conditions] = self.form.kernels.module.RunIndex(
                 [self.key(condition.run_key) for condition in conditions],
@@ -62,7 +62,7 @@ class SortedKeys:
                 [condition.hi for condition in conditions],
                 first=first,
                 second=second,
-                width=self.grid.width,
+                width=self.sort_layout.width,
                 bucket_ids=ids,
                 bucket_starts=starts,
                 fences=self.fences if second >= 0 else None,
@@ -75,8 +75,8 @@ class SortedKeys:
     @cached_property
     def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Ids of the buckets that occur, and where each starts; only of a run with a first key."""
-        first = self.key(self.grid.first)
-        ends = self._buckets(np.array(self.zone[self.grid.first], dtype=first.dtype))
+        first = self.key(self.sort_layout.first)
+        ends = self._buckets(np.array(self.zone[self.sort_layout.first], dtype=first.dtype))
         lowest, count = int(ends[0]), int(ends[1]) - int(ends[0]) + 1
         if count * _ROWS_PER_SEARCH > self.rows or self.rows < _SEARCHED_ROWS:
             ids, starts = self.form.kernels.module.bucket_directory(self._buckets(first))
@@ -89,21 +89,21 @@ class SortedKeys:
     @cached_property
     def fences(self) -> npt.NDArray[Any] | None:
         """Every 32nd value of the second key: a probe searches these first; None where that is nothing to search."""
-        if self.grid.second < 0 or self.steps is not None:
+        if self.sort_layout.second < 0 or self.steps is not None:
             return None
-        return np.ascontiguousarray(self.key(self.grid.second)[:: self.form.kernels.module.FENCE_ROWS])
+        return np.ascontiguousarray(self.key(self.sort_layout.second)[:: self.form.kernels.module.FENCE_ROWS])
 
     @cached_property
     def steps(self) -> npt.NDArray[np.int32] | None:
         """Where equally wide steps of the second key begin, of a run sorted by it alone and evenly enough."""
-        if self.grid.first >= 0 or self.grid.second < 0:
+        if self.sort_layout.first >= 0 or self.sort_layout.second < 0:
             return None
-        found: npt.NDArray[np.int32] | None = self.form.kernels.module.sorted_steps(self.key(self.grid.second))
+        found: npt.NDArray[np.int32] | None = self.form.kernels.module.sorted_steps(self.key(self.sort_layout.second))
         return found
 
     def _buckets(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         zero = 0.0 if values.dtype.kind == "f" else 0
-        buckets: npt.NDArray[np.int64] = self.form.kernels.module.grid_buckets(values, self.grid.width, zero)
+        buckets: npt.NDArray[np.int64] = self.form.kernels.module.grid_buckets(values, self.sort_layout.width, zero)
         return buckets
 
     def _first_rows(self, first: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -9,14 +9,14 @@ from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.window import Window, WindowForm
-from streamjoin_ds.engine.storage.window_set import State
+from streamjoin_ds.engine.storage.window_set import JoinState
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["opened_state", "state_blob"]
 
 
 def state_blob(
-    bound: BoundJoin, forms: Sequence[WindowForm], state: State, windows: Sequence[Window], store: RunStore | None
+    bound: BoundJoin, forms: Sequence[WindowForm], state: JoinState, windows: Sequence[Window], store: RunStore | None
 ) -> bytes:
     """A state, whose windows are these now, as bytes; see `WindowJoin.save`."""
     expired = state.expired_rows(sum(window.rows for window in windows))
@@ -26,18 +26,18 @@ def state_blob(
         "null_keys": list(state.null_keys),
         "tails": [window.tail.rows for window in windows],
     }
-    if any(form.bucketing is not None for form in forms):
+    if any(form.bucket_policy is not None for form in forms):
         facts["buckets"] = [window.to_facts() for window in windows]
     return snapshot.encoded(bound.fingerprint, facts, [window.in_runs() for window in windows], store)
 
 
 def opened_state(
     bound: BoundJoin, forms: Sequence[WindowForm], blob: bytes | bytearray | memoryview, store: RunStore | None
-) -> State:
+) -> JoinState:
     """The state that `state_blob` was given; errors as `WindowJoin.restored`."""
     facts, windows = snapshot.decoded(bound.fingerprint, blob, forms, store)
     count = len(forms)
     stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))
     matches, _, pushes = snapshot.numbers(facts, "totals", 3)
     windows = [window.reopened(rows) for window, rows in zip(windows, tails, strict=True)]
-    return State(bucketed(forms, windows, facts.get("buckets")), matches, pushes, stored, null_keys)
+    return JoinState(bucketed(forms, windows, facts.get("buckets")), matches, pushes, stored, null_keys)

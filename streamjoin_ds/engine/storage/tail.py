@@ -4,7 +4,7 @@
 
     buffer    [ t0 t1 t2 t3 t4 t5 .. .. .. .. ]      columns with room, appended to, never changed
     tail        <---------------->                   a view of its first rows: what a push leaves behind
-    probes                  <---->                   picks of the rows of this push
+    probes                  <---->                   selection of the rows of this push
 
 A push of one tuple so makes no run and no Arrow table. Views are immutable; a push that is given up leaves rows behind
 that no view shows, and the next append then goes to a copy.
@@ -31,7 +31,7 @@ from streamjoin_ds.engine.arrays.columns import (
 )
 from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.layout import NO_GRID
+from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
 
@@ -120,7 +120,7 @@ class Tail:
         One a key; empty without rows.
     """
 
-    grid = NO_GRID
+    sort_layout = ARRIVAL_ORDER
     in_order = None
     is_sealed = is_grid = False
     level = 0
@@ -233,7 +233,7 @@ class Tail:
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
         """See `Run`."""
         del streams
-        return self.grid.described(keys)
+        return self.sort_layout.described(keys)
 
     # ------------------------------------------------------------------ what becomes of it
 

@@ -14,20 +14,20 @@ import numpy as np
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import INT64_MAX
-from streamjoin_ds.engine.storage.layout import NO_GRID
-from streamjoin_ds.engine.storage.merge_policy import Merging, RatioMerging
+from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
+from streamjoin_ds.engine.storage.merge_policy import MergePolicy, RatioMergePolicy
 from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.storage.run_maker import RunMaker
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
-from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
 from streamjoin_ds.engine.storage.zone import Range
-from streamjoin_ds.engine.threads.tasks import Steps, alone
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["MAX_TAILED_ROWS", "GridPolicy", "Window", "WindowForm", "thinned_tail", "unlike_header"]
+__all__ = ["MAX_TAILED_ROWS", "GridPolicy", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
 
 _MIN_LIVE_SHARE = 0.5
 _THINNING_POINTS = 16
@@ -57,8 +57,8 @@ class WindowForm(RunMaker):
     ----------
     bound, stream, kernels, index
         As for `RunForm`.
-    merging : Merging, optional
-    bucketing : GridPolicy, optional
+    merge_policy : MergePolicy, optional
+    bucket_policy : GridPolicy, optional
         None: windows stay in runs.
     """
 
@@ -68,12 +68,12 @@ class WindowForm(RunMaker):
         stream: int,
         kernels: Kernels,
         index: str | Sequence[str] = "auto",
-        merging: Merging | None = None,
-        bucketing: GridPolicy | None = None,
+        merge_policy: MergePolicy | None = None,
+        bucket_policy: GridPolicy | None = None,
     ) -> None:
         super().__init__(bound, stream, kernels, index)
-        self.merging = RatioMerging() if merging is None else merging
-        self.bucketing = bucketing
+        self.merge_policy = RatioMergePolicy() if merge_policy is None else merge_policy
+        self.bucket_policy = bucket_policy
         self.no_tail = Tail.empty(self)  # of every window without new tuples
 
 
@@ -159,18 +159,18 @@ class Window:
         if not tail_rows:
             return self
         last = self.sealed[-1] if self.sealed else None
-        if last is None or last.rows != tail_rows or tail_rows > TAIL_ROWS or last.grid != NO_GRID:
-            raise unlike_header()
+        if last is None or last.rows != tail_rows or tail_rows > TAIL_ROWS or last.sort_layout != ARRIVAL_ORDER:
+            raise corrupt_state_error()
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
-    def sealing(self, arrived: Any) -> Steps[SealedRun] | None:
+    def sealing(self, arrived: Any) -> TaskCoroutine[SealedRun] | None:
         """How a large batch of new tuples becomes a run, step by step; None: it is to go to the tail.
 
         The window may be one whose last tuples are still being taken in.
         """
         return self.form.sealing(arrived.batch) if arrived.rows > MAX_TAILED_ROWS else None
 
-    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Picks]:
+    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Selection]:
         """The window with new tuples, before any merging, and these tuples as probes.
 
         Parameters
@@ -181,10 +181,10 @@ class Window:
             What `sealing` made of them. None: they go to the tail, which is sealed first where there is no room.
         """
         if run is not None:
-            return self.inserted(run), Picks.whole(run)
+            return self.inserted(run), Selection.whole(run)
         count = arrived.rows
         sealed, tail = self.sealed, self.tail
-        is_long = tail.rows >= max(MAX_TAILED_ROWS, 1) and self.form.merging.ends(tail)
+        is_long = tail.rows >= max(MAX_TAILED_ROWS, 1) and self.form.merge_policy.ends(tail)
         if is_long or tail.rows + count > TAIL_ROWS:
             sealed, tail = (*sealed, self.form.sealed(tail.tuples)), self.form.no_tail
         hashed = self.form.with_hashes(arrived.batch)
@@ -195,25 +195,25 @@ class Window:
         if sealed is self.sealed:
             window.is_merged, window._quiet_until = self.is_merged, self._quiet_until
             window._is_fitting = self._is_fitting and tail.buffer is self.tail.buffer and self.tail.rows > 0
-        return window, Picks(window.run_set, None, len(window.before_tail), tail.rows - count, count)
+        return window, Selection(window.run_set, None, len(window.before_tail), tail.rows - count, count)
 
     def merged(self) -> Window:
         """The window after the merges that are due."""
-        return self if self.is_merged else alone(self.merging_steps())
+        return self if self.is_merged else run_alone(self.merging_steps())
 
-    def merging_steps(self) -> Steps[Window]:
+    def merging_steps(self) -> TaskCoroutine[Window]:
         """`merged`, step by step."""
         if self.is_merged:
             return self
         runs, every = list(self.sealed), self.runs
         span = int(max(run.position[1] for run in every) - min(run.position[0] for run in every)) if every else 0
-        while len(runs) > 1 and (due := self.form.merging.due(runs, span)) is not None:
+        while len(runs) > 1 and (due := self.form.merge_policy.due(runs, span)) is not None:
             merged = yield from self.form.merging_runs(runs[due.runs])
             merged.level = due.level
             runs[due.runs] = [merged]
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
         window.is_merged = True
-        return window if self.form.bucketing is None else self.form.bucketing.window(window)
+        return window if self.form.bucket_policy is None else self.form.bucket_policy.window(window)
 
     def unmerged(self) -> Window:
         """The window where its merges broke off: the window itself."""
@@ -241,7 +241,7 @@ class Window:
         every = self.runs
         runs = [
             run
-            for run in (_thinned(run, lowest_kept, every, self.form.merging) for run in self.sealed)
+            for run in (_thinned(run, lowest_kept, every, self.form.merge_policy) for run in self.sealed)
             if run is not None
         ]
         if tail.rows:
@@ -254,12 +254,12 @@ class Window:
         return window
 
 
-def _thinned(run: SealedRun, lowest_kept: int, runs: Sequence[Run], merging: Merging) -> SealedRun | None:
+def _thinned(run: SealedRun, lowest_kept: int, runs: Sequence[Run], policy: MergePolicy) -> SealedRun | None:
     """A run without what is older, where that is most of it and worth a copy; None where it is all."""
     if run.position[1] < lowest_kept:
         return None
     point = _last_point(run, lowest_kept)
-    if point is None or not merging.thins(run, runs, lowest_kept):
+    if point is None or not policy.thins(run, runs, lowest_kept):
         return run
     return run.kept(run.key(run.form.position_key) >= lowest_kept) if _is_mostly_below(run, point) else run
 
@@ -283,7 +283,7 @@ def _is_mostly_below(run: Run, point: int) -> bool:
     return int(np.count_nonzero(run.key(run.form.position_key) >= point)) < _MIN_LIVE_SHARE * run.rows
 
 
-def unlike_header() -> StateCorruptError:
+def corrupt_state_error() -> StateCorruptError:
     """What to raise where a saved state has other runs, or other facts, than it says."""
     msg = "a state blob does not hold what its header says"
     return StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")

@@ -6,7 +6,7 @@
     crew                                        insert ────┴─► inserted    ends when the windows are asked for
     next push                                   sort ────────────► windows ─ probe ─ results ─ ...
 
-A push is in when its `State` is stored, by one assignment: an exception that comes from outside (Ctrl-C, a timeout)
+A push is in when its `JoinState` is stored, by one assignment: an exception that comes from outside (Ctrl-C, a timeout)
 finds it in or not in, with all its totals. What follows, new tuples on their way into bucket grids and merges of runs,
 changes nothing that counts. It may be interrupted at any point. The next caller that asks for the windows continues it.
 Where there is no memory for it the tuples stay beside the grid, in runs.
@@ -18,15 +18,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.tasks import alone
+from streamjoin_ds.engine.threads.tasks import run_alone
 
 if TYPE_CHECKING:
-    from streamjoin_ds.engine.threads.tasks import Steps
+    from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
-__all__ = ["Kept", "State"]
+__all__ = ["JoinState", "WindowSet"]
 
 
-class State:
+class JoinState:
     """What a join has after a push; its totals never change.
 
     Attributes
@@ -67,15 +67,15 @@ class State:
         return sum(self.stored) - sum(self.null_keys) - state_rows
 
 
-class Kept:
+class WindowSet:
     """The last state, and what is on its way in it.
 
     Parameters
     ----------
-    state : State
+    state : JoinState
         Replacing it is the one assignment by which a push takes effect.
     begun : callable
-        Begins the steps of several windows side by side; its answer ends them (`Joining.begun`).
+        Begins the steps of several windows side by side; its answer ends them (`JoinPipeline.begun`).
     module : module
         The kernels.
     crew : Crew, optional
@@ -85,8 +85,8 @@ class Kept:
 
     def __init__(
         self,
-        state: State,
-        begun: Callable[[Sequence[Steps[Window]]], Callable[[], list[Window]]],
+        state: JoinState,
+        begun: Callable[[Sequence[TaskCoroutine[Window]]], Callable[[], list[Window]]],
         module: Any,
         crew: Any = None,
         *,
@@ -101,7 +101,7 @@ class Kept:
         """Return the windows after all work on them is done."""
         return self.settled(self.state)
 
-    def settled(self, state: State) -> list[Window]:
+    def settled(self, state: JoinState) -> list[Window]:
         """The windows of a state when nothing is on its way in them any more."""
         if not state.is_settled:
             self._gate.through(self._settle, state)
@@ -115,7 +115,7 @@ class Kept:
             if not self._goes_on:
                 raise
 
-    def _take_in(self, state: State, waits: bool) -> None:
+    def _take_in(self, state: JoinState, waits: bool) -> None:
         try:
             state.ending = self._begun([window.merging_steps() for window in state.windows])
         except MemoryError:
@@ -123,7 +123,7 @@ class Kept:
         if waits:
             self._settle(state)
 
-    def _settle(self, state: State) -> None:
+    def _settle(self, state: JoinState) -> None:
         if state.is_settled:
             return
         ending, state.ending = state.ending, None
@@ -132,7 +132,7 @@ class Kept:
                 # It broke off: what a crew was at is over before it is looked what is in.
                 if self._crew is not None:
                     self._crew.finish()
-                windows = [alone(window.merging_steps()) for window in state.windows]
+                windows = [run_alone(window.merging_steps()) for window in state.windows]
             else:
                 windows = ending()
         except MemoryError:
@@ -141,7 +141,7 @@ class Kept:
             state.windows = windows
             state.is_settled = True
 
-    def _leave_beside(self, state: State) -> None:
+    def _leave_beside(self, state: JoinState) -> None:
         """Leave those tuples in runs that have no room in the grids; called while MemoryError is handled."""
         if not self._goes_on:
             raise

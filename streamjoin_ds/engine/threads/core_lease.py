@@ -33,7 +33,7 @@ from typing import Any
 from streamjoin_ds.engine.threads.cores import control_group_cores
 
 __all__ = [
-    "KernelThreads",
+    "KernelExecutor",
     "cores_to_lease",
     "free_cores",
     "kernel_threads",
@@ -83,15 +83,15 @@ def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, .
                 os.sched_setaffinity(0, before)
 
 
-def kernel_threads(count: int, cores: Sequence[int] = ()) -> KernelThreads:
+def kernel_threads(count: int, cores: Sequence[int] = ()) -> KernelExecutor:
     """A pool of so many threads, pinned to these cores; unpinned where there are none.
 
     Who makes the pool stays where it is; the threads end with the pool. A process that is forked has its own.
     """
-    return KernelThreads(count, frozenset(cores))
+    return KernelExecutor(count, frozenset(cores))
 
 
-class KernelThreads(ThreadPoolExecutor):
+class KernelExecutor(ThreadPoolExecutor):
     """A pool that is as new in a process that was forked: none of its threads is there."""
 
     def __init__(self, count: int, cores: frozenset[int]) -> None:
@@ -121,7 +121,7 @@ class KernelThreads(ThreadPoolExecutor):
             self._begun.popleft()
 
 
-_pools: weakref.WeakSet[KernelThreads] = weakref.WeakSet()
+_pools: weakref.WeakSet[KernelExecutor] = weakref.WeakSet()
 
 
 def _renew() -> None:

@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
-__all__ = ["Steps", "alone", "in_step"]
+__all__ = ["TaskCoroutine", "run_alone", "run_interleaved"]
 
 _Made = TypeVar("_Made")
 
-Steps: TypeAlias = "Generator[Sequence[Any], list[Any], _Made]"
+TaskCoroutine: TypeAlias = "Generator[Sequence[Any], list[Any], _Made]"
 
 
-def alone(steps: Steps[_Made]) -> _Made:
+def run_alone(steps: TaskCoroutine[_Made]) -> _Made:
     """Run all steps in this thread and return their result."""
     try:
         tasks = next(steps)
@@ -34,7 +34,7 @@ def alone(steps: Steps[_Made]) -> _Made:
         return made
 
 
-def in_step(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
+def run_interleaved(crew: Any, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
     """Take the steps of several works, now of one, now of another; what each makes, in their order.
 
     Parameters
@@ -49,7 +49,7 @@ def in_step(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
     return cast("Generator[_Made]", going)
 
 
-def _going(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made | None]:
+def _going(crew: Any, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made | None]:
     """None when all have taken their first step, then what each makes."""
     made: dict[int, _Made] = {}
     waiting: deque[tuple[int, Sequence[Any]]] = deque()

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _ScannedPiece:
     """Records ahead: `start` is the position before them (its digest is kept apart, ready to be moved on)."""
 
     start: FilePosition
@@ -100,7 +100,7 @@ class FileScan:
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin
         self._next: FilePosition | None = None  # what `advance` gave last
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[_ScannedPiece] = deque()
         self._skipped = 0  # records of the first piece that lie before the head
         self._ahead: AheadLimit | None = None
         self._is_measured = self._measures_next = True  # whether the record after the head is, and the next one read
@@ -290,7 +290,7 @@ class FileScan:
             after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
         _log.warning("stream %s: %s of %s is set aside: %s", self._stream.name, kind, name, reason)
         running = np.array([tail.time], np.int64)
-        self._pieces.append(_Piece(tail, None, None, running, np.zeros(1, bool), False, aside, after))
+        self._pieces.append(_ScannedPiece(tail, None, None, running, np.zeros(1, bool), False, aside, after))
         self._tail = after
         return 1
 
@@ -324,7 +324,7 @@ class FileScan:
             self._digest.update(content_digest(entry))
         ts, valid = (np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
         running = self._running(ts, valid)
-        self._pieces.append(_Piece(self._tail, self._digest.copy(), None, running, valid, self._unread is None))
+        self._pieces.append(_ScannedPiece(self._tail, self._digest.copy(), None, running, valid, self._unread is None))
         last = first + len(running)
         self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + len(running))
         return len(running)
@@ -378,7 +378,7 @@ class FileScan:
                     ts, valid = all_ts, all_valid
                 running = self._running(ts, valid)
                 ends = ended and not self._blocks.held_bytes
-                self._pieces.append(_Piece(start, digest, lines, running, valid, ends))
+                self._pieces.append(_ScannedPiece(start, digest, lines, running, valid, ends))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 

@@ -21,7 +21,7 @@ from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, result_type
 
 __all__ = ["ParquetRows", "content_digest", "parquet_schema"]
 
-_CHUNK_ROWS = 1 << 17
+_READ_ROWS = 1 << 17
 
 # Digests of whole files, by path and stamp: a hint that spares a second look at the same bytes.
 _digests: OrderedDict[tuple[str, int, int, int], bytes] = OrderedDict()
@@ -118,8 +118,8 @@ class ParquetRows:
                     msg = f"the file {self._entry.path} cannot be read in {where}"
                     raise FileFormatError(msg, name=self._entry.path, hint="the file is damaged: restore it") from None
                 low, high = max(first - begin, 0), min(last - begin, rows)
-                for start in range(low, high, _CHUNK_ROWS):
-                    piece = table.slice(start, min(_CHUNK_ROWS, high - start))
+                for start in range(low, high, _READ_ROWS):
+                    piece = table.slice(start, min(_READ_ROWS, high - start))
                     inside = {name: places[start : start + piece.num_rows] for name, places in wrapped.items()}
                     yield begin + start, _without(piece, inside)
             begin += rows

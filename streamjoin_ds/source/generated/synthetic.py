@@ -145,7 +145,7 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _RatePiece:
     first_row: int
     start_us: int
     rate: Fraction
@@ -166,17 +166,17 @@ class _Piece:
 class Schedule:
     """When each row is due: rates that change at given times; exact integer arithmetic throughout."""
 
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[_RatePiece, ...]
 
     @classmethod
     def of(cls, start_us: int, rates: Sequence[tuple[int, Fraction]]) -> Schedule:
         """Rates, each from so many microseconds after the start on."""
-        pieces: list[_Piece] = []
+        pieces: list[_RatePiece] = []
         row = 0
         for since_us, rate in rates:
             if pieces:
                 row += pieces[-1].rows_until(start_us + since_us - 1)
-            pieces.append(_Piece(row, start_us + since_us, rate))
+            pieces.append(_RatePiece(row, start_us + since_us, rate))
         return cls(tuple(pieces))
 
     def times(self, first: int, last: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.errors import (
     FileChangedError,
     FileFormatError,
@@ -79,7 +79,7 @@ def _layout(text: str, streams: int) -> str:
 
 def make_identity(plan: Plan, folder: Path) -> None:
     """What the first start of a query leaves in its checkpoint."""
-    Identity.create(folder / "identity", plan.bound, plan.layout, plan.partitions)
+    CheckpointIdentity.create(folder / "identity", plan.bound, plan.layout, plan.partitions)
 
 
 def settings_of(world: World, life: int) -> Settings:
@@ -88,7 +88,7 @@ def settings_of(world: World, life: int) -> Settings:
     if "settings" not in schedule.asks or world.is_settling:
         return Settings(plan)
     dice = random.Random(f"settings {life} {schedule.seed}")
-    identity = Identity.load(world.folder / "identity")
+    identity = CheckpointIdentity.load(world.folder / "identity")
     assert identity is not None
     session_partitions = dice.randint(1, 4)
     execution = Execution(
@@ -133,7 +133,7 @@ def refuse(settings: Settings, folder: Path) -> None:
     LayoutError, FingerprintMismatchError
     """
     if settings.must_refuse is not None:
-        identity = Identity.load(folder / "identity")
+        identity = CheckpointIdentity.load(folder / "identity")
         assert identity is not None
         identity.check(settings.plan.bound, settings.plan.layout)
         msg = f"a start that {settings.must_refuse.__name__} was to refuse went on"

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import TaskFacts
 from streamjoin_ds.cell.cell_windows import blocks_folder
-from streamjoin_ds.checkpoint.identity import Identity
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
@@ -54,7 +54,7 @@ def plan_of(root: Path, exchange: str, execution: Mapping[str, Any], *, durable:
     join, folder = soak_join(str(root / "input")), root / "checkpoint"
     bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
     layout = Layout.parse("1x2", 2)
-    identity = Identity.load(folder) or Identity.create(folder, bound, layout, layout.cells)
+    identity = CheckpointIdentity.load(folder) or CheckpointIdentity.create(folder, bound, layout, layout.cells)
     identity.check(bound, layout)
     return Plan(
         bound,

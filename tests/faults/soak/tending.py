@@ -20,10 +20,10 @@ _TRIES = 20
 
 def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tuple[int, int, bytes]]:
     """In place of `streamjoin_ds.checkpoint.inspection.state_rows`: label, partition and state row of each cell."""
-    from streamjoin_ds.checkpoint.identity import Identity
+    from streamjoin_ds.checkpoint.identity import CheckpointIdentity
     from streamjoin_ds.checkpoint.inspection import _labels, _last_commit
 
-    identity, checkpoint = Identity.load(folder), Checkpoint(folder, 0)
+    identity, checkpoint = CheckpointIdentity.load(folder), Checkpoint(folder, 0)
     assert identity is not None
     labels = _labels(identity)
     for turn in range(_TRIES):

@@ -12,7 +12,7 @@ from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
 from streamjoin_ds.engine.arrays.keys import widened
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.storage.bucket_grid.shape import BucketShape
+from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape
 from streamjoin_ds.engine.storage.run_form import RunForm
 
 __all__ = ["BucketColumns"]
@@ -24,7 +24,7 @@ class BucketColumns:
     """What `BucketRun` is read by; its attributes are described there."""
 
     form: RunForm
-    shape: BucketShape
+    shape: GridShape
     native: Any
     columns: dict[str, npt.NDArray[Any]]
     payload: Payload

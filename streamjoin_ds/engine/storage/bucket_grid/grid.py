@@ -25,16 +25,16 @@ from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
     payload_names,
 )
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
-from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove, moved_to
+from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild, rebuild_told
 from streamjoin_ds.engine.storage.bucket_grid.rows import SPARE_CHUNKS, TOO_MANY, BucketRows
 from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
-from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
+from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, GridShape
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, tightest
-from streamjoin_ds.engine.storage.layout import NO_GRID
+from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.zone import Range, spanning
-from streamjoin_ds.engine.threads.tasks import Steps, alone
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
 
 __all__ = ["BucketRun", "in_order"]
 
@@ -61,7 +61,7 @@ class BucketRun(BucketRows):
     Parameters
     ----------
     form : RunForm
-    shape : BucketShape
+    shape : GridShape
     zone : tuple of (smallest, largest)
         Of all rows that came in since it was last empty, one a key.
     native : BucketGrid
@@ -80,13 +80,13 @@ class BucketRun(BucketRows):
 
     Attributes
     ----------
-    move : BucketMove or None
+    move : GridRebuild or None
         The rebuild that is under way, if any.
     known_crowd : int
         The number of rows in a bucket that was last judged to be acceptable.
     """
 
-    grid = NO_GRID
+    sort_layout = ARRIVAL_ORDER
     in_order = None
     is_sealed = False
     is_grid = True
@@ -95,7 +95,7 @@ class BucketRun(BucketRows):
     def __init__(
         self,
         form: RunForm,
-        shape: BucketShape,
+        shape: GridShape,
         zone: tuple[Range, ...],
         native: Any,
         columns: dict[str, npt.NDArray[Any]],
@@ -112,7 +112,7 @@ class BucketRun(BucketRows):
         self._swept_to, self.uncounted_rows = swept_to, uncounted_rows
         self._sample: GridSample | None = None
         self.unsampled_rows = 0
-        self.move: BucketMove[BucketRun] | None = None
+        self.rebuild: GridRebuild[BucketRun] | None = None
         self.known_crowd = USUAL_CROWD
         self._is_changing = False
         self._renumbering: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Payload] | None = None
@@ -124,7 +124,7 @@ class BucketRun(BucketRows):
         """
         if self._is_changing:
             self.native.settle()
-            self.move = None
+            self.rebuild = None
             self._renumber()
         self._is_changing = True
 
@@ -138,7 +138,7 @@ class BucketRun(BucketRows):
         form: RunForm,
         tuples: pa.RecordBatch,
         zone: tuple[Range, ...],
-        shape: BucketShape,
+        shape: GridShape,
         facts: Mapping[str, Any] | None = None,
         copied: pa.RecordBatch | None = None,
     ) -> BucketRun:
@@ -149,7 +149,7 @@ class BucketRun(BucketRows):
         names = payload_names(form, tuples)
         payload = _payload(form, names if copied is None else names | payload_names(form, copied))
         run = cls.empty(form, shape, tuples.num_rows, zone, payload, 0 if facts is None else facts["swept"])
-        run = alone(run.adding(SealedRun(form, tuples, NO_GRID, zone), None))
+        run = run_alone(run.adding(SealedRun(form, tuples, ARRIVAL_ORDER, zone), None))
         run.uncounted_rows = 0
         if facts is not None:
             run.built_rows, run._swept_to = facts["built_rows"], facts["swept_to"]
@@ -160,21 +160,21 @@ class BucketRun(BucketRows):
                 run._sample = GridSample.from_facts(sample, [key.kind for key in form.keys])
                 run.unsampled_rows = sample["unsampled_rows"]
         if facts is not None and copied is not None:
-            run.move = run._moved(facts["move"], copied)
+            run.rebuild = run._moved(facts["move"], copied)
         return run
 
-    def _moved(self, facts: Mapping[str, Any], tuples: pa.RecordBatch) -> BucketMove[BucketRun]:
-        """What `BucketMove.to_facts` told of, of the rows that were copied; KeyError, TypeError, ValueError."""
-        shape, place = moved_to(facts, self, tuples.num_rows)
+    def _moved(self, facts: Mapping[str, Any], tuples: pa.RecordBatch) -> GridRebuild[BucketRun]:
+        """What `GridRebuild.to_facts` told of, of the rows that were copied; KeyError, TypeError, ValueError."""
+        shape, place = rebuild_told(facts, self, tuples.num_rows)
         to = self.empty(self.form, shape, facts["built_rows"], self.zone, self.payload)
-        copied = SealedRun(self.form, tuples, NO_GRID, self.zone)
-        return BucketMove.restored(to, place, self.given(copied))
+        copied = SealedRun(self.form, tuples, ARRIVAL_ORDER, self.zone)
+        return GridRebuild.restored(to, place, self.given(copied))
 
     @classmethod
     def empty(
         cls,
         form: RunForm,
-        shape: BucketShape,
+        shape: GridShape,
         rows: int,
         zone: tuple[Range, ...],
         payload: Payload,
@@ -182,7 +182,7 @@ class BucketRun(BucketRows):
     ) -> BucketRun:
         """A grid for so many rows."""
         chunk_rows = form.kernels.module.CHUNK_ROWS
-        crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, MAX_ROWS // chunk_rows
+        crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, MAX_GRID_ROWS // chunk_rows
         if shape.buckets > most:
             raise MemoryError(TOO_MANY)
         chunks = min(shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + SPARE_CHUNKS, most)
@@ -200,7 +200,7 @@ class BucketRun(BucketRows):
 
     def adding(
         self, added: SealedRun, lowest_kept: int | None, begin: int = 0, *, sweeps: bool = False
-    ) -> Steps[BucketRun]:
+    ) -> TaskCoroutine[BucketRun]:
         """Take tuples in, as they lie, step by step; the same grid, or another where its memory was too small.
 
         Parameters
@@ -223,8 +223,8 @@ class BucketRun(BucketRows):
         buckets = self._due_buckets(zone[self.form.position_key], lowest) if sweeps and lowest_kept is not None else 0
         self.zone = zone  # first: it may be wider than the rows, and never narrower
         run = yield from self.putting(given, lowest, buckets, begin)
-        if run.move is not None:
-            yield from run.move.following(run, given, lowest)
+        if run.rebuild is not None:
+            yield from run.rebuild.following(run, given, lowest)
         return run._thinned()
 
     def _due_buckets(self, position: Range, lowest_kept: int) -> int:
@@ -245,8 +245,8 @@ class BucketRun(BucketRows):
         payload = _payload(form, self.payload.names | payload_names(form, tuples))
         run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
         for begin in range(0, len(rows), _WIDENED_ROWS):
-            moved = SealedRun(form, self._batch(rows[begin : begin + _WIDENED_ROWS]), NO_GRID, self.zone)
-            run = alone(run.adding(moved, None))
+            moved = SealedRun(form, self._batch(rows[begin : begin + _WIDENED_ROWS]), ARRIVAL_ORDER, self.zone)
+            run = run_alone(run.adding(moved, None))
         run.built_rows, run._swept_to, run.uncounted_rows = self.built_rows, self._swept_to, self.uncounted_rows
         run._sample, run.unsampled_rows = self._sample, self.unsampled_rows
         run.known_crowd = self.known_crowd
@@ -254,7 +254,7 @@ class BucketRun(BucketRows):
 
     def _thinned(self) -> BucketRun:
         """Leave the payload of rows behind that are no longer there, where it has grown to much more."""
-        if self.payload.names and self.move is None and self.payload.is_loose(self.rows):
+        if self.payload.names and self.rebuild is None and self.payload.is_loose(self.rows):
             rows, numbers = self.native.row_numbers(), self.columns[PAYLOAD_NUMBER]
             payload, moved = self.payload.thinned(self.form.kernels.module.gather(numbers, rows))
             self._renumbering = rows, moved, payload
@@ -282,8 +282,8 @@ class BucketRun(BucketRows):
             facts["crowd"] = self.known_crowd
         if self._sample is not None:
             facts["sample"] = {**self._sample.to_facts(), "unsampled_rows": self.unsampled_rows}
-        if self.move is not None:
-            facts["move"] = self.move.to_facts()
+        if self.rebuild is not None:
+            facts["move"] = self.rebuild.to_facts()
         return {**self.shape.to_facts(), **facts, "swept": self.native.swept, "swept_to": self._swept_to}
 
     def replaced(self, other: BucketRun) -> BucketRun:
@@ -311,7 +311,7 @@ class BucketRun(BucketRows):
 
     def cleared(self, lowest_kept: int) -> None:
         """Drop the dead rows of all buckets."""
-        self.move = self._swept_to = None
+        self.rebuild = self._swept_to = None
         self.native.sweep(self.shape.buckets, lowest_kept)
         self._thinned()
 
@@ -372,7 +372,7 @@ class BucketRun(BucketRows):
         cells = " and ".join(f"{keys[number]} (width {width})" for number, width in widths)
         beside = ", ".join(sorted(self.payload.names))
         told = f"in {self.shape.buckets} buckets by cells of {cells}" + (f", beside them {beside}" if beside else "")
-        return told if self.move is None else f"{told}; {self.move.describe()}"
+        return told if self.rebuild is None else f"{told}; {self.rebuild.describe()}"
 
 
 def _payload(form: RunForm, names: frozenset[str]) -> Payload:

@@ -10,14 +10,14 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import one_batch
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
-from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, SAMPLE_ROWS, BucketShape, chosen_shape
+from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, SAMPLE_ROWS, GridShape, chosen_shape
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
-from streamjoin_ds.engine.storage.layout import Grid, sampled
-from streamjoin_ds.engine.storage.window import Window, WindowForm, unlike_header
+from streamjoin_ds.engine.storage.layout import SortLayout, sampled
+from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.errors import KernelError
 
-__all__ = ["BUCKET_ROWS", "Bucketing", "bucketed"]
+__all__ = ["BUCKET_ROWS", "BucketGridPolicy", "bucketed"]
 
 # Where nothing is forced: a smaller window stays in cache whatever its form.
 BUCKET_ROWS = 1 << 16
@@ -26,12 +26,12 @@ BUCKET_ROWS = 1 << 16
 # rows it has: few grids are made on the way, and none when it is full, which would be a second one beside it.
 _FORESEEN = 8
 # Half of the rows that 32 bits can number: the spare chunks are numbered too.
-_MOST_FORESEEN = MAX_ROWS // 2
+_MOST_FORESEEN = MAX_GRID_ROWS // 2
 # Where neighbours probe by different keys, a grid is considered only when the newest run holds this share of the rows.
 _CONTESTED_SHARE = 4
 
 
-class Bucketing:
+class BucketGridPolicy:
     """When and how the windows of one stream go over to a bucket grid.
 
     Parameters
@@ -93,7 +93,7 @@ class Bucketing:
             They are no such facts.
         """
         try:
-            shape, lowest_kept = BucketShape.from_facts(facts), facts["lowest_kept"]
+            shape, lowest_kept = GridShape.from_facts(facts), facts["lowest_kept"]
             if max(shape.keys) >= len(window.form.keys):
                 msg = "a saved grid cell names a key that this stream does not have"
                 raise ValueError(msg)
@@ -108,12 +108,12 @@ class Bucketing:
             made.layout = _layout(facts.get("layout"), len(window.form.keys))
             return made
         except (KeyError, TypeError, ValueError, KernelError) as error:
-            raise unlike_header() from error
+            raise corrupt_state_error() from error
 
     def _made(
         self,
         window: Window,
-        shape: BucketShape,
+        shape: GridShape,
         facts: Mapping[str, Any] | None = None,
         lowest_kept: int | None = None,
         copied: pa.RecordBatch | None = None,
@@ -145,10 +145,10 @@ def _unbucketed(window: Window, facts: Any) -> Window:
     try:
         return _uncopied(window, facts)[0]
     except (KeyError, TypeError, ValueError) as error:
-        raise unlike_header() from error
+        raise corrupt_state_error() from error
 
 
-def _layout(facts: Any, keys: int) -> tuple[Grid, int, int] | None:
+def _layout(facts: Any, keys: int) -> tuple[SortLayout, int, int] | None:
     """What `BucketWindow.to_facts` told of a layout; KeyError, TypeError or ValueError where it did not."""
     if facts is None:
         return None
@@ -156,7 +156,7 @@ def _layout(facts: Any, keys: int) -> tuple[Grid, int, int] | None:
     if type(rows) is not int or type(uses) is not int:
         msg = "a saved sort layout does not say its number of rows"
         raise ValueError(msg)
-    return Grid.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses
+    return SortLayout.restored(facts["first"], facts["second"], facts["width"], keys), rows, uses
 
 
 def bucketed(forms: Sequence[WindowForm], windows: Sequence[Window], facts: Any) -> list[Window]:
@@ -170,11 +170,11 @@ def bucketed(forms: Sequence[WindowForm], windows: Sequence[Window], facts: Any)
     if facts is None:
         return list(windows)
     if not isinstance(facts, list) or len(facts) != len(windows):
-        raise unlike_header()
+        raise corrupt_state_error()
     made = []
     for form, window, found in zip(forms, windows, facts, strict=True):
-        if found is not None and form.bucketing is not None:
-            made.append(form.bucketing.restored(window, found))
+        if found is not None and form.bucket_policy is not None:
+            made.append(form.bucket_policy.restored(window, found))
         else:
             made.append(window if found is None else _unbucketed(window, found))
     return made

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.keys import INT64_MIN
 from streamjoin_ds.engine.storage.bucket_grid.rows import BucketRows
-from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS, BucketShape
-from streamjoin_ds.engine.threads.tasks import Steps, alone
+from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, GridShape
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
 
-__all__ = ["BucketMove", "moved_to"]
+__all__ = ["GridRebuild", "rebuild_told"]
 
 _Grid = TypeVar("_Grid", bound=BucketRows)
 
@@ -34,7 +34,7 @@ _MOVED_ROWS = 1 << 14
 _TOUCHED_BYTES = 1 << 21
 
 
-class BucketMove(Generic[_Grid]):
+class GridRebuild(Generic[_Grid]):
     """Rows of a grid on their way to another.
 
     Parameters
@@ -49,7 +49,7 @@ class BucketMove(Generic[_Grid]):
     def __init__(self, to: _Grid, place: int | None = None) -> None:
         self.to, self.place = to, -_parts(to) if place is None else place
 
-    def following(self, run: BucketRows, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> Steps[None]:
+    def following(self, run: BucketRows, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> TaskCoroutine[None]:
         """Take those of the rows that came to `run`, an array for each of its columns, whose buckets are copied."""
         if self.place <= 0:
             return
@@ -59,7 +59,7 @@ class BucketMove(Generic[_Grid]):
             gather = run.form.kernels.module.gather
             self.to = yield from self.to.putting([gather(values, rows) for values in given], lowest_kept)
 
-    def advancing(self, run: BucketRows, rows: int, lowest_kept: int) -> Steps[bool]:
+    def advancing(self, run: BucketRows, rows: int, lowest_kept: int) -> TaskCoroutine[bool]:
         """Copy living rows of the next buckets of `run`, which have about so many; whether all are copied."""
         if self.place < 0:
             # Touch at least as much memory as the new rows will need, so that the rebuild keeps up with a large push.
@@ -92,16 +92,16 @@ class BucketMove(Generic[_Grid]):
         return {**self.to.shape.to_facts(), **facts}
 
     @classmethod
-    def restored(cls, to: _Grid, place: int, given: Sequence[npt.NDArray[Any]]) -> BucketMove[_Grid]:
+    def restored(cls, to: _Grid, place: int, given: Sequence[npt.NDArray[Any]]) -> GridRebuild[_Grid]:
         """What `to_facts` told of: the rows that were copied are given, an array for each column; ValueError."""
         if place < -_parts(to):
             msg = "more of the new grid is to come than there is"
             raise ValueError(msg)
-        return cls(alone(to.putting(given, INT64_MIN)), place)
+        return cls(run_alone(to.putting(given, INT64_MIN)), place)
 
 
-def moved_to(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[BucketShape, int]:
-    """Return the shape and the place that `BucketMove.to_facts` told of; KeyError, TypeError, ValueError if it did not.
+def rebuild_told(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[GridShape, int]:
+    """Return the shape and the place that `GridRebuild.to_facts` told of; KeyError, TypeError, ValueError if not.
 
     Parameters
     ----------
@@ -111,10 +111,10 @@ def moved_to(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[Buck
     rows : int
         How many there are that were copied.
     """
-    shape, place, built_rows = BucketShape.from_facts(facts), facts["place"], facts["built_rows"]
+    shape, place, built_rows = GridShape.from_facts(facts), facts["place"], facts["built_rows"]
     is_told = type(place) is int and type(built_rows) is int and facts["rows"] == rows
     is_known = is_told and max(shape.keys) < len(run.form.keys)
-    if not (is_known and place < run.shape.buckets and 0 <= built_rows <= MAX_ROWS):
+    if not (is_known and place < run.shape.buckets and 0 <= built_rows <= MAX_GRID_ROWS):
         msg = "these are not the facts of rows on their way"
         raise ValueError(msg)
     return shape, place

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from streamjoin_ds.engine.arrays.keys import widened
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
-from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_ROWS
+from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
-from streamjoin_ds.engine.threads.tasks import Steps
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,7 +53,7 @@ class BucketRows(BucketColumns):
 
     def putting(
         self, given: Sequence[npt.NDArray[Any]], lowest_kept: int, swept_buckets: int = 0, place: int = 0
-    ) -> Steps[Self]:
+    ) -> TaskCoroutine[Self]:
         """`adding` of rows from `place` on, an array for each of `columns`; then so many buckets are swept."""
         keys = self.cell_keys(given)
         run, begin, rows = self, place, len(given[0])
@@ -69,7 +69,7 @@ class BucketRows(BucketColumns):
     def _enlarged(self) -> Self:
         """The same rows with more room."""
         chunk_rows = self.form.kernels.module.CHUNK_ROWS
-        chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, MAX_ROWS // chunk_rows
+        chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, MAX_GRID_ROWS // chunk_rows
         if chunks >= most:
             raise MemoryError(TOO_MANY)
         run = copy(self)

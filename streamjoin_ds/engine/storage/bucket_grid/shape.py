@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin_ds.engine.storage.layout import GridChooser, Keys, Sample
+from streamjoin_ds.engine.storage.layout import Keys, Sample, SortLayoutChooser
 
-__all__ = ["MAX_ROWS", "SAMPLE_ROWS", "BucketShape", "chosen_shape", "tested_rows"]
+__all__ = ["MAX_GRID_ROWS", "SAMPLE_ROWS", "GridShape", "chosen_shape", "tested_rows"]
 
 _ROWS_PER_BUCKET = 14.0
 # Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
@@ -25,7 +25,7 @@ _MIN_BUCKETS = 16
 # More than a run is laid out by: two shares are multiplied, and the grid is made seldom.
 SAMPLE_ROWS = 8192
 # Of a grid: they are numbered in 32 bits.
-MAX_ROWS = 2**31 - 1
+MAX_GRID_ROWS = 2**31 - 1
 _NEIGHBOURS = 32
 _MAX_STRIDE = 1 << 31
 _MAX_WIDTH = 1 << 62
@@ -36,7 +36,7 @@ _REACHED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class BucketShape:
+class GridShape:
     """The cells and buckets of one grid.
 
     Attributes
@@ -61,7 +61,7 @@ class BucketShape:
         return {"keys": self.keys, "widths": self.widths, "stride": self.stride, "buckets": self.buckets}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> BucketShape:
+    def from_facts(cls, facts: Mapping[str, Any]) -> GridShape:
         """What `to_facts` gave; KeyError, TypeError or ValueError where it did not."""
         keys, widths = tuple(facts["keys"]), tuple(facts["widths"])
         stride, buckets = facts["stride"], facts["buckets"]
@@ -73,7 +73,7 @@ class BucketShape:
         return cls(keys, widths, stride, buckets)
 
 
-def chosen_shape(chooser: GridChooser, keys: Keys, rows: int) -> BucketShape | None:
+def chosen_shape(chooser: SortLayoutChooser, keys: Keys, rows: int) -> GridShape | None:
     """The shape for a window of so many rows; None where no key narrows, and all rows are to be scanned.
 
     Parameters
@@ -92,10 +92,10 @@ def chosen_shape(chooser: GridChooser, keys: Keys, rows: int) -> BucketShape | N
     per_cell = _rows_per_cell(axes, scale, rows)
     per_bucket = min(max(per_cell, _ROWS_PER_BUCKET), _MAX_ROWS_PER_BUCKET)
     stride = int(min(_MAX_STRIDE, axes[1].reach / widths[1] + 2)) if len(axes) > 1 else 1
-    return BucketShape(tuple(numbers), widths, stride, _prime(max(_MIN_BUCKETS, int(rows / per_bucket))))
+    return GridShape(tuple(numbers), widths, stride, _prime(max(_MIN_BUCKETS, int(rows / per_bucket))))
 
 
-def tested_rows(chooser: GridChooser, shape: BucketShape, keys: Keys, rows: int) -> float:
+def tested_rows(chooser: SortLayoutChooser, shape: GridShape, keys: Keys, rows: int) -> float:
     """About how many of so many rows a probe tests in a grid of this shape, where it lies as the rows lie.
 
     Parameters
@@ -109,7 +109,7 @@ def tested_rows(chooser: GridChooser, shape: BucketShape, keys: Keys, rows: int)
     return tested
 
 
-def _axes(chooser: GridChooser, numbers: Sequence[int], keys: Keys, rows: int) -> list[_Axis]:
+def _axes(chooser: SortLayoutChooser, numbers: Sequence[int], keys: Keys, rows: int) -> list[_Axis]:
     samples = (Sample(keys[number], SAMPLE_ROWS, _NEIGHBOURS) for number in numbers)
     return [_Axis(sample, chooser.extent(number), rows) for number, sample in zip(numbers, samples, strict=True)]
 

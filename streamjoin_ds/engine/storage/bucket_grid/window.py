@@ -20,15 +20,15 @@ from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.arrays.memory import give_back
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
-from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove
-from streamjoin_ds.engine.storage.bucket_grid.shape import BucketShape, chosen_shape, tested_rows
-from streamjoin_ds.engine.storage.layout import NO_GRID, Grid
+from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild
+from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape, tested_rows
+from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
-from streamjoin_ds.engine.storage.selection import Picks
+from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.window import MAX_TAILED_ROWS, Window, WindowForm, thinned_tail
-from streamjoin_ds.engine.threads.tasks import Steps
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 __all__ = ["BucketWindow"]
 
@@ -56,7 +56,7 @@ class BucketWindow(Window):
         As for `Window`.
     lowest_kept : int or None
         Lower positions are dead; within int64.
-    layout : (Grid, int, int) or None
+    layout : (SortLayout, int, int) or None
         That of a batch that was sorted, and its rows: those of like size are sorted so too. How many were.
     """
 
@@ -72,7 +72,7 @@ class BucketWindow(Window):
         tail: Tail | None = None,
         run_set: RunSet | None = None,
         lowest_kept: int | None = None,
-        layout: tuple[Grid, int, int] | None = None,
+        layout: tuple[SortLayout, int, int] | None = None,
     ) -> None:
         super().__init__(form, sealed, tail, run_set)
         self.bucket_run = bucket_run
@@ -96,29 +96,29 @@ class BucketWindow(Window):
         """The window with a grid that may be another one."""
         return BucketWindow(self.form, run, others, self.tail, self._run_set, self.lowest_kept, self.layout)
 
-    def sealing(self, arrived: Any) -> Steps[SealedRun] | None:
+    def sealing(self, arrived: Any) -> TaskCoroutine[SealedRun] | None:
         """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
-    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Picks]:
+    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Selection]:
         """As `Window.taking`."""
-        window, picks = super().taking(arrived, run)
+        window, selection = super().taking(arrived, run)
         if run is not None:
             assert isinstance(window, BucketWindow)
             is_new = self.layout is None or self._layout_of(run.rows) is None
-            window.layout = (run.grid, run.rows, 1) if is_new else (*self.layout[:2], self.layout[2] + 1)  # type: ignore[index]
-        return window, picks
+            window.layout = (run.sort_layout, run.rows, 1) if is_new else (*self.layout[:2], self.layout[2] + 1)  # type: ignore[index]
+        return window, selection
 
-    def _layout_of(self, rows: int) -> Grid | None:
+    def _layout_of(self, rows: int) -> SortLayout | None:
         """That of the batch that was last sorted, for one of like size."""
         if self.layout is None:
             return None
         grid, like, uses = self.layout
         return grid if like <= 2 * rows <= 4 * like and uses < _LAYOUT_USES else None
 
-    def merging_steps(self) -> Steps[Window]:
+    def merging_steps(self) -> TaskCoroutine[Window]:
         """As `Window.merging_steps`: all but the tail goes into the grid.
 
         Where it broke off, it goes on with what the grid does not have yet.
@@ -143,16 +143,16 @@ class BucketWindow(Window):
         try:
             return (yield from window._resized(others))
         except MemoryError:  # the grid that there is serves on
-            run.move = None
+            run.rebuild = None
             run.end_change()
             return window
 
-    def _resized(self, arrived: Sequence[SealedRun]) -> Steps[Window]:
+    def _resized(self, arrived: Sequence[SealedRun]) -> TaskCoroutine[Window]:
         """In a grid of another shape, where that is wanted; or in runs."""
         window = yield from self._resizing(arrived)
         if window is None:
             return self.in_runs()
-        if self.form.bucketing is not None and self.form.bucketing.is_sampled:
+        if self.form.bucket_policy is not None and self.form.bucket_policy.is_sampled:
             window.bucket_run.sample()
         window.bucket_run.end_change()
         return window
@@ -170,16 +170,16 @@ class BucketWindow(Window):
         run.end_change()
         return self._holding(run, others)
 
-    def _resizing(self, arrived: Sequence[SealedRun]) -> Steps[BucketWindow | None]:
+    def _resizing(self, arrived: Sequence[SealedRun]) -> TaskCoroutine[BucketWindow | None]:
         """Go on making a grid for as many rows as there will be, where this one was made for far more or fewer.
 
         Or for rows that lie as those in it do, where this one was made for others. None: no grid is wanted any more.
         """
-        run, bucketing = self.bucket_run, self.form.bucketing
+        run, bucketing = self.bucket_run, self.form.bucket_policy
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
         if bucketing is None:
             return self
-        if run.move is None and run.falls_due():
+        if run.rebuild is None and run.falls_due():
             live = live_rows(run, lowest)
             wanted = bucketing.wanted_rows(live, run.position, self.lowest_kept)
             # Rows that are still to come are no reason before this one is half full.
@@ -197,12 +197,12 @@ class BucketWindow(Window):
                     self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live))
             elif live:
                 self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
-        if run.move is None:
+        if run.rebuild is None:
             return self
         arrived_rows = sum([other.rows for other in arrived])
-        if not (yield from run.move.advancing(run, _COPIED_ROWS * arrived_rows, lowest)):
+        if not (yield from run.rebuild.advancing(run, _COPIED_ROWS * arrived_rows, lowest)):
             return self
-        made = run.replaced(run.move.to)
+        made = run.replaced(run.rebuild.to)
         give_back()
         return BucketWindow(self.form, made, (), self.tail, None, self.lowest_kept, self.layout)
 
@@ -221,16 +221,16 @@ class BucketWindow(Window):
         if before > _CROWDED * after:
             self._begin_move(run, run.built_rows, shape)
 
-    def _begin_move(self, run: BucketRun, rows: int, shape: BucketShape | None) -> None:
+    def _begin_move(self, run: BucketRun, rows: int, shape: GridShape | None) -> None:
         """Begin with another shape, unless it is of keys that one neighbour alone asks by."""
         if shape is not None and not self._suits_all(run, shape, rows):
             return
         if shape == run.shape:
             run.built_rows = rows
         elif shape is not None:
-            run.move = BucketMove(run.empty(self.form, shape, rows, run.zone, run.payload))
+            run.rebuild = GridRebuild(run.empty(self.form, shape, rows, run.zone, run.payload))
 
-    def _suits_all(self, run: BucketRun, shape: BucketShape, rows: int) -> bool:
+    def _suits_all(self, run: BucketRun, shape: GridShape, rows: int) -> bool:
         """Whether a shape serves every neighbour, as far as its conditions narrow what they meet."""
         chooser = self.form.chooser
         if not chooser.unserved(shape.keys):
@@ -280,8 +280,10 @@ class BucketWindow(Window):
 
     def in_runs(self) -> Window:
         """The same rows in ordinary runs; those that were copied already in a last one, again."""
-        move = self.bucket_run.move
+        move = self.bucket_run.rebuild
         runs = [(run.tuples, run.zone) for run in self.before_tail if run.rows]
         if move is not None and move.to.rows:
             runs.append((move.to.tuples, self.bucket_run.zone))
-        return Window(self.form, [SealedRun(self.form, tuples, NO_GRID, zone) for tuples, zone in runs], self.tail)
+        return Window(
+            self.form, [SealedRun(self.form, tuples, ARRIVAL_ORDER, zone) for tuples, zone in runs], self.tail
+        )
