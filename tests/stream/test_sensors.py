@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamjoin_ds.stream.sensors import SensorsDataSource
+from tests.exchange.test_exchange import planned
 from tests.source.feeds import csv_text, rows, write
-from tests.source.test_exchange import planned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
