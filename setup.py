@@ -64,7 +64,7 @@ setup(
         force=generated_with_checks() != BOUNDS_CHECK,
         compiler_directives={
             "boundscheck": BOUNDS_CHECK,
-            # off in both: an index below zero is a fault, which the checked build finds only where it does not wrap around
+            # Off in both: an index below zero is a fault, and wrapped around it would not be found.
             "wraparound": False,
             "initializedcheck": BOUNDS_CHECK,
         },

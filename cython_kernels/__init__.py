@@ -5,7 +5,7 @@
     kernels.pyx ───► simd/dispatch.c ──x scan/scan_scalar.c   grid/grid_probe_scalar.c   one row at a time
     checks, GIL      CPU asked once   ├─x scan/scan_avx2.c     grid/grid_probe_avx2.c     four rows (x86-64)
        │                              └─x scan/scan_avx512.c   grid/grid_probe_avx512.c   eight rows (x86-64)
-       │                                  scan_template.h        grid_probe_template.h      the loops, over simd/lanes_*.h
+       │                                  scan_template.h        grid_probe_template.h    the loops, over lanes_*.h
        ├──────────► grid/runs_probe.c                         a few probes against all runs: both of these, in turn
        ├──────────► bucket/bucket_grid.c ─x bucket_probe_*.c  a large window: rows in chunks by their cell; its probes
        ├──────────► threads/crew.c                            threads that do kernels' tasks without Python's lock
@@ -34,9 +34,19 @@ import os
 from . import native
 
 __all__ = [
+    "CHUNK_ROWS",
+    "FENCE_ROWS",
+    "SCAN_PAIRS",
+    "SCAN_ROWS_ALONE",
+    "SCAN_TILE_PROBES",
+    "SCAN_TILE_ROWS",
     "BatchColumns",
     "BatchForm",
+    "BucketGrid",
+    "BucketIndex",
     "ByteColumn",
+    "Crew",
+    "Gate",
     "GridProbe",
     "RoomColumns",
     "Rows",
@@ -45,6 +55,8 @@ __all__ = [
     "RunIndex",
     "RunsProbe",
     "Scan",
+    "SealForm",
+    "Task",
     "bucket_directory",
     "cpu_features",
     "default_implementation",
@@ -52,44 +64,26 @@ __all__ = [
     "gather_bytes",
     "grid_buckets",
     "grid_order",
+    "grid_ordering",
     "implementations",
+    "merge_order",
+    "native",
     "probe_buckets",
+    "sorted_steps",
 ]
 
 _requested = os.environ.get("STREAMJOIN_DS_KERNEL", "")
+if _requested not in ("", "auto", "reference"):
+    native.set_default_implementation(_requested)
 
-if _requested != "reference":
-    if _requested not in ("", "auto"):
-        native.set_default_implementation(_requested)
-    from .native import (
-        BatchColumns,
-        BatchForm,
-        ByteColumn,
-        GridProbe,
-        RoomColumns,
-        Rows,
-        RowsForm,
-        RunColumns,
-        RunIndex,
-        RunsProbe,
-        Scan,
-        bucket_directory,
-        cpu_features,
-        default_implementation,
-        gather,
-        gather_bytes,
-        grid_buckets,
-        grid_order,
-        implementations,
-        probe_buckets,
-    )
-else:
 
-    def __getattr__(name):
-        # Looked up late: the twins live in a room that itself imports this one.
-        if name in __all__:
-            from streamjoin_ds.engine import reference
-
-            return getattr(reference, name)
+def __getattr__(name):
+    # Looked up late: the twins live in a room that itself imports this one.
+    if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
+    if _requested != "reference":
+        return getattr(native, name)
+    from streamjoin_ds.engine import reference
+
+    return getattr(reference, name)

@@ -1,4 +1,4 @@
-# cython: language_level=3, cdivision=True
+# cython: language_level=3, cdivision=True, embedsignature=True
 """The boundary between NumPy and the C kernels: everything is checked here once, nothing in the loops.
 
 Semantics, order of output and error rules are documented with the readable twins (streamjoin_ds.engine.reference);
@@ -24,6 +24,7 @@ cdef extern from "scan/band.h" nogil:
     enum: SJ_MAX_CONDITIONS
     enum: SJ_MIN_CAPACITY
     enum: SJ_FENCE_ROWS
+    enum: SJ_SCAN_TILE_PROBES
     enum: SJ_SCAN_TILE_ROWS
     enum: SJ_SORTED_NONE
     enum: SJ_SORTED_FLOAT
@@ -329,6 +330,10 @@ include "gather/bytes.pxi"
 
 
 FENCE_ROWS = SJ_FENCE_ROWS
+SCAN_PAIRS = SJ_SCAN_PAIRS
+SCAN_ROWS_ALONE = SJ_SCAN_ROWS_ALONE
+SCAN_TILE_PROBES = SJ_SCAN_TILE_PROBES
+SCAN_TILE_ROWS = SJ_SCAN_TILE_ROWS
 
 _numbers = {name: number for number, name in enumerate(implementations())}
 _default = implementations()[len(implementations()) - 1]  # the widest

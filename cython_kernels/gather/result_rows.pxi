@@ -49,6 +49,11 @@ cdef class RowsForm:
                 raise _error("exported is not the number of a column", "exported")
             self._exported[place] = number
 
+    @property
+    def columns(self):
+        """Number of columns, through all parts and with that of the greatest."""
+        return self._column_count
+
     def __dealloc__(self):
         free(self._item_bytes)
         free(self._exported)

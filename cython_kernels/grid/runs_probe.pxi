@@ -1,6 +1,9 @@
 # A few probes against all runs of a window, and gathering over runs; semantics: streamjoin_ds.engine.reference.runs.
 
 cdef extern from "grid/runs_probe.h" nogil:
+    enum: SJ_SCAN_PAIRS
+    enum: SJ_SCAN_ROWS_ALONE
+
     ctypedef struct sj_run_index:
         const sj_bucket_grid *bucket_grid
         sj_bucket_columns bucket_columns
@@ -99,6 +102,11 @@ cdef class RunIndex:
         self._set_layout(right, width, bucket_ids, bucket_starts, fences)
         if steps is not None and first < 0 and second >= 0:
             _set_steps(&index.steps, steps, right[second])
+
+    @property
+    def conditions(self):
+        """Number of conditions."""
+        return self._index.conditions
 
     cdef int _set_layout(self, list right, width, bucket_ids, bucket_starts, fences) except -1:
         cdef sj_run_index *index = &self._index
