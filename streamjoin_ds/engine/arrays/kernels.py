@@ -67,9 +67,9 @@ def load_kernels(name: str = "auto") -> Kernels:
 
 def _own_choice() -> str:
     """Name what the compiled kernels run where nobody says which; the environment may have said "reference"."""
-    from streamjoin_ds import _kernels
+    from streamjoin_ds._kernels import default_implementation
 
-    return _kernels.default_implementation()
+    return default_implementation()
 
 
 @lru_cache(maxsize=1)

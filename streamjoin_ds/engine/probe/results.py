@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
+from streamjoin_ds.engine.reference.kernel_objects import Crew, Part
 from streamjoin_ds.engine.storage.selection import Picks
 from streamjoin_ds.engine.threads.tasks import Steps, in_step
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
@@ -45,7 +46,9 @@ class Results:
         self._gathered = [tuple(wanted) for wanted in names]
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
-    def table(self, block: Block, crew: Any = None, window_ids: npt.NDArray[np.int64] | None = None) -> pa.Table:
+    def table(
+        self, block: Block, crew: Crew | None = None, window_ids: npt.NDArray[np.int64] | None = None
+    ) -> pa.Table:
         """The results that a block of partial results over all streams is.
 
         Parameters
@@ -115,7 +118,7 @@ class _KernelPart:
         yield tasks
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
-    def filled(self, block: Block, crew: Any) -> pa.RecordBatch:
+    def filled(self, block: Block, crew: Crew | None) -> pa.RecordBatch:
         """Those of one block; where it is small by the caller alone."""
         count = len(block[0])
         if crew is not None and count > _PIECE_ROWS:
@@ -125,6 +128,6 @@ class _KernelPart:
         rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
-    def _parts(self, block: Block, begin: int, end: int) -> list[Any]:
+    def _parts(self, block: Block, begin: int, end: int) -> list[Part]:
         """What `Rows` are gathered from, of some of a block's results."""
         return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]

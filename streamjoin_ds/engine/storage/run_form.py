@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.layout import Grid, GridChooser
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -57,11 +58,11 @@ class RunForm:
             return key_values(tuples.column(f"_key_{number}"), "int")
         return key_values(tuples.column(self.columns[number]), kind)
 
-    def tuple_columns(self, tuples: pa.RecordBatch) -> Any:
+    def tuple_columns(self, tuples: pa.RecordBatch) -> BatchColumns:
         """Tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""
         return self.kernels.module.BatchColumns(self._tuple_form, tuples)
 
-    def run_columns(self, tuples: pa.RecordBatch) -> Any:
+    def run_columns(self, tuples: pa.RecordBatch) -> BatchColumns:
         """Tuples of `run_schema` as kernels read them (`BatchColumns`)."""
         return self.kernels.module.BatchColumns(self._run_form, tuples)
 

@@ -16,11 +16,14 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
+from streamjoin_ds.engine.reference.kernel_objects import Crew, Task
+
 __all__ = ["Steps", "alone", "in_step"]
 
 _Made = TypeVar("_Made")
 
-Steps: TypeAlias = "Generator[Sequence[Any], list[Any], _Made]"
+# What is sent is of as many types as the tasks: each step knows its own.
+Steps: TypeAlias = "Generator[Sequence[Task[object]], list[Any], _Made]"
 
 
 def alone(steps: Steps[_Made]) -> _Made:
@@ -34,7 +37,7 @@ def alone(steps: Steps[_Made]) -> _Made:
         return made
 
 
-def in_step(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
+def in_step(crew: Crew, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
     """Take the steps of several works, now of one, now of another; what each makes, in their order.
 
     Parameters
@@ -49,13 +52,13 @@ def in_step(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made]:
     return cast("Generator[_Made]", going)
 
 
-def _going(crew: Any, works: Sequence[Steps[_Made]]) -> Generator[_Made | None]:
+def _going(crew: Crew, works: Sequence[Steps[_Made]]) -> Generator[_Made | None]:
     """None when all have taken their first step, then what each makes."""
     made: dict[int, _Made] = {}
-    waiting: deque[tuple[int, Sequence[Any]]] = deque()
-    tasks: Sequence[Any] = ()
+    waiting: deque[tuple[int, Sequence[Task[object]]]] = deque()
+    tasks: Sequence[Task[object]] = ()
 
-    def step(number: int, told: list[Any] | None) -> None:
+    def step(number: int, told: list[object] | None) -> None:
         try:
             tasks = next(works[number]) if told is None else works[number].send(told)
         except StopIteration as end:
