@@ -25,8 +25,7 @@ is the one place that honours ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` 
 when the process first imports the kernels, so in every Spark worker by itself
 (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
 
-A new kernel is wired in five places: scan/band.h (declaration), simd/dispatch.c (table), the twin, its types
-(``streamjoin_ds/_kernels.pyi`` and `KernelModule`), the tests. setup.py finds the source by its folder.
+CONTRIBUTING.md says where a new kernel is wired; setup.py finds its files by their folder.
 """
 
 import os

@@ -11,7 +11,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
-from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
+from streamjoin_ds.engine.reference.arguments import Int32
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, Task
 from streamjoin_ds.engine.storage.layout import Grid, GridChooser
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -77,7 +78,7 @@ class RunForm:
                 columns.append(array_of(values.hashes(), pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
-    def ordering(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> Any:
+    def ordering(self, keys: Sequence[npt.NDArray[Any]], grid: Grid) -> Task[Int32]:
         """A task that tells the order of rows in a grid."""
         module = self.kernels.module
         buckets = None

@@ -18,6 +18,7 @@ from typing import Any
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.arrays.memory import give_back
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import BucketMove
@@ -96,13 +97,13 @@ class BucketWindow(Window):
         """The window with a grid that may be another one."""
         return BucketWindow(self.form, run, others, self.tail, self._run_set, self.lowest_kept, self.layout)
 
-    def sealing(self, arrived: Any) -> Steps[SealedRun] | None:
+    def sealing(self, arrived: BatchColumns) -> Steps[SealedRun] | None:
         """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
-    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Picks]:
+    def taking(self, arrived: BatchColumns, run: SealedRun | None) -> tuple[Window, Picks]:
         """As `Window.taking`."""
         window, picks = super().taking(arrived, run)
         if run is not None:
