@@ -3,71 +3,36 @@
 One portable wheel: the baseline is the compiler's default for the platform (x86-64), each wider instruction set has its
 own C file with target pragmas, and the CPU is asked at import. `-fno-tree-vectorize` keeps the scalar path scalar, so
 that comparing with it means something; `-ffp-contract=off` keeps `left - right` one IEEE subtraction everywhere.
+
+``STREAMJOIN_DS_BOUNDS_CHECK=1`` in the environment builds kernels that check every index of a memoryview, list and
+tuple. They are for tests (`.ci/sanitize`), not for measuring.
 """
 
+import os
 import platform
 import sys
 import sysconfig
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
 KERNELS = "cython_kernels"
-SOURCES = [
-    "kernels.pyx",
-    "arrow_rows.c",
-    "crew.c",
-    "dispatch.c",
-    "gather.c",
-    "gather_bytes.c",
-    "grid_buckets.c",
-    "grid_order.c",
-    "grid_probe_avx2.c",
-    "grid_probe_avx512.c",
-    "grid_probe_scalar.c",
-    "hash_bytes.c",
-    "bucket_grid.c",
-    "bucket_probe_avx2.c",
-    "bucket_probe_avx512.c",
-    "bucket_probe_scalar.c",
-    "merge_order.c",
-    "run_steps.c",
-    "runs_probe.c",
-    "scan_avx2.c",
-    "scan_avx512.c",
-    "scan_scalar.c",
-]
-HEADERS = [
-    "bucket_grid.pxi",
-    "bucket_index.pxi",
-    "arrow_rows.pxi",
-    "bytes.pxi",
-    "crew.pxi",
-    "gate.pxi",
-    "joins.pxi",
-    "layout.pxi",
-    "run_columns.pxi",
-    "result_rows.pxi",
-    "sealing.pxi",
-    "runs_probe.pxi",
-    "arrow_rows.h",
-    "band.h",
-    "crew.h",
-    "dispatch.h",
-    "grid.h",
-    "grid_probe_template.h",
-    "bucket_grid.h",
-    "bytes.h",
-    "bucket_probe_template.h",
-    "lanes_avx2.h",
-    "lanes_avx512.h",
-    "lanes_scalar.h",
-    "order_keys.h",
-    "rows.h",
-    "runs_probe.h",
-    "scan_template.h",
-    "sorted_rows.h",
-]
+BOUNDS_CHECK = os.environ.get("STREAMJOIN_DS_BOUNDS_CHECK", "") not in ("", "0")
+# With it the generated C says in its first lines how it was built: Cython writes the macros of an extension there.
+BOUNDS_CHECK_MACRO = "SJ_BOUNDS_CHECK"
+
+
+def files_of_families(*suffixes):
+    """List the files with these suffixes in the folders of the kernels, one folder a family."""
+    return sorted(path.as_posix() for path in Path(KERNELS).glob("*/*") if path.suffix in suffixes)
+
+
+def generated_with_checks():
+    """Whether the last build left kernels that check bounds: Cython compares times of files only, not its options."""
+    generated = Path(KERNELS, "kernels.c")
+    return generated.exists() and BOUNDS_CHECK_MACRO in generated.read_text(encoding="utf-8")[:4000]
+
 
 # Typed memoryviews are in the limited API from 3.11 on; free-threaded builds have none.
 limited_api = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -75,10 +40,13 @@ x86 = platform.machine().lower() in {"x86_64", "amd64"}
 
 extension = Extension(
     "streamjoin_ds._kernels.native",
-    sources=[f"{KERNELS}/{name}" for name in SOURCES],
-    depends=[f"{KERNELS}/{name}" for name in HEADERS],
+    sources=[f"{KERNELS}/kernels.pyx", *files_of_families(".c")],
+    depends=[f"{KERNELS}/joins.pxi", *files_of_families(".h", ".pxi")],
     include_dirs=[KERNELS],
-    define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited_api else [],
+    define_macros=[
+        *([("Py_LIMITED_API", "0x030B0000")] if limited_api else []),
+        *([(BOUNDS_CHECK_MACRO, "1")] if BOUNDS_CHECK else []),
+    ],
     py_limited_api=limited_api,
     extra_compile_args=["-O3", "-ffp-contract=off", *(["-fno-tree-vectorize"] if x86 else [])],
     libraries=["m", "pthread"],
@@ -91,6 +59,15 @@ setup(
         "streamjoin_ds._sql",
     ],
     package_dir={"streamjoin_ds._kernels": KERNELS, "streamjoin_ds._sql": "sql"},
-    ext_modules=cythonize([extension], language_level=3),
+    ext_modules=cythonize(
+        [extension],
+        force=generated_with_checks() != BOUNDS_CHECK,
+        compiler_directives={
+            "boundscheck": BOUNDS_CHECK,
+            # Off in both: an index below zero is a fault, and wrapped around it would not be found.
+            "wraparound": False,
+            "initializedcheck": BOUNDS_CHECK,
+        },
+    ),
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited_api else {},
 )

@@ -2,25 +2,30 @@
 
 ::
 
-    kernels.pyx ───► dispatch.c ───x scan_scalar.c        grid_probe_scalar.c      one row at a time
-    checks, GIL      CPU asked   ├─x scan_avx2.c          grid_probe_avx2.c        four rows (x86-64)
-       │             once        └─x scan_avx512.c        grid_probe_avx512.c      eight rows (x86-64)
-       │                              scan_template.h      grid_probe_template.h    the loops, over lanes_*.h
-       ├──────────► runs_probe.c                         a few probes against all runs: both of these, in turn
-       ├──────────► bucket_grid.c ─x bucket_probe_*.c    a large window: rows in chunks by their cell, and its probes
-       ├──────────► crew.c                               threads that do kernels' tasks without Python's lock
-       ├──────────► arrow_rows.c                         small batches in, results out, by Arrow's C data interface
-       ├──────────► gather_bytes.c, hash_bytes.c                                  strings and binary values
-       └──────────► grid_buckets.c, grid_order.c, gather.c                          laying runs out
+    kernels.pyx ───► simd/dispatch.c ──x scan/scan_scalar.c   grid/grid_probe_scalar.c   one row at a time
+    checks, GIL      CPU asked once   ├─x scan/scan_avx2.c     grid/grid_probe_avx2.c     four rows (x86-64)
+       │                              └─x scan/scan_avx512.c   grid/grid_probe_avx512.c   eight rows (x86-64)
+       │                                  scan_template.h        grid_probe_template.h    the loops, over lanes_*.h
+       ├──────────► grid/runs_probe.c                         a few probes against all runs: both of these, in turn
+       ├──────────► bucket/bucket_grid.c ─x bucket_probe_*.c  a large window: rows in chunks by their cell; its probes
+       ├──────────► threads/crew.c                            threads that do kernels' tasks without Python's lock
+       ├──────────► gather/arrow_rows.c                       small batches in, results out, by Arrow's C data interface
+       ├──────────► gather/gather_bytes.c, hash_bytes.c       strings and binary values
+       └──────────► grid/grid_buckets.c, grid_order.c, gather/gather.c                      laying runs out
 
     A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
+
+A folder holds one family: its C, its headers, and the ``.pxi`` that `kernels.pyx` includes for it. ``scan/`` has the
+conditions (`band.h`) and the nested loop; ``grid/`` lays runs out in order and probes them; ``bucket/`` is the bucket
+grid; ``gather/`` copies rows and columns; ``threads/`` runs tasks; ``simd/`` has the registers and asks the CPU.
+Includes name the folder.
 
 Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it and wins every argument. This
 is the one place that honours ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of `implementations`. It is read
 when the process first imports the kernels, so in every Spark worker by itself
 (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
 
-A new kernel is wired in five places: band.h (declaration), dispatch.c (table), setup.py (sources), the twin, the tests.
+CONTRIBUTING.md says where a new kernel is wired; setup.py finds its files by their folder.
 """
 
 import os
@@ -28,9 +33,19 @@ import os
 from . import native
 
 __all__ = [
+    "CHUNK_ROWS",
+    "FENCE_ROWS",
+    "SCAN_PAIRS",
+    "SCAN_ROWS_ALONE",
+    "SCAN_TILE_PROBES",
+    "SCAN_TILE_ROWS",
     "BatchColumns",
     "BatchForm",
+    "BucketGrid",
+    "BucketIndex",
     "ByteColumn",
+    "Crew",
+    "Gate",
     "GridProbe",
     "RoomColumns",
     "Rows",
@@ -39,6 +54,8 @@ __all__ = [
     "RunIndex",
     "RunsProbe",
     "Scan",
+    "SealForm",
+    "Task",
     "bucket_directory",
     "cpu_features",
     "default_implementation",
@@ -46,44 +63,26 @@ __all__ = [
     "gather_bytes",
     "grid_buckets",
     "grid_order",
+    "grid_ordering",
     "implementations",
+    "merge_order",
+    "native",
     "probe_buckets",
+    "sorted_steps",
 ]
 
 _requested = os.environ.get("STREAMJOIN_DS_KERNEL", "")
+if _requested not in ("", "auto", "reference"):
+    native.set_default_implementation(_requested)
 
-if _requested != "reference":
-    if _requested not in ("", "auto"):
-        native.set_default_implementation(_requested)
-    from .native import (
-        BatchColumns,
-        BatchForm,
-        ByteColumn,
-        GridProbe,
-        RoomColumns,
-        Rows,
-        RowsForm,
-        RunColumns,
-        RunIndex,
-        RunsProbe,
-        Scan,
-        bucket_directory,
-        cpu_features,
-        default_implementation,
-        gather,
-        gather_bytes,
-        grid_buckets,
-        grid_order,
-        implementations,
-        probe_buckets,
-    )
-else:
 
-    def __getattr__(name):
-        # Looked up late: the twins live in a room that itself imports this one.
-        if name in __all__:
-            from streamjoin_ds.engine import reference
-
-            return getattr(reference, name)
+def __getattr__(name):
+    # Looked up late: the twins live in a room that itself imports this one.
+    if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
+    if _requested != "reference":
+        return getattr(native, name)
+    from streamjoin_ds.engine import reference
+
+    return getattr(reference, name)

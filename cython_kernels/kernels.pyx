@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, cdivision=True, embedsignature=True
 """The boundary between NumPy and the C kernels: everything is checked here once, nothing in the loops.
 
 Semantics, order of output and error rules are documented with the readable twins (streamjoin_ds.engine.reference);
@@ -20,10 +20,11 @@ from libc.stdint cimport (INT8_MAX, INT8_MIN, INT16_MAX, INT16_MIN, INT32_MAX, I
 from libc.string cimport memcpy, memset
 
 
-cdef extern from "band.h" nogil:
+cdef extern from "scan/band.h" nogil:
     enum: SJ_MAX_CONDITIONS
     enum: SJ_MIN_CAPACITY
     enum: SJ_FENCE_ROWS
+    enum: SJ_SCAN_TILE_PROBES
     enum: SJ_SCAN_TILE_ROWS
     enum: SJ_SORTED_NONE
     enum: SJ_SORTED_FLOAT
@@ -81,14 +82,14 @@ cdef extern from "stdlib.h" nogil:
     void free(void *memory)
 
 
-cdef extern from "bucket_grid.h" nogil:
+cdef extern from "bucket/bucket_grid.h" nogil:
     ctypedef struct sj_bucket_probe:
         pass
     ctypedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run,
                                        int64_t capacity) noexcept
 
 
-cdef extern from "dispatch.h" nogil:
+cdef extern from "simd/dispatch.h" nogil:
     ctypedef struct sj_implementation:
         const char *name
         sj_scan_fill scan_fill
@@ -107,7 +108,7 @@ cdef extern from "dispatch.h" nogil:
     const sj_cpu_feature *sj_cpu_feature_at(int index)
 
 
-cdef extern from "grid.h" nogil:
+cdef extern from "grid/grid.h" nogil:
     void sj_float_buckets(const double *column, int64_t count, double width, double offset, int64_t *buckets)
     void sj_int_buckets(const int64_t *column, int64_t count, int64_t width, int64_t offset, int64_t *buckets)
     void sj_float_bucket_range(const double *left, int64_t count, double lo, double hi, double width, int64_t *first,
@@ -314,21 +315,25 @@ cdef unsigned char *_bytes_out(array) except? NULL:
     return &view[0] if view.shape[0] else NULL
 
 
-include "gate.pxi"
-include "crew.pxi"
-include "layout.pxi"
+include "threads/gate.pxi"
+include "threads/crew.pxi"
+include "grid/layout.pxi"
 include "joins.pxi"
-include "bucket_grid.pxi"
-include "runs_probe.pxi"
-include "run_columns.pxi"
-include "bucket_index.pxi"
-include "arrow_rows.pxi"
-include "result_rows.pxi"
-include "sealing.pxi"
-include "bytes.pxi"
+include "bucket/bucket_grid.pxi"
+include "grid/runs_probe.pxi"
+include "gather/run_columns.pxi"
+include "bucket/bucket_index.pxi"
+include "gather/arrow_rows.pxi"
+include "gather/result_rows.pxi"
+include "grid/sealing.pxi"
+include "gather/bytes.pxi"
 
 
 FENCE_ROWS = SJ_FENCE_ROWS
+SCAN_PAIRS = SJ_SCAN_PAIRS
+SCAN_ROWS_ALONE = SJ_SCAN_ROWS_ALONE
+SCAN_TILE_PROBES = SJ_SCAN_TILE_PROBES
+SCAN_TILE_ROWS = SJ_SCAN_TILE_ROWS
 
 _numbers = {name: number for number, name in enumerate(implementations())}
 _default = implementations()[len(implementations()) - 1]  # the widest

@@ -1,15 +1,67 @@
-"""Types of the compiled kernels; `streamjoin_ds.engine.reference` documents each name."""
+"""Types of the compiled kernels; `streamjoin_ds.engine.reference` documents each name.
 
-from collections.abc import Sequence
-from typing import Any
+This file is read for the package and for `native`, the extension module in it. They have the same names, but for the
+last two, which are `native`'s alone. Tasks that a method gives are `Task` here: their classes have no other name that
+Python may ask for.
+"""
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
-Column = npt.NDArray[Any]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-Bound = int | float
+import pyarrow as pa
+
+from streamjoin_ds import _kernels as native
+from streamjoin_ds.engine.reference import kernel_objects as objects
+from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64
+
+__all__ = [
+    "CHUNK_ROWS",
+    "FENCE_ROWS",
+    "SCAN_PAIRS",
+    "SCAN_ROWS_ALONE",
+    "SCAN_TILE_PROBES",
+    "SCAN_TILE_ROWS",
+    "BatchColumns",
+    "BatchForm",
+    "BucketGrid",
+    "BucketIndex",
+    "ByteColumn",
+    "Crew",
+    "Gate",
+    "GridProbe",
+    "RoomColumns",
+    "Rows",
+    "RowsForm",
+    "RunColumns",
+    "RunIndex",
+    "RunsProbe",
+    "Scan",
+    "SealForm",
+    "Task",
+    "bucket_directory",
+    "cpu_features",
+    "default_implementation",
+    "gather",
+    "gather_bytes",
+    "grid_buckets",
+    "grid_order",
+    "grid_ordering",
+    "implementations",
+    "merge_order",
+    "native",
+    "probe_buckets",
+    "sorted_steps",
+]
+
+_Made = TypeVar("_Made")
+_MadeCo = TypeVar("_MadeCo", covariant=True)
+
+CHUNK_ROWS: int
+FENCE_ROWS: int
+SCAN_PAIRS: int
+SCAN_ROWS_ALONE: int
+SCAN_TILE_PROBES: int
+SCAN_TILE_ROWS: int
 
 def implementations() -> tuple[str, ...]: ...
 def default_implementation() -> str: ...
@@ -17,8 +69,33 @@ def cpu_features() -> dict[str, bool]: ...
 def grid_buckets(column: Column, width: Bound, offset: Bound) -> Int64: ...
 def probe_buckets(left_first: Column, lo: Bound, hi: Bound, width: Bound) -> Int64: ...
 def grid_order(buckets: Int64 | None, second: Column) -> Int32: ...
+def grid_ordering(buckets: Int64 | None, second: Column) -> Task[Int32]: ...
+def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> tuple[Int32, Int32]: ...
+def sorted_steps(column: Column) -> Int32 | None: ...
 def bucket_directory(sorted_buckets: Int64) -> tuple[Int64, Int64]: ...
 def gather(column: Column, order: Int32, out: Column | None = None) -> Column: ...
+def gather_bytes(
+    columns: Sequence[objects.ByteColumn], places: Int32 | int, rows: Int32
+) -> tuple[Int32, Bytes, Bytes | None, int]: ...
+
+class Task(Generic[_MadeCo]):
+    def do(self) -> _MadeCo: ...
+
+class Crew:
+    def __init__(self, helpers: int, cores: Sequence[int] = ()) -> None: ...
+    @property
+    def helpers(self) -> int: ...
+    def add(self, task: objects.Task[object]) -> None: ...
+    def wait(self, task: objects.Task[_Made]) -> _Made: ...
+    def give_up(self, tasks: Iterable[objects.Task[object]]) -> None: ...
+    def finish(self) -> None: ...
+    def settle(self) -> None: ...
+
+class Gate:
+    def __init__(self) -> None: ...
+    @property
+    def is_mine(self) -> bool: ...
+    def through(self, work: Callable[..., _Made], *given: object) -> _Made: ...
 
 class Scan:
     def __init__(
@@ -29,6 +106,7 @@ class Scan:
         hi: Sequence[Bound],
         implementation: str | None = None,
         *,
+        unrolled: bool = True,
         left_count: int | None = None,
         right_count: int | None = None,
     ) -> None: ...
@@ -52,6 +130,8 @@ class GridProbe:
         bucket_ids: Int64 | None,
         bucket_starts: Int64 | None,
         probe_order: Int32,
+        fences: Column | None = None,
+        steps: Int32 | None = None,
         implementation: str | None = None,
         left_count: int | None = None,
         right_count: int | None = None,
@@ -61,3 +141,145 @@ class GridProbe:
     @property
     def implementation(self) -> str: ...
     def fill(self, out_probe: Int32, out_run: Int32) -> int: ...
+
+class RunIndex:
+    def __init__(
+        self,
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        *,
+        first: int,
+        second: int,
+        width: Bound,
+        bucket_ids: Int64 | None = None,
+        bucket_starts: Int64 | None = None,
+        fences: Column | None = None,
+        steps: Int32 | None = None,
+        zone: Sequence[tuple[Bound, Bound]] | None = None,
+        right_count: int | None = None,
+    ) -> None: ...
+    @property
+    def conditions(self) -> int: ...
+
+class BucketIndex(RunIndex):
+    def __init__(
+        self,
+        grid: objects.BucketGrid,
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        *,
+        keys: Sequence[int],
+    ) -> None: ...
+
+class RunsProbe:
+    def __init__(
+        self,
+        left: Sequence[Column],
+        indexes: Sequence[objects.RunIndex],
+        *,
+        implementation: str | None = None,
+        last_rows: int = -1,
+        left_count: int | None = None,
+        slice_probes: int | None = None,
+    ) -> None: ...
+    @property
+    def candidates(self) -> int: ...
+    @property
+    def is_done(self) -> bool: ...
+    def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int: ...
+    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int]: ...
+
+class RunColumns:
+    def __init__(self, runs: Sequence[Sequence[Column]]) -> None: ...
+    def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None: ...
+    def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]: ...
+
+class ByteColumn:
+    def __init__(self, offsets: Int32, data: Bytes, valid: Bytes | None = None, valid_from: int = 0) -> None: ...
+    def __len__(self) -> int: ...
+    def hashes(self) -> Int64: ...
+
+class BatchForm:
+    def __init__(self, schema: pa.Schema) -> None: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+
+class BatchColumns:
+    def __init__(self, form: objects.BatchForm, batch: pa.RecordBatch) -> None: ...
+    @property
+    def batch(self) -> pa.RecordBatch: ...
+    @property
+    def rows(self) -> int: ...
+    def has_null(self, places: tuple[int, ...]) -> bool: ...
+    def has_nan(self, places: tuple[int, ...]) -> bool: ...
+
+class RoomColumns:
+    def __init__(self, values: Sequence[Column | None], keys: Sequence[Column], sources: Sequence[int]) -> None: ...
+    def append(self, batch: objects.BatchColumns, begin: int) -> objects.Zone: ...
+
+class RowsForm:
+    def __init__(self, parts: Sequence[Sequence[int]], exported: Sequence[int], *, greatest: bool = False) -> None: ...
+    @property
+    def columns(self) -> int: ...
+
+class Rows:
+    def __init__(self, form: objects.RowsForm, count: int) -> None: ...
+    def gather(self, parts: Sequence[objects.Part], begin: int = 0) -> None: ...
+    def gathering(self, parts: Sequence[objects.Part], begin: int = 0) -> Task[None]: ...
+    def put(self, column: int, values: list[Any], *, floating: bool) -> bool: ...
+    def exported(self) -> int: ...
+
+class SealForm:
+    def __init__(self, keys: Sequence[tuple[int, bool]]) -> None: ...
+    @property
+    def keys(self) -> tuple[tuple[int, bool], ...]: ...
+    def sealing(
+        self,
+        batch: objects.BatchColumns,
+        values: Sequence[Column],
+        keys: Sequence[Column | None],
+        first: int,
+        second: int,
+        width: Bound,
+    ) -> Task[objects.Zone]: ...
+
+class BucketGrid:
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        *,
+        position: int,
+        buckets: int,
+        keys: Sequence[tuple[bool, Bound]],
+        stride: int = 1,
+        swept: int = 0,
+    ) -> None: ...
+    @property
+    def columns(self) -> list[Column]: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def inserted(self) -> int: ...
+    @property
+    def swept(self) -> int: ...
+    @property
+    def buckets(self) -> int: ...
+    def enlarged(self, columns: Sequence[Column]) -> BucketGrid: ...
+    def settle(self) -> None: ...
+    def insert(self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int) -> int: ...
+    def inserting(
+        self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int, swept_buckets: int = 0
+    ) -> Task[int]: ...
+    def sweep(self, buckets: int, lowest_kept: int) -> int: ...
+    def sweeping(self, buckets: int, lowest_kept: int) -> Task[int]: ...
+    def live_rows(self, lowest_kept: int, step: int = 1) -> int: ...
+    def row_numbers(self, begin: int = 0, end: int | None = None) -> Int32: ...
+    def spread_rows(self, most: int) -> Int32: ...
+    def crowd(self, keys: Sequence[Column], most: int) -> int: ...
+    def bucket_numbers(self, keys: Sequence[Column]) -> Int32: ...
+
+# `native`'s alone
+def scan_roof(is_float: bool = False, implementation: str | None = None) -> float: ...
+def set_default_implementation(name: str) -> None: ...

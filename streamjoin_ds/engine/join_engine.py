@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.kernels import load_kernels
+from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.intake.chunks import Chunks, nobody
 from streamjoin_ds.engine.intake.ledger import EngineCounters
 from streamjoin_ds.engine.intake.rows import Rows
@@ -18,12 +19,14 @@ from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.threads.core_lease import leased_cores
-from streamjoin_ds.engine.window_join import WindowJoin
+from streamjoin_ds.engine.window_join import JoinOptions, WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join
 
 __all__ = ["JoinEngine"]
+
+_Made = TypeVar("_Made")
 
 
 class JoinEngine:
@@ -39,7 +42,7 @@ class JoinEngine:
     schemas : mapping of stream name to pyarrow.Schema, optional
         Of the streams whose `Stream.schema` is not given. Where neither is, the first push tells: it then holds a
         table, record batch or pandas frame of every such stream.
-    kernel, threads, cores, index, order, chunk_rows, merge_runs, bucket_rows
+    kernel, threads, cores, index, order, chunk_rows, merge_runs, block_bytes, bucket_rows
         As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it. Windows of
         65 536 rows and more are in bucket grids. Several threads work on `cores` that the engine leases for as long as
         it lives, if so many are free; ``cores=()`` leaves them where the system puts them.
@@ -68,8 +71,32 @@ class JoinEngine:
     [1.5]
     """
 
-    def __init__(self, join: Join | BoundJoin, schemas: Mapping[str, pa.Schema] | None = None, **options: Any) -> None:
-        self._asked, self._options = join, {"bucket_rows": BUCKET_ROWS, **options}
+    def __init__(
+        self,
+        join: Join | BoundJoin,
+        schemas: Mapping[str, pa.Schema] | None = None,
+        *,
+        kernel: str = "auto",
+        threads: int = 1,
+        cores: Sequence[int] | None = None,
+        index: str | Mapping[str, Sequence[str]] = "auto",
+        order: str | Sequence[str] = "auto",
+        chunk_rows: int = CHUNK_ROWS,
+        merge_runs: int | None = None,
+        block_bytes: int | None = None,
+        bucket_rows: int | None = BUCKET_ROWS,
+    ) -> None:
+        self._asked, self._cores = join, cores
+        self._options: JoinOptions = {
+            "kernel": kernel,
+            "threads": threads,
+            "index": index,
+            "order": order,
+            "chunk_rows": chunk_rows,
+            "merge_runs": merge_runs,
+            "block_bytes": block_bytes,
+            "bucket_rows": bucket_rows,
+        }
         self._schemas = {} if isinstance(join, BoundJoin) else _declared(join, schemas or {})
         self._bound: BoundJoin | None = None
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
@@ -79,29 +106,30 @@ class JoinEngine:
                 hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
                 raise ArgumentError(msg, name="idle_timeout", hint=hint)
         self._first = EngineCounters.empty([stream.delay_us for stream in streams])
-        self._gate = load_kernels(str(options.get("kernel", "auto"))).module.Gate()
+        self._gate = load_kernels(kernel).module.Gate()
         self._reading: Callable[[], Chunks | None] = nobody
-        self._whole: Any = None  # the chunks of a push that is read as one
+        self._whole: Generator[pa.Table] | None = None  # the chunks of a push that is read as one
         if isinstance(join, BoundJoin) or len(self._schemas) == len(join.streams):
             self._bind()
 
     def _bind(self) -> None:
         bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
-        self._join = WindowJoin(bound, **self._with_cores(self._options))
+        options: JoinOptions = {**self._options, "cores": self._pinned_to()}
+        self._join = WindowJoin(bound, **options)
         module = self._join.kernels.module
         self._names = bound.names
         self._taking = PushIntake(bound, module)
         self._nothing = self._join.result_schema.empty_table()
         self._bound = bound  # last: until then it is not bound, whatever breaks off
 
-    def _with_cores(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options, with cores that are this engine's for as long as it lives."""
-        threads = options.get("threads", 1)
-        if "cores" in options or threads <= 1:
-            return options
+    def _pinned_to(self) -> Sequence[int]:
+        """The cores that were asked for, or else such as are this engine's for as long as it lives."""
+        threads = self._options["threads"]
+        if self._cores is not None or threads <= 1:
+            return self._cores or ()
         lease = ExitStack()
         weakref.finalize(self, lease.close)
-        return {**options, "cores": lease.enter_context(leased_cores(threads))}
+        return lease.enter_context(leased_cores(threads))
 
     @property
     def bound(self) -> BoundJoin:
@@ -259,7 +287,7 @@ class JoinEngine:
                 msg = f"the join has no stream '{name}'"
                 raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self._names)}")
 
-    def _alone(self, work: Callable[..., Any], *given: Any) -> Any:
+    def _alone(self, work: Callable[..., _Made], *given: object) -> _Made:
         """What some work gives, when no other thread is at work here; a signal handler must not ask for it."""
         if self._gate.is_mine:
             msg = "the engine was interrupted at its work by this very thread, as by a signal handler"
@@ -284,8 +312,9 @@ class JoinEngine:
 
     def _check_idle(self, asked: str = "push") -> None:
         """Raise ArgumentError where a push was begun that somebody still holds and may read on."""
-        push = self._reading()
-        if (self._whole is not None and self._whole.gi_running) or (push is not None and push.is_going):
+        push, whole = self._reading(), self._whole
+        is_read_whole = whole is not None and inspect.getgeneratorstate(whole) == inspect.GEN_RUNNING
+        if is_read_whole or (push is not None and push.is_going):
             msg = "a push is running"
             hint = "one push at a time, read to its end or closed; put a queue in front"
             raise ArgumentError(msg, name=asked, hint=hint)
@@ -312,8 +341,7 @@ class JoinEngine:
 
     def explain(self) -> list[str]:
         """How it joins; see `WindowJoin.explain`."""
-        lines: list[str] = self._alone(self._windows.explain)
-        return lines
+        return self._alone(self._windows.explain)
 
     def save(self) -> bytes:
         """Everything that decides what comes next, as bytes.
@@ -327,8 +355,7 @@ class JoinEngine:
             From a signal handler that interrupted a push, in the same thread: it would wait for itself.
         """
         assert self.bound is not None  # it says what is missing
-        blob: bytes = self._alone(self._saved)
-        return blob
+        return self._alone(self._saved)
 
     def _saved(self) -> bytes:
         state = self._join.state

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.bucket_grid.policy import BucketGridPolicy
 from streamjoin_ds.engine.storage.forced_index import forced_index
 from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy
@@ -38,12 +39,29 @@ from streamjoin_ds.engine.threads.tasks import run_alone
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["WindowJoin"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["JoinOptions", "WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
 # New tuples that one thread sorts sooner than another is woken.
 _SORTED_ALONE_ROWS = 2048
+
+
+class JoinOptions(TypedDict, total=False):
+    """The options of a `WindowJoin`, which documents them, as keywords that are handed on."""
+
+    kernel: str
+    threads: int
+    cores: Sequence[int]
+    index: str | Mapping[str, Sequence[str]]
+    order: str | Sequence[str]
+    chunk_rows: int
+    merge_runs: int | None
+    block_bytes: int | None
+    bucket_rows: int | None
 
 
 class WindowJoin:
@@ -209,7 +227,7 @@ class WindowJoin:
         return self._push(before, fresh, lowest_kept, beside)
 
     def _push(
-        self, before: JoinState, fresh: Mapping[int, Any], lowest_kept: Sequence[int | None], beside: Any
+        self, before: JoinState, fresh: Mapping[int, BatchColumns], lowest_kept: Sequence[int | None], beside: Any
     ) -> Iterator[pa.Table]:
         matches, streams = 0, len(self.forms)
         arrived = [fresh[stream].rows if stream in fresh else 0 for stream in range(streams)]
@@ -274,7 +292,7 @@ class WindowJoin:
             self._crew.settle()
 
     def _sealed(
-        self, before: JoinState, ready: Mapping[int, Any], rows: int
+        self, before: JoinState, ready: Mapping[int, BatchColumns], rows: int
     ) -> tuple[list[Window], list[SealedRun | None]]:
         """What is kept, and what becomes of new tuples: a run of each stream's, or None where they go to the tail.
 
@@ -293,8 +311,8 @@ class WindowJoin:
         runs = iter(made)
         return windows, [None if work is None else next(runs) for work in works]
 
-    def _checked(self, stream: int, tables: Sequence[Tuples]) -> Any:
-        """The tuples as `BatchColumns`."""
+    def _checked(self, stream: int, tables: Sequence[Tuples]) -> BatchColumns:
+        """The tuples as kernels read them."""
         form = self.forms[stream]
         schema = form.tuple_schema
         only = tables[0] if len(tables) == 1 else None
@@ -378,7 +396,7 @@ class WindowJoin:
         bound: BoundJoin,
         blob: bytes | bytearray | memoryview,
         store: RunStore | None = None,
-        **options: Any,
+        **options: Unpack[JoinOptions],
     ) -> WindowJoin:
         """The join that `save` was called on, with the same `store`; `options` as in the constructor.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from datetime import date, datetime, timezone
 from threading import Thread
@@ -11,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from streamjoin_ds.engine import JoinEngine
+from streamjoin_ds.engine import JoinEngine, WindowJoin
+from streamjoin_ds.engine.window_join import JoinOptions
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec import Join, Stream
 
@@ -236,3 +238,20 @@ def test_importing_the_engine_imports_no_spark() -> None:
 
     code = "import sys, streamjoin_ds.engine, streamjoin_ds.testing; sys.exit(any('pyspark' in m for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_option_that_there_is_not_is_named_at_once():
+    """Also where the join is bound by its first push only."""
+    join = Join([Stream("e"), Stream("w")], "e.x = w.x", "10s")
+    with pytest.raises(TypeError, match="thread_count"):
+        JoinEngine(join, thread_count=2)
+
+
+def test_the_options_are_those_of_a_window_join():
+    """Each with its default, but for windows in bucket grids and for cores, which the engine leases."""
+    of_join, of_engine = (inspect.signature(made).parameters for made in (WindowJoin, JoinEngine))
+    options = [name for name, each in of_join.items() if each.kind is each.KEYWORD_ONLY]
+    assert options == [name for name, each in of_engine.items() if each.kind is each.KEYWORD_ONLY]
+    assert set(options) == JoinOptions.__optional_keys__
+    differ = {name for name in options if of_join[name].default != of_engine[name].default}
+    assert differ == {"cores", "bucket_rows"}

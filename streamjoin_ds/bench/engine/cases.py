@@ -199,6 +199,8 @@ class _NestedLoop:
         self._out = np.empty((2, 1 << 16), dtype=np.int32)
 
     def run(self, pushes: int, compared: int) -> Numbers:
+        from streamjoin_ds._kernels import native
+
         rates: Numbers = {}
         matches = set()
         widest = self._native.implementations()[-1]
@@ -218,7 +220,7 @@ class _NestedLoop:
             if share == 1:
                 matches.add(found)
         assert len(matches) == 1, "both forms of the loop find the same pairs"
-        rates["roof_per_second"] = float(self._native.scan_roof(False, widest))
+        rates["roof_per_second"] = native.scan_roof(False, widest)
         rates["matches"] = float(matches.pop())
         return rates
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
 
 __all__ = [
     "array_of",
@@ -95,7 +96,7 @@ def has_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def byte_column(array: pa.Array, kernels: Kernels) -> Any:
+def byte_column(array: pa.Array, kernels: Kernels) -> ByteColumn:
     """View an array of strings or binary values as kernels read it (`ByteColumn`)."""
     valid, offsets, data = array.buffers()
     rows, first = len(array), array.offset
@@ -106,7 +107,7 @@ def byte_column(array: pa.Array, kernels: Kernels) -> Any:
 
 
 def bytes_of(
-    columns: Sequence[Any],
+    columns: Sequence[ByteColumn],
     places: npt.NDArray[np.int32] | int,
     rows: npt.NDArray[np.int32],
     kind: pa.DataType,

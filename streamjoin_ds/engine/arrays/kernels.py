@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from streamjoin_ds.engine import reference
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import KernelError
 
-__all__ = ["CHUNK_ROWS", "Kernels", "kernel_names", "load_kernels"]
+__all__ = ["CHUNK_ROWS", "KernelModule", "Kernels", "kernel_names", "load_kernels"]
 
 # Pairs that are in the air at a time, at each step of a join; also the most rows of a result chunk.
 CHUNK_ROWS = 262_144
@@ -24,20 +23,20 @@ class Kernels:
 
     Attributes
     ----------
-    module : module
+    module : KernelModule
         ``streamjoin_ds._kernels.native`` or `streamjoin_ds.engine.reference`; both have the same names.
     implementation : str
         One of ``module.implementations()``.
     """
 
-    module: Any
+    module: KernelModule
     implementation: str
 
 
 def kernel_names() -> tuple[str, ...]:
     """Name every kernel that `load_kernels` takes here: "auto", what this CPU can run, and "reference"."""
     compiled = _compiled()
-    return ("auto", *(compiled.native.implementations() if compiled else ()), "reference")
+    return ("auto", *(compiled.implementations() if compiled is not None else ()), "reference")
 
 
 @lru_cache(maxsize=16)
@@ -57,20 +56,29 @@ def load_kernels(name: str = "auto") -> Kernels:
     """
     compiled = _compiled()
     if name == "auto":
-        name = str(compiled.default_implementation()) if compiled else "reference"
+        name = _own_choice() if compiled is not None else "reference"
     if name == "reference":
         return Kernels(reference, name)
-    if compiled is not None and name in compiled.native.implementations():
-        return Kernels(compiled.native, name)
+    if compiled is not None and name in compiled.implementations():
+        return Kernels(compiled, name)
     msg = "this kernel is not one that can run here"
     raise KernelError(msg, name="kernel", hint=f"one of {', '.join(kernel_names())}")
 
 
+def _own_choice() -> str:
+    """Name what the compiled kernels run where nobody says which; the environment may have said "reference"."""
+    from streamjoin_ds._kernels import default_implementation
+
+    return default_implementation()
+
+
 @lru_cache(maxsize=1)
-def _compiled() -> Any:
+def _compiled() -> KernelModule | None:
+    """The compiled kernels; None where they were not built."""
     try:
-        return importlib.import_module(_COMPILED)
+        from streamjoin_ds._kernels import native
     except ModuleNotFoundError as error:
         if error.name != _COMPILED:
             raise
         return None
+    return native

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values, not_null
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = [
@@ -56,7 +57,7 @@ class NullKeyMask:
         kinds = bound.tuple_schema(stream)
         self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))
 
-    def mask(self, arrived: Any) -> npt.NDArray[np.bool_] | None:
+    def mask(self, arrived: BatchColumns) -> npt.NDArray[np.bool_] | None:
         """Which rows do; None: all of them.
 
         Parameters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator
-from typing import Any
 
 import pyarrow as pa
 
@@ -33,7 +32,10 @@ class Chunks:
     __slots__ = ("__weakref__", "_alone", "_step", "chunks", "is_begun")
 
     def __init__(
-        self, chunks: Generator[pa.Table], step: Callable[[Chunks], pa.Table], alone: Callable[..., Any]
+        self,
+        chunks: Generator[pa.Table],
+        step: Callable[[Chunks], pa.Table],
+        alone: Callable[[Callable[[], None]], None],
     ) -> None:
         self.chunks, self.is_begun = chunks, False
         self._step, self._alone = step, alone

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +21,23 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import array_of, concatenated
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.intake.moments import moment_ns, plain_times
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec.ahead import AheadLimit, too_far_ahead
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
+from streamjoin_ds.spec.inside import InsideRows, to_inside, nanoseconds_name
 from streamjoin_ds.spec.stream import is_event_time
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["REJECTED", "ReceivedRows", "RowIntake", "Rows"]
 
-# A table, a batch, a pandas frame, a list of dicts, or one dict.
-Rows = Any
+# One dict is one row.
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | pandas.DataFrame | Sequence[Mapping[str, object]] | Mapping[str, object]"
 
 REJECTED = "_rejected"
 """The column of rejected rows that says why, of streams with `max_ahead`."""
@@ -89,11 +93,10 @@ class RowIntake:
     ----------
     bound : BoundJoin
     stream : int
-    module : module
-        The kernels.
+    module : KernelModule
     """
 
-    def __init__(self, bound: BoundJoin, stream: int, module: Any) -> None:
+    def __init__(self, bound: BoundJoin, stream: int, module: KernelModule) -> None:
         self._bound, self._stream, self._module = bound, stream, module
         self._source = bound.join.streams[stream]
         self._outside = bound.read_schemas[stream]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from streamjoin_ds.engine.arrays.keys import INT64_MIN
 from streamjoin_ds.engine.intake.lateness import StreamClock
 from streamjoin_ds.engine.intake.ledger import EngineCounters, IntakeResult
 from streamjoin_ds.engine.intake.rows import ReceivedRows, RowIntake, Rows
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.spec.ahead import AheadLimit
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.order import preceding, running_maximum
@@ -26,11 +26,10 @@ class PushIntake:
     Parameters
     ----------
     bound : BoundJoin
-    module : module
-        The kernels.
+    module : KernelModule
     """
 
-    def __init__(self, bound: BoundJoin, module: Any) -> None:
+    def __init__(self, bound: BoundJoin, module: KernelModule) -> None:
         self._bound, self._names = bound, bound.names
         self._max_ahead_us = [stream.max_ahead_us for stream in bound.join.streams]
         self._intakes = [RowIntake(bound, stream, module) for stream in range(len(self._names))]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.arrays.columns import empty_items
 from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 
-__all__ = ["ParallelProbe", "slice_edges"]
+__all__ = ["PairKernel", "ParallelProbe", "slice_edges"]
 
 Int32 = npt.NDArray[np.int32]
 
@@ -34,6 +34,18 @@ def slice_edges(count: int, threads: int) -> list[int]:
     return [*range(0, count, step), count]
 
 
+class PairKernel(Protocol):
+    """A kernel that finds pairs, some at a time: a `Scan`, a `GridProbe`, a `RunsProbe`, or several seen as one."""
+
+    @property
+    def candidates(self) -> int:
+        """Pairs tested so far."""
+
+    @property
+    def fill(self) -> Callable[..., int]:
+        """Write the next pairs to the arrays given, two or three; 0 means there are no more."""
+
+
 class ParallelProbe:
     """Kernels over consecutive parts of a probing, seen as one kernel.
 
@@ -52,7 +64,12 @@ class ParallelProbe:
     """
 
     def __init__(
-        self, kernels: Sequence[tuple[Any, int]], executor: Executor, threads: int, outputs: int = 2, moved: int = 0
+        self,
+        kernels: Sequence[tuple[PairKernel, int]],
+        executor: Executor,
+        threads: int,
+        outputs: int = 2,
+        moved: int = 0,
     ) -> None:
         self._kernels = [kernel for kernel, _ in kernels]
         self._executor = executor
@@ -66,7 +83,7 @@ class ParallelProbe:
     @property
     def candidates(self) -> int:
         """Pairs tested so far."""
-        return sum(int(kernel.candidates) for kernel in self._kernels)
+        return sum(kernel.candidates for kernel in self._kernels)
 
     def fill(self, *outs: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
@@ -96,7 +113,7 @@ def _buffer(outputs: int) -> Int32:
 class _Part:
     """A kernel that fills one buffer while the other is read."""
 
-    def __init__(self, kernel: Any, offset: int, executor: Executor, outputs: int, moved: int) -> None:
+    def __init__(self, kernel: PairKernel, offset: int, executor: Executor, outputs: int, moved: int) -> None:
         self._kernel, self._offset, self._executor, self._moved = kernel, offset, executor, moved
         self._buffers = [_buffer(outputs)]
         self._outputs = outputs
@@ -117,7 +134,7 @@ class _Part:
         """Fill a buffer, in as many calls as that takes: what wakes a thread costs more than a call."""
         count, is_last = 0, False
         while not is_last and buffer.shape[1] - count >= MIN_FREE:
-            written = int(self._kernel.fill(*buffer[:, count:]))
+            written = self._kernel.fill(*buffer[:, count:])
             count, is_last = count + written, not written
         if self._offset:
             buffer[self._moved, :count] += np.int32(self._offset)

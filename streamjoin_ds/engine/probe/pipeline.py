@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from streamjoin_ds.engine.probe.residual import Residual
 from streamjoin_ds.engine.probe.results import PartialResults, ResultBuilder
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import SLICE_PROBES, ProbeCursor, WindowProbe
+from streamjoin_ds.engine.reference.kernel_objects import Crew
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
@@ -105,7 +106,7 @@ class JoinPipeline:
         threads: int,
         chunk_rows: int,
         core: int | None = None,
-        crew: Any = None,
+        crew: Crew | None = None,
     ) -> None:
         self._bound = bound
         self._executor, self._threads, self._chunk_rows, self._core = executor, threads, chunk_rows, core
@@ -187,6 +188,7 @@ class JoinPipeline:
         return True
 
     def _found_at_once(self, arrivals: Sequence[ProbeBatch], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
+        assert self._crew is not None, "without a crew nothing is found at once"
         rows = 0
         with closing(run_interleaved(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
             for mark in done:
@@ -238,6 +240,7 @@ class JoinPipeline:
 
     def begun(self, works: Sequence[TaskCoroutine[_Made]]) -> Callable[[], list[_Made]]:
         """Begin several works, side by side (`threads.tasks`); the answer ends them, once, and tells what they made."""
+        assert self._crew is not None, "works are begun side by side by a crew"
         going = run_interleaved(self._crew, works)
 
         def ended() -> list[_Made]:
@@ -277,7 +280,7 @@ class JoinPipeline:
         return self._cut(arrivals, slices * SLICE_PROBES)
 
     def _piece(
-        self, arrived: ProbeBatch, mark: PieceProgress, crew: Any, probing: ProbeCursor | None = None
+        self, arrived: ProbeBatch, mark: PieceProgress, crew: Crew | None, probing: ProbeCursor | None = None
     ) -> Generator[pa.Table]:
         block = {arrived.stream: arrived.selection}
         yield from self._extended(block, arrived.order, arrived.windows, mark, crew, probing)
@@ -289,7 +292,7 @@ class JoinPipeline:
         order: Sequence[int],
         windows: Sequence[Window],
         mark: PieceProgress | None,
-        crew: Any,
+        crew: Crew | None,
         probing: ProbeCursor | None = None,
     ) -> Generator[pa.Table]:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
@@ -325,7 +328,7 @@ class JoinPipeline:
             step = self._steps[joined, stream] = _JoinStep(self._bound, frozenset(joined), stream)
         return step
 
-    def _tables(self, block: PartialResults, crew: Any) -> Iterable[pa.Table]:
+    def _tables(self, block: PartialResults, crew: Crew | None) -> Iterable[pa.Table]:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
             return (self._results.table(block, crew),)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
+from streamjoin_ds.engine.reference.kernel_objects import Crew, Part
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_interleaved
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
@@ -46,7 +47,7 @@ class ResultBuilder:
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
     def table(
-        self, block: PartialResults, crew: Any = None, window_ids: npt.NDArray[np.int64] | None = None
+        self, block: PartialResults, crew: Crew | None = None, window_ids: npt.NDArray[np.int64] | None = None
     ) -> pa.Table:
         """The results that a block of partial results over all streams is.
 
@@ -117,7 +118,7 @@ class _KernelPart:
         yield tasks
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
-    def filled(self, block: PartialResults, crew: Any) -> pa.RecordBatch:
+    def filled(self, block: PartialResults, crew: Crew | None) -> pa.RecordBatch:
         """Those of one block; where it is small by the caller alone."""
         count = len(block[0])
         if crew is not None and count > _PIECE_ROWS:
@@ -127,6 +128,6 @@ class _KernelPart:
         rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
-    def _parts(self, block: PartialResults, begin: int, end: int) -> list[Any]:
+    def _parts(self, block: PartialResults, begin: int, end: int) -> list[Part]:
         """What `Rows` are gathered from, of some of a block's results."""
         return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]

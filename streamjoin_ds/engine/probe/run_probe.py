@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.probe.parallel_probe import ParallelProbe, slice_edges
+from streamjoin_ds.engine.probe.parallel_probe import PairKernel, ParallelProbe, slice_edges
+from streamjoin_ds.engine.reference.arguments import Column, Int32
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.zone import Range
@@ -25,9 +24,6 @@ __all__ = ["RunProbe"]
 
 _SCAN_PAIRS = 4096
 _TRIM_SHARE = 0.7
-
-Column = npt.NDArray[Any]
-Int32 = npt.NDArray[np.int32]
 
 
 class RunProbe:
@@ -62,13 +58,8 @@ class RunProbe:
         self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
-    def against(self, run: Probed) -> Any:
-        """The kernel that finds this run's matches, or None where the zone map says there are none.
-
-        Returns
-        -------
-        object with ``fill(out_probe, out_run) -> int`` and ``candidates``
-        """
+    def against(self, run: Probed) -> PairKernel | None:
+        """The kernel that finds this run's matches, or None where the zone map says there are none."""
         zones = [run.zone[condition.run_key] for condition in self._conditions]
         bounds = [(condition.lo, condition.hi) for condition in self._conditions]
         checks = list(zip(self._ranges, zones, bounds, strict=True))
@@ -85,7 +76,7 @@ class RunProbe:
         used = [n for n in range(len(self._conditions)) if n in open_conditions or n in (first, second)]
         ids, starts = sorted_keys.directory if first >= 0 else (None, None)
 
-        def walk(part: slice) -> tuple[Any, int]:
+        def walk(part: slice) -> tuple[PairKernel, int]:
             kernel = self._kernels.module.GridProbe(
                 [columns[n][part] for n in used],
                 [run.key(self._conditions[n].run_key) for n in used],
@@ -109,7 +100,7 @@ class RunProbe:
         """The kernels of all runs, one after the other, as `RunsProbe` is."""
         return RunByRunProbe(self, runs)
 
-    def _sliced(self, count: int, kernel: Callable[[slice], tuple[Any, int]]) -> Any:
+    def _sliced(self, count: int, kernel: Callable[[slice], tuple[PairKernel, int]]) -> PairKernel:
         """One kernel over all probes, or several side by side."""
         edges = slice_edges(count, self._threads)
         parts = [kernel(slice(begin, end)) for begin, end in pairwise(edges)]
@@ -117,7 +108,7 @@ class RunProbe:
             return parts[0][0]
         return ParallelProbe(parts, self._executor, self._threads)
 
-    def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[Any, int]:
+    def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[PairKernel, int]:
         kernel = self._kernels.module.Scan(
             [self._columns[n][part] for n in used],
             [run.key(self._conditions[n].run_key) for n in used],
@@ -166,18 +157,18 @@ class RunByRunProbe:
 
     def __init__(self, probes: RunProbe, runs: Sequence[Probed]) -> None:
         self._probes, self._runs, self._place = probes, runs, -1
-        self._kernel: Any = None
+        self._kernel: PairKernel | None = None
         self.candidates = 0
 
     def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
         while True:
             if self._kernel is not None:
-                count = int(self._kernel.fill(out_probe, out_run))
+                count = self._kernel.fill(out_probe, out_run)
                 if count:
                     out_place[:count] = self._place
                     return count
-                self.candidates += int(self._kernel.candidates)
+                self.candidates += self._kernel.candidates
                 self._kernel = None
             if self._place + 1 >= len(self._runs):
                 return 0
@@ -188,7 +179,7 @@ class RunByRunProbe:
     def tested_pairs(self) -> int:
         """Pairs that are done with: those of the runs before, left out by an index or not, and tested ones."""
         before = sum(run.rows for run in self._runs[: max(self._place, 0)])
-        return self._probes.count * before + (0 if self._kernel is None else int(self._kernel.candidates))
+        return self._probes.count * before + (0 if self._kernel is None else self._kernel.candidates)
 
 
 def _may_match(probe: Range, run: Range, bounds: Range) -> bool:

@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.match_buffer import MatchBuffer
 from streamjoin_ds.engine.probe.parallel_probe import ParallelProbe
 from streamjoin_ds.engine.probe.progress import PieceProgress
-from streamjoin_ds.engine.probe.run_probe import RunProbe
+from streamjoin_ds.engine.probe.run_probe import RunByRunProbe, RunProbe
+from streamjoin_ds.engine.reference.arguments import Column, Int32
+from streamjoin_ds.engine.reference.kernel_objects import RunIndex, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
@@ -35,8 +34,6 @@ from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
 
 __all__ = ["SLICE_PROBES", "ProbeCursor", "WindowProbe"]
-
-Int32 = npt.NDArray[np.int32]
 
 _FEW_PROBES = 1024
 _BATCH_PROBES = 1 << 16
@@ -103,7 +100,7 @@ class WindowProbe:
     def begin(
         self,
         conditions: tuple[ProbeCondition, ...],
-        columns: list[npt.NDArray[Any]],
+        columns: list[Column],
         count: int,
         window: Window,
     ) -> ProbeCursor:
@@ -118,7 +115,7 @@ class WindowProbe:
     def begin_parts(
         self,
         conditions: tuple[ProbeCondition, ...],
-        columns: list[npt.NDArray[Any]],
+        columns: list[Column],
         count: int,
         window: Window,
     ) -> list[ProbeCursor]:
@@ -168,9 +165,10 @@ class WindowProbe:
     def _count(self, candidates: int) -> None:
         self.candidates += candidates
 
-    def filling(self, probing: ProbeCursor) -> Any:
+    def filling(self, probing: ProbeCursor) -> Task[int]:
         """A task for a crew: the first pairs of a probing in bucket grids, into all the room its buffer has."""
-        return probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
+        task: Task[int] = probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
+        return task
 
     def _buffer(self) -> MatchBuffer:
         try:
@@ -181,11 +179,11 @@ class WindowProbe:
     def _probing(
         self,
         conditions: tuple[ProbeCondition, ...],
-        columns: list[npt.NDArray[Any]],
+        columns: list[Column],
         count: int,
         window: Window,
         run_set: RunSet | RunSetView,
-    ) -> Any:
+    ) -> RunsProbe | ParallelProbe | RunByRunProbe:
         """What fills buffers with probes, rows and runs."""
         runs = run_set.runs
         if not runs:
@@ -210,12 +208,12 @@ class WindowProbe:
 
     def _runs_probe(
         self,
-        columns: list[npt.NDArray[Any]],
-        indexes: Sequence[Any],
+        columns: list[Column],
+        indexes: Sequence[RunIndex],
         last_rows: int,
         count: int,
         slice_probes: int | None = None,
-    ) -> Any:
+    ) -> RunsProbe:
         return self._kernels.module.RunsProbe(
             columns,
             indexes,

@@ -19,6 +19,9 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
           sealing                       a small batch put in order
           crew                          several of these at once
           gate                          one thread at a time
+
+`kernel_module` is the type that the twins and the compiled module both have, `kernel_objects` the types of what they
+make.
 """
 
 from __future__ import annotations

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.errors import KernelError
 
-Column = npt.NDArray[Any]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-Bound = int | float
+Column: TypeAlias = npt.NDArray[Any]
+Int32: TypeAlias = npt.NDArray[np.int32]
+Int64: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Bound: TypeAlias = "int | float"
+
+_Own = TypeVar("_Own")
 
 MAX_CONDITIONS = 16
 MIN_CAPACITY = 64
@@ -75,6 +78,13 @@ def index(value: Bound, name: str) -> int:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         refuse(f"{name} must be an integer for an int64 column", name)
+
+
+def own(thing: object, kind: type[_Own], name: str) -> _Own:
+    """Return an object that a twin made; one of another kernel module is refused."""
+    if not isinstance(thing, kind):
+        refuse(f"{name} was made by another kernel module", name)
+    return thing
 
 
 def refuse(message: str, name: str, *, hint: str = "") -> NoReturn:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, check_array, check_column, refuse
+from streamjoin_ds.engine.reference import kernel_objects as objects
+from streamjoin_ds.engine.reference.arguments import Column, check_array, check_column, own, refuse
 from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.runs import RunColumns
 
@@ -56,7 +57,7 @@ class BatchColumns:
     rows : int
     """
 
-    def __init__(self, form: BatchForm, batch: pa.RecordBatch) -> None:
+    def __init__(self, form: objects.BatchForm, batch: pa.RecordBatch) -> None:
         if not batch.schema.equals(form.schema):
             refuse("the batch has another schema", "batch")
         self.batch = batch
@@ -111,7 +112,7 @@ class RoomColumns:
         self._values, self._keys, self._sources = list(values), list(keys), list(sources)
         self._room = rooms.pop() if rooms else 0
 
-    def append(self, batch: BatchColumns, begin: int) -> tuple[tuple[Bound, Bound], ...]:
+    def append(self, batch: objects.BatchColumns, begin: int) -> objects.Zone:
         """Copy a batch's rows to ``begin`` and after.
 
         Parameters
@@ -125,18 +126,19 @@ class RoomColumns:
         tuple of (smallest, largest)
             Of each key, the new rows alone, a zero without its sign; no NaN may be among them.
         """
-        end = begin + batch.rows
-        if batch.batch.num_columns != len(self._values):
+        mine = own(batch, BatchColumns, "batch")
+        end = begin + mine.rows
+        if mine.batch.num_columns != len(self._values):
             refuse("the batch has another number of columns", "batch")
         if not 0 <= begin < end <= self._room:
             refuse("there is no room for the batch, or it is empty", "begin")
         for place, values in enumerate(self._values):
             if values is not None:
-                values[begin:end] = column_items(batch.column(place), values.dtype)
+                values[begin:end] = column_items(mine.column(place), values.dtype)
         ranges = []
         for keys, source in zip(self._keys, self._sources, strict=True):
             if source >= 0:
-                keys[begin:end] = widened_items(batch.column(source), is_float=keys.dtype.kind == "f", name="sources")
+                keys[begin:end] = widened_items(mine.column(source), is_float=keys.dtype.kind == "f", name="sources")
             part = keys[begin:end]
             ranges.append((part.min().item() + 0, part.max().item() + 0))
         return tuple(ranges)
@@ -165,6 +167,11 @@ class RowsForm:
         if not all(0 <= number < sum(map(len, self.parts)) + self.greatest for number in self.exported):
             refuse("exported is not the number of a column", "exported")
 
+    @property
+    def columns(self) -> int:
+        """Number of columns, through all parts and with that of the greatest."""
+        return sum(map(len, self.parts)) + self.greatest
+
 
 class Rows:
     """Rows of a form, gathered some at a time.
@@ -175,16 +182,18 @@ class Rows:
     count : int
     """
 
-    def __init__(self, form: RowsForm, count: int) -> None:
+    def __init__(self, form: objects.RowsForm, count: int) -> None:
         if not 0 <= count <= 2**31 - 1:
             refuse("more rows than int32 can number", "count")
-        self._form, self._count = form, count
-        widths = [width for part in form.parts for width in part]
-        self._columns = [np.zeros(count, dtype=_DTYPES[width]) for width in [*widths, *([8] if form.greatest else [])]]
+        self._form, self._count = own(form, RowsForm, "form"), count
+        widths = [width for part in self._form.parts for width in part]
+        self._columns = [
+            np.zeros(count, dtype=_DTYPES[width]) for width in [*widths, *([8] if self._form.greatest else [])]
+        ]
         self._filled = [0] * len(self._columns)
         self._array: Any = None
 
-    def gather(self, parts: Sequence[tuple[RunColumns, Int32 | int | None, Int32]], begin: int = 0) -> None:
+    def gather(self, parts: Sequence[objects.Part], begin: int = 0) -> None:
         """Fill the rows from `begin` on; in the end all of them must be filled, each once.
 
         Parameters
@@ -195,20 +204,21 @@ class Rows:
         """
         if begin < 0 or len(parts) != len(self._form.parts):
             refuse("there are other numbers of parts", "parts")
-        count = len(parts[0][2]) if parts else 0
-        for (columns, _, rows), widths in zip(parts, self._form.parts, strict=True):
+        mine = [(own(columns, RunColumns, "parts"), places, rows) for columns, places, rows in parts]
+        count = len(mine[0][2]) if mine else 0
+        for (columns, _, rows), widths in zip(mine, self._form.parts, strict=True):
             if columns.item_bytes != widths:
                 refuse("the part has columns of other widths", "columns")
             if len(rows) != count or count > self._count - begin:
                 refuse("there are other numbers of rows", "rows")
         outs = [column[begin : begin + count] for column in self._columns]
-        for (columns, places, rows), first in zip(parts, self._form.firsts, strict=True):
+        for (columns, places, rows), first in zip(mine, self._form.firsts, strict=True):
             columns.gather(places, rows, outs[first : first + len(columns.item_bytes)])
         if self._form.greatest:
             outs[-1][:] = np.maximum.reduce([outs[first] for first in self._form.firsts])
         self._filled = [filled + count for filled in self._filled]
 
-    def gathering(self, parts: Sequence[tuple[RunColumns, Int32 | int | None, Int32]], begin: int = 0) -> Task:
+    def gathering(self, parts: Sequence[objects.Part], begin: int = 0) -> Task[None]:
         """`gather` as a task for a crew."""
         return Task(partial(self.gather, parts, begin))
 

@@ -248,7 +248,7 @@ class BucketGrid:
 
     def inserting(
         self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int, swept_buckets: int = 0
-    ) -> Task:
+    ) -> Task[int]:
         """`insert` as a task for a crew, and then `sweep`, where all rows are in."""
 
         def inserted() -> int:
@@ -259,7 +259,7 @@ class BucketGrid:
 
         return Task(inserted)
 
-    def sweeping(self, buckets: int, lowest_kept: int) -> Task:
+    def sweeping(self, buckets: int, lowest_kept: int) -> Task[int]:
         """`sweep` as a task for a crew."""
         return Task(partial(self.sweep, buckets, lowest_kept))
 

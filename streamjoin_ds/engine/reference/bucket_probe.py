@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamjoin_ds.engine.reference import kernel_objects as objects
 from streamjoin_ds.engine.reference.arguments import (
     INT64_MAX,
     INT64_MIN,
@@ -44,7 +45,7 @@ class BucketIndex:
 
     def __init__(
         self,
-        grid: BucketGrid,
+        grid: objects.BucketGrid,
         right: Sequence[Column],
         lo: Sequence[Bound],
         hi: Sequence[Bound],
@@ -71,6 +72,11 @@ class BucketIndex:
         self.grid, self.columns, self.lo, self.hi, self.keys = grid, list(right), list(lo), list(hi), list(keys)
         # The probes' side has columns of these types.
         self.right = [np.empty(0, dtype=np.float64 if column.dtype.kind == "f" else np.int64) for column in right]
+
+    @property
+    def conditions(self) -> int:
+        """Number of conditions."""
+        return len(self.right)
 
 
 class BucketProbe:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from streamjoin_ds.engine.reference.arguments import check_array, index, refuse
+from streamjoin_ds.engine.reference import kernel_objects as objects
+from streamjoin_ds.engine.reference.arguments import Bytes, Int32, Int64, check_array, index, own, refuse
 
 __all__ = ["ByteColumn", "gather_bytes"]
 
-Bytes = npt.NDArray[np.uint8]
-Int32 = npt.NDArray[np.int32]
 
 _INT32, _BYTES = np.dtype(np.int32), np.dtype(np.uint8)
 _MAX_BYTES = (1 << 31) - 1
@@ -65,14 +63,14 @@ class ByteColumn:
     def _bytes(self, row: int) -> bytes:
         return self._data[self._offsets[row] : self._offsets[row + 1]].tobytes()
 
-    def hashes(self) -> npt.NDArray[np.int64]:
+    def hashes(self) -> Int64:
         """XXH3 of each value, as int64; of a null, of what stands in its place."""
         digests = [xxhash.xxh3_64_intdigest(self._bytes(row)) for row in range(len(self))]
         return np.array(digests, dtype=np.uint64).view(np.int64)
 
 
 def gather_bytes(
-    columns: Sequence[ByteColumn], places: Int32 | int, rows: Int32
+    columns: Sequence[objects.ByteColumn], places: Int32 | int, rows: Int32
 ) -> tuple[Int32, Bytes, Bytes | None, int]:
     """Copy ``columns[places[i]][rows[i]]``, nulls as nulls of no length.
 
@@ -93,7 +91,7 @@ def gather_bytes(
     KernelError
         Rows or places that are not there; values of 2 GiB in all, more than one column holds.
     """
-    columns = list(columns)
+    mine = [own(column, ByteColumn, "columns") for column in columns]
     check_array(rows, "rows", _INT32)
     if isinstance(places, int):
         places = np.full(len(rows), index(places, "places"))
@@ -103,9 +101,9 @@ def gather_bytes(
             refuse("places and rows differ in length", "places")
     values: list[bytes | None] = []
     for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-        if not (0 <= place < len(columns) and 0 <= row < len(columns[place])):
+        if not (0 <= place < len(mine) and 0 <= row < len(mine[place])):
             refuse("rows or places point outside the columns", "rows")
-        values.append(columns[place].value(row))
+        values.append(mine[place].value(row))
     ends = np.cumsum([0, *(len(value or b"") for value in values)], dtype=np.int64)
     if ends[-1] > _MAX_BYTES:
         refuse("the values are too long for one column", "rows", hint="fewer rows at a time")

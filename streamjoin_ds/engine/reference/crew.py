@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Generic, TypeVar
 
-from streamjoin_ds.engine.reference.arguments import index, refuse
+from streamjoin_ds.engine.reference import kernel_objects as objects
+from streamjoin_ds.engine.reference.arguments import index, own, refuse
 from streamjoin_ds.errors import KernelError
 
 __all__ = ["Crew", "Task"]
 
 _MOST = 1024
 
+_Made = TypeVar("_Made")
+_MadeCo = TypeVar("_MadeCo", covariant=True)
 
-class Task:
+
+class Task(Generic[_MadeCo]):
     """A piece of work, to be done once; kernels give such in place of doing it (`RunsProbe.filling`, ...)."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    def __init__(self, work: Callable[[], _MadeCo]) -> None:
         self._work, self._is_taken = work, False
-        self._came: tuple[Any, Exception | None] | None = None
+        self._came: tuple[_MadeCo] | KernelError | MemoryError | None = None
 
     def take(self) -> None:
         """Claim it."""
@@ -27,27 +31,26 @@ class Task:
             refuse("a task is done once", "task")
         self._is_taken = True
 
-    def do(self) -> Any:
+    def do(self) -> _MadeCo:
         """Do it here and now; what the kernel returns."""
         self.take()
         return self._work()
 
-    def done(self) -> Any:
+    def done(self) -> _MadeCo:
         """Do one that was claimed, unless that is done; what the kernel returns."""
         self.finish()
         assert self._came is not None
-        made, error = self._came
-        if error is not None:
-            raise error
-        return made
+        if not isinstance(self._came, tuple):
+            raise self._came
+        return self._came[0]
 
     def finish(self) -> None:
         """Do one that was claimed, once."""
         if self._came is None:
             try:
-                self._came = self._work(), None
+                self._came = (self._work(),)
             except (KernelError, MemoryError) as error:
-                self._came = None, error
+                self._came = error
 
 
 class Crew:
@@ -67,24 +70,26 @@ class Crew:
         if not 0 <= index(helpers, "helpers") <= _MOST or len(told) > _MOST or not all(0 <= n < 2**31 for n in told):
             refuse("helpers or cores are out of range", "helpers", hint=f"0 to {_MOST} of each")
         self.helpers = 0
-        self._added: list[Task] = []
+        self._added: list[Task[object]] = []
 
-    def add(self, task: Task) -> None:
+    def add(self, task: objects.Task[object]) -> None:
         """Have a task done by whoever is free; it is begun after those that were added before.
 
         No two that may be at work at a time may write to the same place, or one read what another writes.
         """
-        task.take()
-        self._added.append(task)
+        mine = own(task, Task, "task")
+        mine.take()
+        self._added.append(mine)
 
-    def wait(self, task: Task) -> Any:
+    def wait(self, task: objects.Task[_Made]) -> _Made:
         """What came of a task that was added, or its error; until it is done the caller does tasks too."""
-        if task not in self._added:
+        mine: Task[_Made] = own(task, Task, "task")
+        if mine not in self._added:
             refuse("this task was not added, or waited for already", "task")
-        self._added.remove(task)
-        return task.done()
+        self._added.remove(mine)
+        return mine.done()
 
-    def give_up(self, tasks: Iterable[Task]) -> None:
+    def give_up(self, tasks: Iterable[objects.Task[object]]) -> None:
         """Wait for those of these tasks that were not waited for yet; what came of them is of no interest."""
         for task in tasks:
             if task in self._added:

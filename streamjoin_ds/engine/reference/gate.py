@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from streamjoin_ds.engine.reference.arguments import refuse
 
 __all__ = ["Gate"]
+
+_Made = TypeVar("_Made")
 
 
 class Gate:
@@ -27,7 +29,7 @@ class Gate:
         """Whether the calling thread is inside."""
         return self._inside is not None and self._inside == threading.get_ident()
 
-    def through(self, work: Callable[..., Any], *given: Any) -> Any:
+    def through(self, work: Callable[..., _Made], *given: object) -> _Made:
         """What `work` gives, called while no other thread is inside.
 
         Parameters

@@ -122,7 +122,7 @@ def grid_order(buckets: Int64 | None, second: Column) -> Int32:
     return np.lexsort((second, buckets)).astype(np.int32)
 
 
-def grid_ordering(buckets: Int64 | None, second: Column) -> Task:
+def grid_ordering(buckets: Int64 | None, second: Column) -> Task[Int32]:
     """`grid_order` as a task for a crew."""
     return Task(partial(grid_order, buckets, second))
 

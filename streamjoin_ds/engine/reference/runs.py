@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from streamjoin_ds.engine.reference import kernel_objects as objects
 from streamjoin_ds.engine.reference.arguments import (
     MAX_CONDITIONS,
     Bound,
@@ -16,6 +16,7 @@ from streamjoin_ds.engine.reference.arguments import (
     Int64,
     check_array,
     common_length,
+    own,
     refuse,
 )
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex, BucketProbe
@@ -75,7 +76,12 @@ class RunIndex:
         self.first, self.second, self.width = first, second, width
         self.bucket_ids, self.bucket_starts, self.zone = bucket_ids, bucket_starts, zone
 
-    def may_match(self, ranges: Sequence[tuple[Any, Any]]) -> bool:
+    @property
+    def conditions(self) -> int:
+        """Number of conditions."""
+        return len(self.right)
+
+    def may_match(self, ranges: Sequence[tuple[Bound, Bound]]) -> bool:
         """Whether probes with these smallest and largest values may reach the run."""
         if self.zone is None:
             return True
@@ -108,28 +114,31 @@ class RunsProbe:
     def __init__(
         self,
         left: Sequence[Column],
-        indexes: Sequence[RunIndex | BucketIndex],
+        indexes: Sequence[objects.RunIndex],
         *,
         implementation: str | None = None,
         last_rows: int = -1,
         left_count: int | None = None,
         slice_probes: int | None = None,
     ) -> None:
-        self._all, self._indexes, self._last_rows = list(left), list(indexes), last_rows
+        self._all, self._last_rows = list(left), last_rows
+        self._indexes: list[RunIndex | BucketIndex] = [
+            of if isinstance(of, BucketIndex) else own(of, RunIndex, "indexes") for of in indexes
+        ]
         self._end = common_length(left, "left", left_count)
         if slice_probes is not None and slice_probes < 1:
             refuse("slice_probes is out of range", "slice_probes", hint="1 or more, or None")
         self._slice_probes = slice_probes or max(self._end, 1)
-        for index in indexes:
+        for index in self._indexes:
             if len(index.right) != len(left):
                 refuse("left and the indexes differ in their conditions", "left")
             if any(mine.dtype != theirs.dtype for mine, theirs in zip(left, index.right, strict=True)):
                 refuse("left and right differ in type", "left")
         if last_rows >= 0:
-            last = indexes[-1] if indexes else None
+            last = self._indexes[-1] if self._indexes else None
             if not isinstance(last, RunIndex) or last_rows > last.rows or last.first >= 0 or last.second >= 0:
                 refuse("last_rows does not fit the last run", "last_rows")
-        self._kernel: Any = None
+        self._kernel: Scan | GridProbe | BucketProbe | None = None
         self.candidates = 0
         self._begin_slice(0)
 
@@ -145,7 +154,7 @@ class RunsProbe:
         is_last = self._begin + self._count >= self._end
         return self._kernel is None and is_last and (self._place + 1 >= len(self._indexes) or not self._count)
 
-    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task:
+    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int]:
         """`fill` as a task for a crew."""
         return Task(partial(self.fill, out_probe, out_run, out_place))
 
@@ -157,12 +166,12 @@ class RunsProbe:
             refuse("the outputs must be of one length, 64 at least", "out_probe")
         while True:
             if self._kernel is not None:
-                count = int(self._kernel.fill(out_probe, out_run))
+                count = self._kernel.fill(out_probe, out_run)
                 if count:
                     out_place[:count] = self._place
                     out_probe[:count] += np.int32(self._begin)
                     return count
-                self.candidates += int(self._kernel.candidates)
+                self.candidates += self._kernel.candidates
                 self._kernel = None
             if self._place + 1 >= len(self._indexes) or not self._count:
                 if self._begin + self._count >= self._end:
@@ -172,7 +181,7 @@ class RunsProbe:
             self._place += 1
             self._kernel = self._entered(self._indexes[self._place])
 
-    def _entered(self, index: RunIndex | BucketIndex) -> Any:
+    def _entered(self, index: RunIndex | BucketIndex) -> Scan | GridProbe | BucketProbe | None:
         if isinstance(index, BucketIndex):
             return BucketProbe(self._left, index, self._count)
         rows = self._last_rows if self._place == len(self._indexes) - 1 and self._last_rows >= 0 else index.rows
@@ -228,7 +237,7 @@ class RunColumns:
         """Of each column."""
         return [column.dtype.itemsize for column in self._runs[0]]
 
-    def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task:
+    def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]:
         """`gather` as a task for a crew."""
         return Task(partial(self.gather, places, rows, outs))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamjoin_ds.engine.reference.arguments import Bound, Column, check_array, check_column, index, refuse
+from streamjoin_ds.engine.reference import kernel_objects as objects
+from streamjoin_ds.engine.reference.arguments import Bound, Column, check_array, check_column, index, own, refuse
 from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, column_items, widened_items
 from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.layout import grid_buckets, grid_order
@@ -26,13 +27,13 @@ class SealForm:
 
     def sealing(
         self,
-        batch: BatchColumns,
+        batch: objects.BatchColumns,
         values: Sequence[Column],
         keys: Sequence[Column | None],
         first: int,
         second: int,
         width: Bound,
-    ) -> Task:
+    ) -> Task[objects.Zone]:
         """A task that writes a batch's rows in grid order, and gives the smallest and largest of each key.
 
         Parameters
@@ -52,16 +53,17 @@ class SealForm:
         Task
             Of which comes a tuple of (smallest, largest), a zero without its sign.
         """
-        if len(values) != batch.batch.num_columns or len(keys) != len(self.keys):
+        mine = own(batch, BatchColumns, "batch")
+        if len(values) != mine.batch.num_columns or len(keys) != len(self.keys):
             refuse("there must be an array for each column and each key", "values")
         if not -1 <= index(first, "first") < len(self.keys) or not 0 <= index(second, "second") < len(self.keys):
             refuse("first and second are no keys", "second")
-        if not batch.rows:
+        if not mine.rows:
             refuse("the batch is empty, or has more rows than int32 can number", "batch")
         for name, arrays in (("values", values), ("keys", [array for array in keys if array is not None])):
             for array in arrays:
                 check_array(array, name, array.dtype, writeable=True)
-                if len(array) != batch.rows:
+                if len(array) != mine.rows:
                     refuse("the arrays are not as long as the batch", name)
         for room, (place, is_float) in zip(keys, self.keys, strict=True):
             if not 0 <= place < len(values):
@@ -71,15 +73,15 @@ class SealForm:
                 if (room.dtype.kind == "f") != is_float:
                     refuse("a key is of another type", "keys")
 
-        def sealed() -> tuple[tuple[Bound, Bound], ...]:
-            made = [widened_items(batch.column(place), is_float=is_float) for place, is_float in self.keys]
+        def sealed() -> objects.Zone:
+            made = [widened_items(mine.column(place), is_float=is_float) for place, is_float in self.keys]
             buckets = None if first < 0 else grid_buckets(made[first], width, 0.0 if self.keys[first][1] else 0)
             order = grid_order(buckets, made[second])
             for place, items in enumerate(values):
-                items[:] = column_items(batch.column(place), items.dtype)[order]
-            for room, own in zip(keys, made, strict=True):
+                items[:] = column_items(mine.column(place), items.dtype)[order]
+            for room, items in zip(keys, made, strict=True):
                 if room is not None:
-                    room[:] = own[order]
-            return tuple((own.min().item() + 0, own.max().item() + 0) for own in made)
+                    room[:] = items[order]
+            return tuple((items.min().item() + 0, items.max().item() + 0) for items in made)
 
         return Task(sealed)

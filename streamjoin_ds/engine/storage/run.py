@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamjoin_ds.engine.reference.kernel_objects import ByteColumn, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
@@ -66,7 +67,7 @@ class Probed(Protocol):
     def key(self, number: int, /) -> npt.NDArray[Any]:
         """Return the values of a key, float64 or int64; of a bucket grid with all the room there is."""
 
-    def index(self, conditions: tuple[ProbeCondition, ...], /) -> Any:
+    def index(self, conditions: tuple[ProbeCondition, ...], /) -> RunIndex:
         """Return what `RunsProbe` wants of it for these conditions; good for rows that come later."""
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
@@ -144,7 +145,7 @@ class Run(Probed, Protocol):
     def taken(self, name: str, rows: npt.NDArray[np.int32], /) -> pa.Array:
         """Return a column of some rows; any type, nulls kept."""
 
-    def byte_parts(self, name: str, /) -> list[Any]:
+    def byte_parts(self, name: str, /) -> list[ByteColumn]:
         """Return a column of strings or binary values as kernels gather from it, in one part or several."""
 
     def located(self, rows: npt.NDArray[np.int32], /) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

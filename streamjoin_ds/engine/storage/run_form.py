@@ -11,6 +11,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
+from streamjoin_ds.engine.reference.arguments import Int32
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, Task
 from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.spec.bound import BoundJoin
 
@@ -57,11 +59,11 @@ class RunForm:
             return key_values(tuples.column(f"_key_{number}"), "int")
         return key_values(tuples.column(self.columns[number]), kind)
 
-    def tuple_columns(self, tuples: pa.RecordBatch) -> Any:
+    def tuple_columns(self, tuples: pa.RecordBatch) -> BatchColumns:
         """Tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""
         return self.kernels.module.BatchColumns(self._tuple_form, tuples)
 
-    def run_columns(self, tuples: pa.RecordBatch) -> Any:
+    def run_columns(self, tuples: pa.RecordBatch) -> BatchColumns:
         """Tuples of `run_schema` as kernels read them (`BatchColumns`)."""
         return self.kernels.module.BatchColumns(self._run_form, tuples)
 
@@ -76,7 +78,7 @@ class RunForm:
                 columns.append(array_of(values.hashes(), pa.int64()))
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
-    def ordering(self, keys: Sequence[npt.NDArray[Any]], layout: SortLayout) -> Any:
+    def ordering(self, keys: Sequence[npt.NDArray[Any]], layout: SortLayout) -> Task[Int32]:
         """A task that tells the order of rows in a layout."""
         module = self.kernels.module
         buckets = None

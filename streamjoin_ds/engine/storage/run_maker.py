@@ -13,6 +13,7 @@ from streamjoin_ds.engine.arrays.columns import array_of, concatenated, fixed_wi
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER, SortLayout, sampled
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
@@ -53,7 +54,7 @@ class RunMaker(RunForm):
         (order,) = yield [self.ordering(keys, layout)]
         return (yield from self._laying_out([tuples], [keys], None, order, layout, zone))
 
-    def sealing_batch(self, arrived: Any, layout: SortLayout | None) -> TaskCoroutine[SealedRun]:
+    def sealing_batch(self, arrived: BatchColumns, layout: SortLayout | None) -> TaskCoroutine[SealedRun]:
         """`sealing` of `BatchColumns`: in one step where a kernel can put all of it in order."""
         sealer = self._batch_sealer
         if sealer is not None and layout is not None and layout.second >= 0 and sealer.takes(arrived):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import bytes_of
 from streamjoin_ds.engine.arrays.keys import key_dtype
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.reference.kernel_objects import RunColumns, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.run import Probed, Run
 
@@ -31,10 +33,10 @@ class RunSet:
         self.runs = tuple(runs)
         self.kinds: dict[str, pa.DataType] = runs[0].form.kinds if runs else {}
         self._last = runs[-1].stays if runs else None
-        self._columns: dict[tuple[str, ...], Any] = {}
+        self._columns: dict[tuple[str, ...], RunColumns] = {}
         self._plain: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._keys: dict[int, Any] = {}
-        self._indexes: dict[tuple[ProbeCondition, ...], list[Any]] = {}
+        self._keys: dict[int, RunColumns] = {}
+        self._indexes: dict[tuple[ProbeCondition, ...], list[RunIndex]] = {}
         self._seen: dict[tuple[ProbeCondition, ...], RunSetView | None] = {}
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> RunSet | RunSetView:
@@ -59,12 +61,14 @@ class RunSet:
         del places
         return self, rows
 
-    def columns(self, names: tuple[str, ...]) -> Any:
+    def columns(self, names: tuple[str, ...]) -> RunColumns:
         """Columns to be gathered from (`RunColumns`); all must be of fixed width and without nulls: `plain`."""
         found = self._columns.get(names)
         if found is None:
             arrays = [[run.values(name) for name in names] for run in self.runs]
-            found = self._columns[names] = self.module.RunColumns(arrays)
+            # A plain column has items in every run.
+            plain = cast("list[list[npt.NDArray[Any]]]", arrays)
+            found = self._columns[names] = self.module.RunColumns(plain)
         return found
 
     def plain(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,7 +114,7 @@ class RunSet:
         """As `Run.narrow_key` of the first run: all of a grid is not to be widened for a few rows."""
         return self.runs[0].narrow_key(number)
 
-    def keys(self, number: int) -> Any:
+    def keys(self, number: int) -> RunColumns:
         """A key to be gathered (`RunColumns`)."""
         found = self._keys.get(number)
         if found is None:
@@ -118,7 +122,7 @@ class RunSet:
             found = self._keys[number] = self.module.RunColumns(arrays)
         return found
 
-    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[Any]:
+    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[RunIndex]:
         """The runs as `RunsProbe` wants them."""
         found = self._indexes.get(conditions)
         if found is None:
@@ -126,7 +130,7 @@ class RunSet:
         return found
 
     @property
-    def module(self) -> Any:
+    def module(self) -> KernelModule:
         """The kernels."""
         return self.runs[0].form.kernels.module
 
@@ -145,9 +149,9 @@ class RunSetView:
         self.runs = tuple(runs)
         self._of = of
         self._orders = of.module.RunColumns([[run.row_numbers()] for run in runs])
-        self._indexes: dict[tuple[ProbeCondition, ...], list[Any]] = {}
+        self._indexes: dict[tuple[ProbeCondition, ...], list[RunIndex]] = {}
 
-    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[Any]:
+    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[RunIndex]:
         """The runs as `RunsProbe` wants them."""
         found = self._indexes.get(conditions)
         if found is None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, gathered, item_values
+from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
@@ -62,7 +63,7 @@ class SealedRun(SortedKeys):
         self._tuples = tuples
         self._keys: dict[int, npt.NDArray[Any]] = dict(keys or {})
         self._values: dict[str, npt.NDArray[Any] | None] = {}
-        self._byte_columns: dict[str, Any] = {}
+        self._byte_columns: dict[str, ByteColumn] = {}
         self._views: dict[frozenset[int], RunView | None] = {}
         self.block: str | None = None
         self.level = 0
@@ -178,7 +179,7 @@ class SealedRun(SortedKeys):
         """Return a column of some rows; any type, nulls kept."""
         return gathered(self.column(name), rows, self.form.kernels)
 
-    def byte_parts(self, name: str) -> list[Any]:
+    def byte_parts(self, name: str) -> list[ByteColumn]:
         """Return a column of strings or binary values as kernels gather from it; kept."""
         found = self._byte_columns.get(name)
         if found is None:

@@ -12,6 +12,8 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import fixed_width, item_dtype
 from streamjoin_ds.engine.arrays.keys import is_widened
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, Zone
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
@@ -33,7 +35,7 @@ class BatchSealer:
         The kernels.
     """
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[tuple[str, np.dtype[Any]]], module: Any) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[tuple[str, np.dtype[Any]]], module: KernelModule) -> None:
         self._names = schema.names
         self._dtypes = [item_dtype(field.type) for field in schema]
         places = [self._names.index(name) for name, _ in keys]
@@ -46,7 +48,9 @@ class BatchSealer:
         self._row_bytes = sum(dtype.itemsize for dtype in (*self._dtypes, *dtypes) if dtype is not None)
 
     @classmethod
-    def of(cls, schema: pa.Schema, keys: Sequence[tuple[str, np.dtype[Any]]], module: Any) -> BatchSealer | None:
+    def of(
+        cls, schema: pa.Schema, keys: Sequence[tuple[str, np.dtype[Any]]], module: KernelModule
+    ) -> BatchSealer | None:
         """None where there are columns of no fixed width, or keys that kernels cannot make of their column."""
         if not all(fixed_width(field.type) for field in schema):
             return None
@@ -56,13 +60,13 @@ class BatchSealer:
                 return None
         return cls(schema, keys, module)
 
-    def takes(self, arrived: Any) -> bool:
+    def takes(self, arrived: BatchColumns) -> bool:
         """Whether no column has a null."""
         return arrived.rows > 0 and not arrived.has_null(self._nullable)
 
     def sealing(
-        self, arrived: Any, grid: SortLayout
-    ) -> TaskCoroutine[tuple[tuple[tuple[Any, Any], ...], dict[str, _Values], list[_Values]]]:
+        self, arrived: BatchColumns, grid: SortLayout
+    ) -> TaskCoroutine[tuple[Zone, dict[str, _Values], list[_Values]]]:
         """The ends of each key, the columns' items in grid order, and the keys; in one step."""
         rows = arrived.rows
         memory = ColumnMemory(rows * self._row_bytes, len(self._dtypes) + len(self._key_dtypes))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, empty_items, has_bytes, item_dtype, taken_of
 from streamjoin_ds.engine.arrays.keys import widened
+from streamjoin_ds.engine.reference.kernel_objects import RunColumns
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 
@@ -97,7 +98,7 @@ class Selection:
         self.run_set.columns((name,)).gather(self.places, self.rows, [values])
         return array_of(values, kind)
 
-    def gathered(self, names: tuple[str, ...], begin: int, end: int) -> tuple[Any, Int32 | int, Int32]:
+    def gathered(self, names: tuple[str, ...], begin: int, end: int) -> tuple[RunColumns, Int32 | int, Int32]:
         """A part of `Rows`: columns that are `RunSet.plain`, of the selection from `begin` to before `end`."""
         rows, places = self.rows, self.places
         if rows is None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.reference.kernel_objects import RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
@@ -39,7 +40,7 @@ class SortedKeys:
         self.sort_layout = sort_layout
         self.zone = zone
         self.rows = rows
-        self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
+        self._indexes: dict[tuple[ProbeCondition, ...], RunIndex] = {}
 
     @property
     def in_order(self) -> SortedKeys:
@@ -50,7 +51,7 @@ class SortedKeys:
         """Return the values of a key, float64 or int64, in the layout's order."""
         raise NotImplementedError
 
-    def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
+    def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
         """The run as `RunsProbe` wants it for these conditions; kept."""
         found = self._indexes.get(conditions)
         if found is None:

@@ -30,6 +30,7 @@ from streamjoin_ds.engine.arrays.columns import (
     item_dtype,
 )
 from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, ByteColumn, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.run_form import RunForm
@@ -74,11 +75,11 @@ class TailBuffer:
         self._without_nulls = tuple(place for place, field in fields if field.nullable and field.name in self.values)
         self._room = form.kernels.module.RoomColumns([self.values.get(name) for name in names], self.keys, sources)
 
-    def takes(self, arrived: Any) -> bool:
+    def takes(self, arrived: BatchColumns) -> bool:
         """Whether no column without room for nulls has any."""
         return not arrived.has_null(self._without_nulls)
 
-    def append(self, arrived: Any) -> tuple[Range, ...]:
+    def append(self, arrived: BatchColumns) -> tuple[Range, ...]:
         """Add rows of the form's ``run_schema`` behind what is filled; the smallest and largest of each key of theirs.
 
         Parameters
@@ -179,7 +180,7 @@ class Tail:
         """Values of a key, in order of arrival."""
         return self.buffer.keys[number][: self.rows]
 
-    def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
+    def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
         """See `Run`: nothing narrows it."""
         columns = [self.buffer.keys[condition.run_key] for condition in conditions]
         lo, hi = [c.lo for c in conditions], [c.hi for c in conditions]
@@ -222,7 +223,7 @@ class Tail:
         """See `Run`."""
         return gathered(self.column(name), rows, self.form.kernels)
 
-    def byte_parts(self, name: str) -> list[Any]:
+    def byte_parts(self, name: str) -> list[ByteColumn]:
         """See `Run`; made anew: it is longer by now than when it was last asked for."""
         return [byte_column(self.column(name), self.form.kernels)]
 
@@ -237,7 +238,7 @@ class Tail:
 
     # ------------------------------------------------------------------ what becomes of it
 
-    def appended(self, arrived: Any) -> Tail:
+    def appended(self, arrived: BatchColumns) -> Tail:
         """The tail with these tuples behind its own; there must be room.
 
         Parameters

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import INT64_MAX
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.merge_policy import MergePolicy, RatioMergePolicy
 from streamjoin_ds.engine.storage.run import Run
@@ -163,14 +164,14 @@ class Window:
             raise corrupt_state_error()
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
-    def sealing(self, arrived: Any) -> TaskCoroutine[SealedRun] | None:
+    def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
         """How a large batch of new tuples becomes a run, step by step; None: it is to go to the tail.
 
         The window may be one whose last tuples are still being taken in.
         """
         return self.form.sealing(arrived.batch) if arrived.rows > MAX_TAILED_ROWS else None
 
-    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Selection]:
+    def taking(self, arrived: BatchColumns, run: SealedRun | None) -> tuple[Window, Selection]:
         """The window with new tuples, before any merging, and these tuples as probes.
 
         Parameters

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.reference.kernel_objects import Crew
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.tasks import run_alone
 
@@ -87,8 +89,8 @@ class WindowSet:
         self,
         state: JoinState,
         begun: Callable[[Sequence[TaskCoroutine[Window]]], Callable[[], list[Window]]],
-        module: Any,
-        crew: Any = None,
+        module: KernelModule,
+        crew: Crew | None = None,
         *,
         goes_on: bool = False,
     ) -> None:

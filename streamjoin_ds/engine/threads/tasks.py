@@ -16,11 +16,14 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
+from streamjoin_ds.engine.reference.kernel_objects import Crew, Task
+
 __all__ = ["TaskCoroutine", "run_alone", "run_interleaved"]
 
 _Made = TypeVar("_Made")
 
-TaskCoroutine: TypeAlias = "Generator[Sequence[Any], list[Any], _Made]"
+# What is sent is of as many types as the tasks: each step knows its own.
+TaskCoroutine: TypeAlias = "Generator[Sequence[Task[object]], list[Any], _Made]"
 
 
 def run_alone(steps: TaskCoroutine[_Made]) -> _Made:
@@ -34,7 +37,7 @@ def run_alone(steps: TaskCoroutine[_Made]) -> _Made:
         return made
 
 
-def run_interleaved(crew: Any, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
+def run_interleaved(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
     """Take the steps of several works, now of one, now of another; what each makes, in their order.
 
     Parameters
@@ -49,13 +52,13 @@ def run_interleaved(crew: Any, works: Sequence[TaskCoroutine[_Made]]) -> Generat
     return cast("Generator[_Made]", going)
 
 
-def _going(crew: Any, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made | None]:
+def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made | None]:
     """None when all have taken their first step, then what each makes."""
     made: dict[int, _Made] = {}
-    waiting: deque[tuple[int, Sequence[Any]]] = deque()
-    tasks: Sequence[Any] = ()
+    waiting: deque[tuple[int, Sequence[Task[object]]]] = deque()
+    tasks: Sequence[Task[object]] = ()
 
-    def step(number: int, told: list[Any] | None) -> None:
+    def step(number: int, told: list[object] | None) -> None:
         try:
             tasks = next(works[number]) if told is None else works[number].send(told)
         except StopIteration as end:

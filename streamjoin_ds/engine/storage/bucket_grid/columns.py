@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
 from streamjoin_ds.engine.arrays.keys import widened
+from streamjoin_ds.engine.reference.kernel_objects import BucketGrid, ByteColumn
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape
@@ -25,7 +26,7 @@ class BucketColumns:
 
     form: RunForm
     shape: GridShape
-    native: Any
+    native: BucketGrid
     columns: dict[str, npt.NDArray[Any]]
     payload: Payload
     built_rows: int
@@ -67,7 +68,7 @@ class BucketColumns:
         """See `Run`."""
         return self.taken(name, self.native.row_numbers())
 
-    def byte_parts(self, name: str) -> list[Any]:
+    def byte_parts(self, name: str) -> list[ByteColumn]:
         """See `Run`: the payload's batches."""
         return self.payload.byte_columns(name)
 

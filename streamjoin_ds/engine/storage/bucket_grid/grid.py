@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import item_values
 from streamjoin_ds.engine.arrays.keys import INT64_MIN, widened
+from streamjoin_ds.engine.reference.kernel_objects import BucketGrid, RunIndex
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, known_crowd
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
     PAYLOAD_NUMBER,
@@ -97,7 +98,7 @@ class BucketRun(BucketRows):
         form: RunForm,
         shape: GridShape,
         zone: tuple[Range, ...],
-        native: Any,
+        native: BucketGrid,
         columns: dict[str, npt.NDArray[Any]],
         payload: Payload,
         built_rows: int,
@@ -108,7 +109,7 @@ class BucketRun(BucketRows):
         self.native, self.columns, self.payload, self.built_rows = native, columns, payload, built_rows
         self.block: str | None = None
         self.encoded: pa.Buffer | None = None
-        self._indexes: dict[tuple[ProbeCondition, ...], Any] = {}
+        self._indexes: dict[tuple[ProbeCondition, ...], RunIndex] = {}
         self._swept_to, self.uncounted_rows = swept_to, uncounted_rows
         self._sample: GridSample | None = None
         self.unsampled_rows = 0
@@ -315,7 +316,7 @@ class BucketRun(BucketRows):
         self.native.sweep(self.shape.buckets, lowest_kept)
         self._thinned()
 
-    def index(self, conditions: tuple[ProbeCondition, ...]) -> Any:
+    def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
         """The grid as `RunsProbe` wants it for these conditions; kept, and good for rows that come later."""
         found = self._indexes.get(conditions)
         if found is None:

@@ -15,7 +15,6 @@ dropped are left behind when they are half of all: there are never more than twi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
 from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
 
 __all__ = ["Payload"]
 
@@ -114,7 +114,7 @@ class Payload:
         places = np.searchsorted(self._begins, numbers, "right").astype(np.int32) - np.int32(1)
         return places, numbers - self._begins[places]
 
-    def byte_columns(self, name: str) -> list[Any]:
+    def byte_columns(self, name: str) -> list[ByteColumn]:
         """A column of strings or binary values, batch by batch, to be gathered from."""
         return [batch.byte_column(name, self._kernels) for batch in self._batches]
 
@@ -178,9 +178,9 @@ class _Batch:
 
     def __init__(self, tuples: pa.RecordBatch) -> None:
         self.tuples, self.size = tuples, _size(tuples)
-        self._byte_columns: dict[str, Any] = {}
+        self._byte_columns: dict[str, ByteColumn] = {}
 
-    def byte_column(self, name: str, kernels: Kernels) -> Any:
+    def byte_column(self, name: str, kernels: Kernels) -> ByteColumn:
         found = self._byte_columns.get(name)
         if found is None:
             found = self._byte_columns[name] = byte_column(self.tuples.column(name), kernels)

@@ -18,6 +18,7 @@ from typing import Any
 
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.arrays.memory import give_back
+from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.bucket_grid.census import USUAL_CROWD, crowd_of, live_rows, some_keys
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild
@@ -96,13 +97,13 @@ class BucketWindow(Window):
         """The window with a grid that may be another one."""
         return BucketWindow(self.form, run, others, self.tail, self._run_set, self.lowest_kept, self.layout)
 
-    def sealing(self, arrived: Any) -> TaskCoroutine[SealedRun] | None:
+    def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
         """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
         if arrived.rows <= MAX_TAILED_ROWS:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
-    def taking(self, arrived: Any, run: SealedRun | None) -> tuple[Window, Selection]:
+    def taking(self, arrived: BatchColumns, run: SealedRun | None) -> tuple[Window, Selection]:
         """As `Window.taking`."""
         window, selection = super().taking(arrived, run)
         if run is not None:

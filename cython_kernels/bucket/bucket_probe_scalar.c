@@ -1,0 +1,3 @@
+#include "simd/lanes_scalar.h"
+
+#include "bucket/bucket_probe_template.h"

@@ -1,0 +1,226 @@
+/* The probe of a bucket grid, for one width of lanes: chunks are asked for well before they are tested.
+ *
+ *   probes ──► asked for ──► second chunk asked for ──► tested        16 buckets between each two of them
+ *
+ * Every probe looks at the chunks of its cells' buckets in the order of the cells, each bucket once, and at a bucket's
+ * rows in order of their arrival: the order of the pairs is a function of the rows, not of how many fit the output.
+ */
+#include "bucket/bucket_grid.h"
+#include "scan/rows.h"
+
+#define LINE_BYTES 64
+#define SURE_CONDITIONS 3
+#define CHUNK_BITS ((1u << SJ_CHUNK_ROWS) - 1)
+
+SJ_INLINE const char *chunk_column(const sj_bucket_columns *columns, int condition, int64_t chunk)
+{
+    return (const char *)columns->right[condition] + chunk * columns->chunk_bytes[condition];
+}
+
+SJ_INLINE void ask_for_chunk(const sj_bucket_probe *probe, int64_t chunk)
+{
+    const sj_bucket_columns *columns = &probe->columns;
+    for (int c = 0; c < columns->conditions; c++) {
+        const char *from = chunk_column(columns, c, chunk);
+        __builtin_prefetch(from);
+        if (columns->chunk_bytes[c] > LINE_BYTES) {
+            __builtin_prefetch(from + LINE_BYTES);
+        }
+    }
+}
+
+SJ_INLINE unsigned float_bits(const lane_bounds *bounds, int slot, lane_float right)
+{
+    const lane_float difference = float_minus(bounds->left[slot], right);
+    return mask_bits(float_within(mask_all(), difference, bounds->lo[slot], bounds->hi[slot]));
+}
+
+SJ_INLINE unsigned int_bits(const lane_bounds *bounds, int slot, lane_int right)
+{
+    return mask_bits(int_within(mask_all(), right, bounds->smallest[slot], bounds->largest[slot]));
+}
+
+/* Bits of a chunk's rows that pass one condition. */
+SJ_INLINE unsigned chunk_test(const sj_bucket_columns *columns, const lane_bounds *bounds, int condition, int64_t chunk)
+{
+    const void *items = chunk_column(columns, condition, chunk);
+    const int slot = columns->slot[condition];
+    unsigned bits = 0;
+    switch (columns->item[condition]) {
+    case SJ_FLOAT64:
+        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
+            bits |= float_bits(bounds, slot, float_load((const double *)items + lane)) << lane;
+        }
+        break;
+    case SJ_FLOAT32:
+        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
+            bits |= float_bits(bounds, slot, float_load_narrow((const float *)items + lane)) << lane;
+        }
+        break;
+    case SJ_INT64:
+        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
+            bits |= int_bits(bounds, slot, int_load((const int64_t *)items + lane)) << lane;
+        }
+        break;
+    default:
+        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
+            bits |= int_bits(bounds, slot, int_load_narrow((const int32_t *)items + lane)) << lane;
+        }
+    }
+    return bits;
+}
+
+/* Writes the chunk's matches; room for all its rows is there, and is written to. Lanes behind its rows are read, too. */
+SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts,
+                                int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+{
+    unsigned bits = ~0u;
+    /* Whether the cell's conditions leave a row is up to chance: a branch on it would cost more than the next test. */
+    for (int c = 0; c < probe->columns.conditions && (bits || c < SURE_CONDITIONS); c++) {
+        bits &= chunk_test(&probe->columns, bounds, c, chunk);
+    }
+    /* Bit n: the n-th row of the ring. */
+    const unsigned ring = (bits & CHUNK_BITS) * (1u + (1u << SJ_CHUNK_ROWS)) >> facts.head & ((1u << facts.count) - 1);
+    return emit_chunk(ring, chunk * SJ_CHUNK_ROWS, facts.head, probe_id, out_probe, out_run);
+}
+
+/* How many cells the probe's band covers; more than SJ_BUCKET_VISITS are not counted. */
+SJ_INLINE int64_t cells_of(const sj_bucket_probe *probe)
+{
+    uint64_t cells = 1;
+    for (int key = 0; key < SJ_BUCKET_KEYS; key++) {
+        const int64_t from = probe->cell_from[key][probe->probe], to = probe->cell_to[key][probe->probe];
+        if (to < from) {
+            return 0;
+        }
+        if ((uint64_t)to - (uint64_t)from >= SJ_BUCKET_VISITS) {
+            return SJ_BUCKET_VISITS + 1;
+        }
+        cells *= (uint64_t)to - (uint64_t)from + 1;
+    }
+    return cells > SJ_BUCKET_VISITS ? SJ_BUCKET_VISITS + 1 : (int64_t)cells;
+}
+
+SJ_INLINE void enter_probe(sj_bucket_probe *probe)
+{
+    probe->in_probe = 1;
+    probe->visited_count = 0;
+    probe->cells = probe->is_scan ? SJ_BUCKET_VISITS + 1 : cells_of(probe);
+    probe->bucket = probe->cells > SJ_BUCKET_VISITS ? 0 : probe->grid->bucket_count;
+    if (probe->cells <= SJ_BUCKET_VISITS) {
+        probe->first = probe->cell_from[0][probe->probe];
+        probe->second = probe->cell_from[1][probe->probe];
+    }
+}
+
+/* The bucket of the next cell, which is most often the one behind the last: a division is then saved. */
+SJ_INLINE int64_t cell_bucket(sj_bucket_probe *probe)
+{
+    const sj_bucket_grid *grid = probe->grid;
+    const uint64_t cell = sj_cell_of(grid, (uint64_t)probe->first, (uint64_t)probe->second);
+    if (cell != probe->cell + 1 || !cell) {
+        probe->cell_bucket = sj_bucket_of(grid, cell);
+    } else if (++probe->cell_bucket == grid->bucket_count) {
+        probe->cell_bucket = 0;
+    }
+    probe->cell = cell;
+    return probe->cell_bucket;
+}
+
+/* The next bucket of the probe in work that it has not looked at; SJ_NO_CHUNK: no more. */
+SJ_INLINE int64_t next_bucket(sj_bucket_probe *probe)
+{
+    if (probe->cells > SJ_BUCKET_VISITS) {
+        return probe->bucket < probe->grid->bucket_count ? probe->bucket++ : SJ_NO_CHUNK;
+    }
+    while (probe->cells > 0) {
+        const int64_t bucket = cell_bucket(probe);
+        probe->cells--;
+        if (probe->second < probe->cell_to[1][probe->probe]) {
+            probe->second++;
+        } else if (probe->cells) {
+            probe->second = probe->cell_from[1][probe->probe];
+            probe->first++;
+        }
+        int seen = 0;
+        for (int visit = 0; visit < probe->visited_count; visit++) {
+            seen |= probe->visited[visit] == bucket;
+        }
+        if (!seen) {
+            probe->visited[probe->visited_count++] = bucket;
+            return bucket;
+        }
+    }
+    return SJ_NO_CHUNK;
+}
+
+/* Asks for the chunk that is to be tested after those that were asked for; 0: there is none. */
+SJ_INLINE int ask_for_next(sj_bucket_probe *probe)
+{
+    for (; probe->probe < probe->band.probe_count; probe->probe++) {
+        if (!probe->in_probe) {
+            enter_probe(probe);
+        }
+        const int64_t bucket = next_bucket(probe);
+        if (bucket != SJ_NO_CHUNK) {
+            const sj_chunk_span span = {(int32_t)probe->probe, (int32_t)bucket};
+            probe->ring[probe->asked++ % SJ_BUCKET_AHEAD] = span;
+            __builtin_prefetch(probe->grid->chunks + bucket);
+            ask_for_chunk(probe, bucket);
+            return 1;
+        }
+        probe->in_probe = 0;
+    }
+    return 0;
+}
+
+/* Asks for the second chunk of a bucket, halfway between asking for the first and testing it. */
+SJ_INLINE void follow(sj_bucket_probe *probe)
+{
+    const sj_chunk *chunk = probe->grid->chunks + probe->ring[probe->followed++ % SJ_BUCKET_AHEAD].chunk;
+    if (chunk->next != SJ_NO_CHUNK) {
+        __builtin_prefetch(probe->grid->chunks + chunk->next);
+        ask_for_chunk(probe, chunk->next);
+    }
+}
+
+int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity)
+{
+    const sj_bucket_grid *grid = probe->grid;
+    lane_bounds bounds;
+    int64_t written = 0, prepared = -1;
+    int may_match = 0;
+    for (;;) {
+        while (probe->asked < probe->tested + SJ_BUCKET_AHEAD && ask_for_next(probe)) {
+        }
+        while (probe->followed < probe->asked && probe->followed < probe->tested + SJ_BUCKET_AHEAD / 2) {
+            follow(probe);
+        }
+        if (probe->tested == probe->asked) {
+            return written;
+        }
+        sj_chunk_span *span = &probe->ring[probe->tested % SJ_BUCKET_AHEAD];
+        if (span->probe != prepared) {
+            sj_probe values;
+            may_match = sj_prepare(&probe->band, span->probe, &values);
+            if (may_match) {
+                bounds_load(&bounds, &probe->band, &values, probe->band.float_count, probe->band.int_count);
+            }
+            prepared = span->probe;
+        }
+        while (may_match && span->chunk != SJ_NO_CHUNK) {
+            if (capacity - written < SJ_CHUNK_ROWS) {
+                return written;
+            }
+            const sj_chunk chunk = grid->chunks[span->chunk];
+            if (chunk.next != SJ_NO_CHUNK) {
+                ask_for_chunk(probe, chunk.next);
+            }
+            probe->candidates += chunk.count;
+            written += chunk_matches(probe, &bounds, span->chunk, chunk, span->probe, out_probe + written,
+                                     out_run + written);
+            span->chunk = chunk.next;
+        }
+        probe->tested++;
+    }
+}

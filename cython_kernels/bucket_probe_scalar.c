@@ -1,3 +1,0 @@
-#include "lanes_scalar.h"
-
-#include "bucket_probe_template.h"

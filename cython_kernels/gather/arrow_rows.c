@@ -1,0 +1,258 @@
+#include "gather/arrow_rows.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+
+/* ---- what comes */
+
+/* Bytes of an item and what it is as a number, by the format string of the C data interface. */
+void sj_column_kind(const struct ArrowSchema *schema, sj_column *column)
+{
+    memset(column, 0, sizeof *column);
+    static const char formats[] = "cCsSiIlLefg";
+    static const char bytes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 4, 8};
+    const char *format = schema->format;
+    if (schema->dictionary) {
+        return;
+    }
+    const char *found = format[0] && !format[1] ? strchr(formats, format[0]) : NULL;
+    if (found) {
+        const int at = (int)(found - formats);
+        column->item_bytes = bytes[at];
+        column->number = at >= 8 ? SJ_FLOATING : at % 2 ? SJ_UNSIGNED : SJ_SIGNED;
+    } else if (format[0] == 't') {
+        /* days, seconds and milliseconds of a day have 4 bytes; other moments and durations have 8 */
+        const int is_short = !strcmp(format, "tdD") || !strcmp(format, "tts") || !strcmp(format, "ttm");
+        const int is_interval = format[1] == 'i';
+        column->item_bytes = is_interval ? 0 : is_short ? 4 : 8;
+        column->number = is_interval ? SJ_NO_NUMBER : SJ_SIGNED;
+    } else if (format[0] == 'd' && format[1] == ':') {
+        const char *comma = strchr(format, ',');
+        const char *width = comma ? strchr(comma + 1, ',') : NULL;
+        column->item_bytes = width && strcmp(width, ",128") ? 0 : 16;
+    }
+}
+
+void sj_column_place(const struct ArrowArray *batch, int64_t place, sj_column *column)
+{
+    const struct ArrowArray *array = batch->children[place];
+    column->rows = batch->length;
+    column->offset = batch->offset + array->offset;
+    column->null_count = array->null_count;
+    if (array->n_buffers > 0) {
+        column->validity = array->buffers[0];
+    }
+    if (column->item_bytes && array->n_buffers > 1 && array->buffers[1]) {
+        column->items = (const unsigned char *)array->buffers[1] + column->offset * column->item_bytes;
+    }
+}
+
+int sj_has_null(const sj_column *column)
+{
+    if (column->null_count >= 0 || !column->validity) {
+        return column->null_count > 0;
+    }
+    for (int64_t row = column->offset; row < column->offset + column->rows; row++) {
+        if (!(column->validity[row >> 3] >> (row & 7) & 1)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Each item at `from`, of a type, does `what`; memory that came from elsewhere may lie askew. */
+#define EACH_ITEM(type, what)                              \
+    for (int64_t row = 0; row < column->rows; row++) {     \
+        type value;                                        \
+        memcpy(&value, column->items + row * (int64_t)sizeof value, sizeof value); \
+        what;                                              \
+    }                                                      \
+    break
+
+int sj_has_nan(const sj_column *column)
+{
+    int found = 0;
+    switch (column->number == SJ_FLOATING ? column->item_bytes : 0) {
+    case 2: EACH_ITEM(uint16_t, found |= (value & 0x7fff) > 0x7c00);
+    case 4: EACH_ITEM(float, found |= value != value);
+    case 8: EACH_ITEM(double, found |= value != value);
+    }
+    return found;
+}
+
+#define WIDEN(target)                                                      \
+    switch (column->number * 16 + column->item_bytes) {                    \
+    case SJ_SIGNED * 16 + 1: EACH_ITEM(int8_t, to[row] = (target)value);   \
+    case SJ_SIGNED * 16 + 2: EACH_ITEM(int16_t, to[row] = (target)value);  \
+    case SJ_SIGNED * 16 + 4: EACH_ITEM(int32_t, to[row] = (target)value);  \
+    case SJ_SIGNED * 16 + 8: EACH_ITEM(int64_t, to[row] = (target)value);  \
+    case SJ_UNSIGNED * 16 + 1: EACH_ITEM(uint8_t, to[row] = (target)value);  \
+    case SJ_UNSIGNED * 16 + 2: EACH_ITEM(uint16_t, to[row] = (target)value); \
+    case SJ_UNSIGNED * 16 + 4: EACH_ITEM(uint32_t, to[row] = (target)value); \
+    case SJ_UNSIGNED * 16 + 8: EACH_ITEM(uint64_t, to[row] = (target)value)
+
+int sj_widen_float(const sj_column *column, double *to)
+{
+    WIDEN(double);
+    case SJ_FLOATING * 16 + 4: EACH_ITEM(float, to[row] = value);
+    case SJ_FLOATING * 16 + 8: EACH_ITEM(double, to[row] = value);
+    default: return 0;
+    }
+    return 1;
+}
+
+int sj_widen_int(const sj_column *column, int64_t *to)
+{
+    WIDEN(int64_t);
+    default: return 0;
+    }
+    return 1;
+}
+
+void sj_float_range(const double *values, int64_t count, double range[2])
+{
+    range[0] = range[1] = values[0];
+    for (int64_t row = 1; row < count; row++) {
+        range[0] = values[row] < range[0] ? values[row] : range[0];
+        range[1] = values[row] > range[1] ? values[row] : range[1];
+    }
+    range[0] += 0.0;
+    range[1] += 0.0;
+}
+
+void sj_int_range(const int64_t *values, int64_t count, int64_t range[2])
+{
+    range[0] = range[1] = values[0];
+    for (int64_t row = 1; row < count; row++) {
+        range[0] = values[row] < range[0] ? values[row] : range[0];
+        range[1] = values[row] > range[1] ? values[row] : range[1];
+    }
+}
+
+/* ---- what goes */
+
+struct sj_rows {
+    atomic_int owners;
+    size_t size; /* of all this memory */
+    int64_t rows;
+    unsigned char *items; /* the first column's */
+    int64_t starts[];     /* of each column, from `items` on */
+};
+
+/* The last large piece that was let go: a chunk of results takes the place of the one before the last. Fresh memory would
+ * cost a page fault every 4 KB, which is more than filling it. */
+#define SPARE_BYTES ((size_t)1 << 20)
+static _Atomic(sj_rows *) spare;
+
+static sj_rows *memory_of(size_t size)
+{
+    sj_rows *found = size < SPARE_BYTES ? NULL : atomic_exchange(&spare, NULL);
+    if (found && (found->size < size || found->size / 4 > size)) {
+        free(found);
+        found = NULL;
+    }
+    if (!found && (found = malloc(size))) {
+        found->size = size;
+    }
+    return found;
+}
+
+sj_rows *sj_rows_new(int64_t rows, const int *item_bytes, int64_t columns)
+{
+    const size_t head = sizeof(sj_rows) + (size_t)columns * sizeof(int64_t);
+    size_t size = head + ALIGNMENT;
+    for (int64_t column = 0; column < columns; column++) {
+        size += (size_t)(rows * item_bytes[column]) + ALIGNMENT;
+    }
+    sj_rows *made = memory_of(size);
+    if (!made) {
+        return NULL;
+    }
+    atomic_init(&made->owners, 1);
+    made->rows = rows;
+    unsigned char *begin = (unsigned char *)made + head;
+    made->items = begin + (ALIGNMENT - (uintptr_t)begin % ALIGNMENT) % ALIGNMENT;
+    int64_t start = 0;
+    for (int64_t column = 0; column < columns; column++) {
+        made->starts[column] = start;
+        start += (rows * item_bytes[column] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+    return made;
+}
+
+unsigned char *sj_rows_column(sj_rows *rows, int64_t column)
+{
+    return rows->items + rows->starts[column];
+}
+
+void sj_rows_let_go(sj_rows *rows)
+{
+    if (rows && atomic_fetch_sub(&rows->owners, 1) == 1) {
+        free(rows->size < SPARE_BYTES ? rows : atomic_exchange(&spare, rows));
+    }
+}
+
+void sj_greatest(const int64_t *const *columns, int64_t count, int64_t rows, int64_t *to)
+{
+    memcpy(to, columns[0], (size_t)rows * sizeof *to);
+    for (int64_t column = 1; column < count; column++) {
+        const int64_t *values = columns[column];
+        for (int64_t row = 0; row < rows; row++) {
+            to[row] = values[row] > to[row] ? values[row] : to[row];
+        }
+    }
+}
+
+/* An exported array and those of its columns, all in one piece; a consumer may keep any of them and drop the rest. */
+typedef struct {
+    atomic_int owners;
+    sj_rows *rows;
+    const void *no_validity;
+    struct ArrowArray **children;
+    struct exported_column {
+        struct ArrowArray array;
+        const void *buffers[2];
+    } columns[];
+} exported;
+
+static void release(struct ArrowArray *array)
+{
+    exported *all = array->private_data;
+    for (int64_t child = 0; child < array->n_children; child++) {
+        if (array->children[child]->release) {
+            array->children[child]->release(array->children[child]);
+        }
+    }
+    array->release = NULL;
+    if (atomic_fetch_sub(&all->owners, 1) == 1) {
+        sj_rows_let_go(all->rows);
+        free(all);
+    }
+}
+
+int sj_rows_export(sj_rows *rows, const int32_t *columns, int64_t count, struct ArrowArray *array)
+{
+    const size_t each = sizeof(struct exported_column) + sizeof(struct ArrowArray *);
+    exported *all = calloc(1, sizeof(exported) + (size_t)count * each);
+    if (!all) {
+        return -1;
+    }
+    atomic_init(&all->owners, 1 + (int)count);
+    atomic_fetch_add(&rows->owners, 1);
+    all->rows = rows;
+    all->children = (struct ArrowArray **)(all->columns + count);
+    for (int64_t place = 0; place < count; place++) {
+        struct exported_column *column = &all->columns[place];
+        column->buffers[1] = sj_rows_column(rows, columns[place]);
+        column->array = (struct ArrowArray){.length = rows->rows, .n_buffers = 2, .buffers = column->buffers,
+                                            .release = release, .private_data = all};
+        all->children[place] = &column->array;
+    }
+    *array = (struct ArrowArray){.length = rows->rows, .n_buffers = 1, .n_children = count,
+                                 .buffers = &all->no_validity, .children = all->children,
+                                 .release = release, .private_data = all};
+    return 0;
+}

@@ -1,0 +1,135 @@
+#include <string.h>
+
+#include "grid/grid.h"
+
+/* Checked, or looked at, and copied block by block: the block of order is then still in L1. */
+#define BLOCK 2048
+
+/* Rows of a large column come from memory, a few of each line: while one is copied the line of a later one is asked
+ * for. 256 rows are some 70 lines, more than a core asks for by itself. */
+#define FAR_BYTES (1 << 20)
+#define FAR_ROWS 256
+
+/* The address to be asked for is a number: nobody has checked that row yet. */
+#define COPY(item_bytes)                                                                                   \
+    for (; row < far_to; row++) {                                                                          \
+        const uintptr_t far = (uintptr_t)column + (uintptr_t)((int64_t)order[row + FAR_ROWS] * (item_bytes)); \
+        __builtin_prefetch((const void *)far);                                                             \
+        memcpy(out + row * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes));       \
+    }                                                                                                      \
+    for (; row < to; row++) {                                                                              \
+        memcpy(out + row * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes));       \
+    }
+
+/* Copies the checked rows order[from:to] of a column of `rows` rows; `order` goes on to `count`. */
+static void copy_rows(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t from,
+                      int64_t to, int64_t count, unsigned char *out)
+{
+    const int64_t far_count = rows * item_bytes > FAR_BYTES ? count - FAR_ROWS : from;
+    const int64_t far_to = far_count < to ? far_count : to;
+    int64_t row = from;
+    switch (item_bytes) {
+    case 1: COPY(1) break;
+    case 2: COPY(2) break;
+    case 4: COPY(4) break;
+    case 8: COPY(8) break;
+    default: COPY(16) break;
+    }
+}
+
+int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
+              unsigned char *out)
+{
+    for (int64_t from = 0; from < count; from += BLOCK) {
+        const int64_t to = count - from < BLOCK ? count : from + BLOCK;
+        int outside = 0;
+        for (int64_t row = from; row < to; row++) {
+            outside |= (uint64_t)(int64_t)order[row] >= (uint64_t)rows;
+        }
+        if (outside) {
+            return -1;
+        }
+        copy_rows(column, rows, item_bytes, order, from, to, count, out);
+    }
+    return 0;
+}
+
+/* Whether each rows[i] is a row of run places[i]; `places` NULL: of run 0. -1: outside, 0: all of one run, 1: of several. */
+static int check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows, int64_t count)
+{
+    int outside = 0;
+    int other = 0;
+    for (int64_t row = 0; row < count; row++) {
+        const uint64_t place = places ? (uint64_t)(int64_t)places[row] : 0;
+        if (place >= (uint64_t)run_count) {
+            return -1;
+        }
+        other |= places && places[row] != places[0];
+        outside |= (uint64_t)(int64_t)rows[row] >= (uint64_t)run_rows[place];
+    }
+    return outside ? -1 : other;
+}
+
+void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
+                   unsigned char *out)
+{
+    copy_rows(column, rows, item_bytes, order, 0, count, count, out);
+}
+
+#define GATHER_RUNS(item_bytes)                                                                                     \
+    for (int64_t row = from; row < to; row++) {                                                                     \
+        memcpy(out + row * (item_bytes), columns[places[row]] + (int64_t)rows[row] * (item_bytes), (item_bytes));   \
+    }
+
+/* out[i] = columns[places[i]][rows[i]] */
+static void gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes,
+                        const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
+{
+    for (int64_t from = 0; from < count; from += BLOCK) {
+        const int64_t to = count - from < BLOCK ? count : from + BLOCK;
+        const int32_t first = places[from];
+        int other = 0;
+        for (int64_t row = from; row < to; row++) {
+            other |= places[row] ^ first;
+        }
+        if (!other) { /* as mostly: runs are probed one after the other */
+            copy_rows(columns[first], run_rows[first], item_bytes, rows, from, to, count, out);
+            continue;
+        }
+        switch (item_bytes) {
+        case 1: GATHER_RUNS(1) break;
+        case 2: GATHER_RUNS(2) break;
+        case 4: GATHER_RUNS(4) break;
+        case 8: GATHER_RUNS(8) break;
+        default: GATHER_RUNS(16) break;
+        }
+    }
+}
+
+int sj_gather_columns(const sj_run_columns *from, const sj_picks *picks, unsigned char *const *outs)
+{
+    const int32_t *places = picks->places;
+    int64_t place = picks->place;
+    const int found = check(from->run_rows + place, from->run_count, places, picks->rows, picks->count);
+    if (found < 0) {
+        return -1;
+    }
+    if (found == 0 && places && picks->count) {
+        place = places[0];
+        places = NULL;
+    }
+    for (int64_t column = 0; column < from->column_count; column++) {
+        const unsigned char *const *addresses = from->addresses + column * from->run_count;
+        if (!outs[column]) {
+            continue;
+        }
+        if (places) {
+            gather_runs(addresses, from->run_rows, from->item_bytes[column], places, picks->rows, picks->count,
+                        outs[column]);
+        } else {
+            sj_gather_run(addresses[place], from->run_rows[place], from->item_bytes[column], picks->rows, picks->count,
+                          outs[column]);
+        }
+    }
+    return 0;
+}

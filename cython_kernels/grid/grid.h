@@ -1,0 +1,80 @@
+/* Laying a run out: bucket numbers, the order by (bucket, second attribute), the directory, gathering by an order. */
+#ifndef SJ_GRID_H
+#define SJ_GRID_H
+
+#include <stdint.h>
+
+#include "scan/band.h"
+
+#define SJ_BUCKET_LIMIT ((int64_t)1 << 62)
+#define SJ_CELL_LIMIT ((int64_t)1 << 50)
+#define SJ_NAN_BUCKET INT64_MAX
+
+/* floor((x + offset) / width). Floats are clamped to +-2^62, NaN gets SJ_NAN_BUCKET; integers add saturating. */
+void sj_float_buckets(const double *column, int64_t count, double width, double offset, int64_t *buckets);
+
+/* Beyond SJ_CELL_LIMIT cells a float is too coarse to tell them apart: what lies there shares the outermost ones. A band
+ * would else cover so many of them that all buckets were looked at. */
+void sj_limit_cells(int64_t *cells, int64_t count);
+
+void sj_int_buckets(const int64_t *column, int64_t count, int64_t width, int64_t offset, int64_t *buckets);
+
+/* The first and the last bucket in which each probe can find a match; `last` may be NULL. */
+void sj_float_bucket_range(const double *left, int64_t count, double lo, double hi, double width, int64_t *first,
+                           int64_t *last);
+void sj_int_bucket_range(const int64_t *left, int64_t count, sj_wide lo, sj_wide hi, int64_t width, int64_t *first,
+                         int64_t *last);
+
+/* Are the probes sorted by (bucket, second)? Neither or one of the two columns is given; NaN comes last. */
+int sj_probes_sorted(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count);
+
+/* Number of distinct buckets, or -1 where they are not ascending. */
+int64_t sj_directory_count(const int64_t *sorted_buckets, int64_t count);
+void sj_directory_fill(const int64_t *sorted_buckets, int64_t count, int64_t *ids, int64_t *starts);
+
+/* The steps of a sorted column, one of the two, but for their starts; count 0: it has none. */
+void sj_steps_plan(const double *float_sorted, const int64_t *int_sorted, int64_t count, sj_steps *steps);
+/* Fills `starts` (steps->count + 1); 0: the values are so uneven that a search is better. */
+int sj_steps_fill(const double *float_sorted, const int64_t *int_sorted, int64_t count, const sj_steps *steps,
+                  int32_t *starts);
+
+/* The stable order by (bucket, second) of several runs that are each in it: place (number of the run) and row of each.
+ * `buckets` may be NULL; all runs have the one or the other second. -1: no memory. */
+int sj_merge_order(const int64_t *const *buckets, const double *const *float_seconds,
+                   const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *places,
+                   int32_t *rows);
+
+/* Stable order by (bucket, second); `buckets` may be NULL, one of the two columns is given. -1: no memory. */
+int sj_grid_order(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count,
+                  int32_t *order);
+
+/* out[i] = column[order[i]] for items of 1, 2, 4, 8 or 16 bytes. -1: an entry of order is outside 0..rows-1. */
+int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
+              unsigned char *out);
+
+/* out[i] = column[order[i]], as sj_gather, but nothing is checked. */
+void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
+                   unsigned char *out);
+
+/* The same columns of several runs. */
+typedef struct {
+    const unsigned char **addresses; /* column by column, run by run */
+    int64_t *run_rows;
+    int *item_bytes; /* of each column */
+    int64_t run_count;
+    int64_t column_count;
+} sj_run_columns;
+
+/* Rows of these runs: rows[i] of run places[i]; `places` NULL: all of run `place`, which is 0 otherwise. */
+typedef struct {
+    int64_t count;
+    const int32_t *rows;
+    const int32_t *places;
+    int64_t place;
+} sj_picks;
+
+/* Copies all columns of some rows, outs[c][i] = columns[c][places[i]][rows[i]], but for those whose out is NULL. -1, and
+ * nothing is copied: a row is outside. */
+int sj_gather_columns(const sj_run_columns *from, const sj_picks *picks, unsigned char *const *outs);
+
+#endif

@@ -1,0 +1,151 @@
+/* Rows that are sorted by one attribute, against one probe: those before its band are skipped, those within are tested.
+ *
+ * fl(left - right) never grows as right grows, so rows are skipped while it is above hi and read until it is below lo;
+ * every row between is decided by the exact test. NaN compares false both ways: it is neither skipped nor a stop.
+ *
+ * Include after one lanes_*.h.
+ */
+#ifndef SJ_SORTED_ROWS_H
+#define SJ_SORTED_ROWS_H
+
+#include "scan/rows.h"
+
+/* Steps of one register before the skip starts to gallop. */
+#define SKIP_STEPS 12
+
+/* A column sorted within each bucket; only the one that `sorted` names is there. */
+typedef struct {
+    const double *floats;
+    const int64_t *ints;
+} sorted_column;
+
+/* Is the value before the probe's band of the sort attribute? */
+SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        return probe->left[0] - column.floats[row] > band->float_hi[0];
+    }
+    return column.ints[row] < probe->smallest[0];
+}
+
+/* Is the value past the probe's band? NaN is not. */
+SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        return probe->left[0] - column.floats[row] < band->float_lo[0];
+    }
+    return column.ints[row] > probe->largest[0];
+}
+
+/* First row of row:end that is not before the probe's band. */
+SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
+                            int64_t end)
+{
+    const unsigned all = (1u << LANES) - 1;
+    for (int step = 0; step < SKIP_STEPS && end - row >= LANES; step++) {
+        unsigned over;
+        if (sorted == SJ_SORTED_FLOAT) {
+            const lane_float difference = float_minus(float_all(probe->left[0]), float_load(column.floats + row));
+            over = float_over(difference, float_all(band->float_hi[0]));
+        } else {
+            over = int_less(int_load(column.ints + row), int_all(probe->smallest[0]));
+        }
+        if (over != all) {
+            return row + __builtin_ctz(~over);
+        }
+        row += LANES;
+    }
+    int64_t stride = 4 * LANES;
+    while (end - row > stride && row_is_over(band, probe, sorted, column, row + stride)) {
+        row += stride + 1;
+        stride *= 2;
+    }
+    int64_t high = end - row > stride ? row + stride : end;
+    while (row < high) {
+        const int64_t middle = row + (high - row) / 2;
+        if (row_is_over(band, probe, sorted, column, middle)) {
+            row = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return row;
+}
+
+/* Tests `count` rows at `row`; the number of them that are not past the band goes to `tested`. */
+SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int float_count, int int_count, int sorted,
+                            int64_t row, int64_t count, int32_t probe_id, int32_t *out_probe, int32_t *out_run,
+                            int64_t *tested)
+{
+    unsigned under = 0;
+    if (sorted == SJ_SORTED_FLOAT) {
+        const double *from = band->float_right[0] + row;
+        const lane_float right = count >= LANES ? float_load(from) : float_load_some(from, count);
+        under = float_under(float_minus(bounds->left[0], right), bounds->lo[0]);
+    } else if (sorted == SJ_SORTED_INT) {
+        const int64_t *from = band->int_right[0] + row;
+        const lane_int right = count >= LANES ? int_load(from) : int_load_some(from, count);
+        under = int_less(bounds->largest[0], right);
+    }
+    if (count < LANES) {
+        under &= (1u << count) - 1;
+    }
+    const unsigned bits = rows_test(bounds, band, 0, float_count, 0, int_count, row, count);
+    *tested = under ? __builtin_ctz(under) : count;
+    return emit(bits, row, probe_id, out_probe, out_run);
+}
+
+/* Returns the row it stopped at: `end` (all tested, or past the band), or an earlier one because the output is full. */
+SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int sorted,
+                            int64_t row, int64_t end, int32_t probe_id, row_output *output, int64_t *candidates)
+{
+    if ((sorted == SJ_SORTED_FLOAT && float_count < 1) || (sorted == SJ_SORTED_INT && int_count < 1)) {
+        __builtin_unreachable(); /* the sort attribute is a condition */
+    }
+    lane_bounds bounds;
+    bounds_load(&bounds, band, probe, float_count, int_count);
+    int32_t *out_probe = output->probe, *out_run = output->run;
+    const int64_t limit = output->capacity - LANES;
+    const int64_t from = row;
+    int64_t written = output->written, tested = LANES;
+    while (end - row >= LANES && written <= limit) {
+        written += grid_step(&bounds, band, float_count, int_count, sorted, row, LANES, probe_id, out_probe + written,
+                             out_run + written, &tested);
+        if (tested < LANES) {
+            *candidates += row + tested - from;
+            output->written = written;
+            return end;
+        }
+        row += LANES;
+    }
+    *candidates += row - from;
+    if (row < end && end - row < LANES && written <= limit) {
+        written += grid_step(&bounds, band, float_count, int_count, sorted, row, end - row, probe_id,
+                             out_probe + written, out_run + written, &tested);
+        *candidates += tested;
+        row = end;
+    }
+    output->written = written;
+    return row;
+}
+
+#define SJ_CALL_NONE(float_count, int_count) \
+    grid_rows(band, probe, float_count, int_count, SJ_SORTED_NONE, row, end, probe_id, output, candidates)
+#define SJ_CALL_FLOAT(float_count, int_count) \
+    grid_rows(band, probe, float_count, int_count, SJ_SORTED_FLOAT, row, end, probe_id, output, candidates)
+#define SJ_CALL_INT(float_count, int_count) \
+    grid_rows(band, probe, float_count, int_count, SJ_SORTED_INT, row, end, probe_id, output, candidates)
+
+static int64_t NAME(sj_grid_rows)(const sj_band *band, const sj_probe *probe, int sorted, int64_t row, int64_t end,
+                                  int32_t probe_id, row_output *output, int64_t *candidates)
+{
+    if (sorted == SJ_SORTED_FLOAT) {
+        SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_FLOAT)
+    }
+    if (sorted == SJ_SORTED_INT) {
+        SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_INT)
+    }
+    SJ_UNROLLED(band->float_count, band->int_count, SJ_CALL_NONE)
+}
+
+#endif

@@ -1,3 +1,0 @@
-#include "lanes_scalar.h"
-
-#include "grid_probe_template.h"

@@ -1,3 +1,0 @@
-#include "lanes_scalar.h"
-
-#include "scan_template.h"

@@ -1,0 +1,84 @@
+#include "simd/dispatch.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static sj_implementation implementations[3];
+static int implementation_count;
+static sj_cpu_feature features[8];
+static int feature_count;
+
+static void add_implementation(const char *name, sj_scan_fill scan_fill, sj_grid_fill grid_fill,
+                               sj_scan_roof scan_roof, sj_bucket_fill bucket_fill)
+{
+    const sj_implementation entry = {name, scan_fill, grid_fill, scan_roof, bucket_fill};
+    implementations[implementation_count++] = entry;
+}
+
+#if defined(__x86_64__)
+/* CPUID and XGETBV themselves: __builtin_cpu_supports asks libgcc, which zig does not link. */
+enum {
+    STATE_XMM_YMM = 0x06,   /* XCR0 bits 1-2 */
+    STATE_OPMASK_ZMM = 0xe0 /* XCR0 bits 5-7 */
+};
+
+static int add_feature(const char *name, unsigned int word, int bit, int usable)
+{
+    const sj_cpu_feature entry = {name, (int)(word >> bit & 1) && usable};
+    features[feature_count++] = entry;
+    return entry.present;
+}
+
+/* The register states that the operating system saves (the lower half of XCR0): without, the wide ones are not usable. */
+static unsigned int saved_states(unsigned int leaf_1_ecx)
+{
+    unsigned int low = 0;
+    unsigned int high;
+    if (leaf_1_ecx >> 27 & 1) { /* OSXSAVE: XGETBV may be executed */
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    }
+    return low;
+}
+
+static void add_wide_implementations(void)
+{
+    unsigned int eax, ebx, ecx, edx;
+    unsigned int ecx_1 = 0;
+    unsigned int ebx_7 = 0;
+    __get_cpuid(1, &eax, &ebx, &ecx_1, &edx);
+    __get_cpuid_count(7, 0, &eax, &ebx_7, &ecx, &edx); /* leaves the zero where there is no leaf 7 */
+    const unsigned int states = saved_states(ecx_1);
+    const int ymm = (states & STATE_XMM_YMM) == STATE_XMM_YMM && (ecx_1 >> 28 & 1); /* AVX itself, too */
+    const int zmm = ymm && (states & STATE_OPMASK_ZMM) == STATE_OPMASK_ZMM;
+    const int popcnt = add_feature("popcnt", ecx_1, 23, 1);
+    const int bmi = add_feature("bmi", ebx_7, 3, 1);
+    const int avx2 = add_feature("avx2", ebx_7, 5, ymm);
+    const int foundation = add_feature("avx512f", ebx_7, 16, zmm);
+    const int lengths = add_feature("avx512vl", ebx_7, 31, zmm);
+    const int words = add_feature("avx512bw", ebx_7, 30, zmm);
+    const int doublewords = add_feature("avx512dq", ebx_7, 17, zmm);
+    if (avx2 && popcnt && bmi) {
+        add_implementation("avx2", sj_scan_fill_avx2, sj_grid_fill_avx2, sj_scan_roof_avx2, sj_bucket_fill_avx2);
+        if (foundation && lengths && words && doublewords) {
+            add_implementation("avx512", sj_scan_fill_avx512, sj_grid_fill_avx512, sj_scan_roof_avx512,
+                               sj_bucket_fill_avx512);
+        }
+    }
+}
+#endif
+
+void sj_dispatch_init(void)
+{
+    implementation_count = 0;
+    feature_count = 0;
+    add_implementation("scalar", sj_scan_fill_scalar, sj_grid_fill_scalar, sj_scan_roof_scalar, sj_bucket_fill_scalar);
+#if defined(__x86_64__)
+    add_wide_implementations();
+#endif
+}
+
+int sj_implementation_count(void) { return implementation_count; }
+const sj_implementation *sj_implementation_at(int index) { return &implementations[index]; }
+int sj_cpu_feature_count(void) { return feature_count; }
+const sj_cpu_feature *sj_cpu_feature_at(int index) { return &features[index]; }

@@ -1,0 +1,27 @@
+/* What this CPU can run, slowest first: found once, when the module is loaded. */
+#ifndef SJ_DISPATCH_H
+#define SJ_DISPATCH_H
+
+#include "scan/band.h"
+#include "bucket/bucket_grid.h"
+
+typedef struct {
+    const char *name;
+    sj_scan_fill scan_fill;
+    sj_grid_fill grid_fill;
+    sj_scan_roof scan_roof;
+    sj_bucket_fill bucket_fill;
+} sj_implementation;
+
+typedef struct {
+    const char *name;
+    int present;
+} sj_cpu_feature;
+
+void sj_dispatch_init(void);
+int sj_implementation_count(void);
+const sj_implementation *sj_implementation_at(int index);
+int sj_cpu_feature_count(void);
+const sj_cpu_feature *sj_cpu_feature_at(int index);
+
+#endif

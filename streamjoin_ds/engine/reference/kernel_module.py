@@ -1,0 +1,146 @@
+"""The type of a kernel module: what the twins have and the compiled kernels have, name by name.
+
+The twins document the names. `streamjoin_ds.engine.arrays.kernels` assigns both modules to the type, so mypy compares
+them with it; ``tests/kernels/test_border.py`` compares names and signatures of what was compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from streamjoin_ds.engine.reference import kernel_objects as objects
+from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64
+
+__all__ = ["KernelModule"]
+
+
+class KernelModule(Protocol):
+    """Every name that the engine may ask a kernel module for; classes stand as functions that make their objects."""
+
+    CHUNK_ROWS: int
+    FENCE_ROWS: int
+    SCAN_PAIRS: int
+    SCAN_ROWS_ALONE: int
+    SCAN_TILE_PROBES: int
+    SCAN_TILE_ROWS: int
+
+    # ---- which implementation runs
+    def implementations(self) -> tuple[str, ...]: ...
+    def default_implementation(self) -> str: ...
+    def cpu_features(self) -> dict[str, bool]: ...
+
+    # ---- runs laid out
+    def grid_buckets(self, column: Column, width: Bound, offset: Bound) -> Int64: ...
+    def probe_buckets(self, left_first: Column, lo: Bound, hi: Bound, width: Bound) -> Int64: ...
+    def grid_order(self, buckets: Int64 | None, second: Column) -> Int32: ...
+    def grid_ordering(self, buckets: Int64 | None, second: Column) -> objects.Task[Int32]: ...
+    def merge_order(self, buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> tuple[Int32, Int32]: ...
+    def sorted_steps(self, column: Column) -> Int32 | None: ...
+    def bucket_directory(self, sorted_buckets: Int64) -> tuple[Int64, Int64]: ...
+    def SealForm(self, keys: Sequence[tuple[int, bool]]) -> objects.SealForm: ...
+
+    # ---- probes
+    def Scan(
+        self,
+        left: Sequence[Column],
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        implementation: str | None = None,
+        *,
+        unrolled: bool = True,
+        left_count: int | None = None,
+        right_count: int | None = None,
+    ) -> objects.Probing: ...
+    def GridProbe(
+        self,
+        left: Sequence[Column],
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        *,
+        first: int,
+        second: int,
+        width: Bound,
+        bucket_ids: Int64 | None,
+        bucket_starts: Int64 | None,
+        probe_order: Int32,
+        fences: Column | None = None,
+        steps: Int32 | None = None,
+        implementation: str | None = None,
+        left_count: int | None = None,
+        right_count: int | None = None,
+    ) -> objects.Probing: ...
+    def RunIndex(
+        self,
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        *,
+        first: int,
+        second: int,
+        width: Bound,
+        bucket_ids: Int64 | None = None,
+        bucket_starts: Int64 | None = None,
+        fences: Column | None = None,
+        steps: Int32 | None = None,
+        zone: Sequence[tuple[Bound, Bound]] | None = None,
+        right_count: int | None = None,
+    ) -> objects.RunIndex: ...
+    def RunsProbe(
+        self,
+        left: Sequence[Column],
+        indexes: Sequence[objects.RunIndex],
+        *,
+        implementation: str | None = None,
+        last_rows: int = -1,
+        left_count: int | None = None,
+        slice_probes: int | None = None,
+    ) -> objects.RunsProbe: ...
+
+    # ---- the bucket grid
+    def BucketGrid(
+        self,
+        columns: Sequence[Column],
+        *,
+        position: int,
+        buckets: int,
+        keys: Sequence[tuple[bool, Bound]],
+        stride: int = 1,
+        swept: int = 0,
+    ) -> objects.BucketGrid: ...
+    def BucketIndex(
+        self,
+        grid: objects.BucketGrid,
+        right: Sequence[Column],
+        lo: Sequence[Bound],
+        hi: Sequence[Bound],
+        *,
+        keys: Sequence[int],
+    ) -> objects.RunIndex: ...
+
+    # ---- rows gathered, from Arrow and for it
+    def gather(self, column: Column, order: Int32, out: Column | None = None) -> Column: ...
+    def gather_bytes(
+        self, columns: Sequence[objects.ByteColumn], places: Int32 | int, rows: Int32
+    ) -> tuple[Int32, Bytes, Bytes | None, int]: ...
+    def RunColumns(self, runs: Sequence[Sequence[Column]]) -> objects.RunColumns: ...
+    def ByteColumn(
+        self, offsets: Int32, data: Bytes, valid: Bytes | None = None, valid_from: int = 0
+    ) -> objects.ByteColumn: ...
+    def BatchForm(self, schema: pa.Schema) -> objects.BatchForm: ...
+    def BatchColumns(self, form: objects.BatchForm, batch: pa.RecordBatch) -> objects.BatchColumns: ...
+    def RoomColumns(
+        self, values: Sequence[Column | None], keys: Sequence[Column], sources: Sequence[int]
+    ) -> objects.RoomColumns: ...
+    def RowsForm(
+        self, parts: Sequence[Sequence[int]], exported: Sequence[int], *, greatest: bool = False
+    ) -> objects.RowsForm: ...
+    def Rows(self, form: objects.RowsForm, count: int) -> objects.Rows: ...
+
+    # ---- threads
+    def Crew(self, helpers: int, cores: Sequence[int] = ()) -> objects.Crew: ...
+    def Gate(self) -> objects.Gate: ...

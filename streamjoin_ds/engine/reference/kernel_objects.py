@@ -1,0 +1,201 @@
+"""The types of the objects that a kernel module makes: what the engine may ask of them, whichever module made them.
+
+The twin of the same name documents each one. An object may be given back to the module that made it, and to no other:
+types cannot say so, so the twins refuse it, and the compiled kernels do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, Int64
+
+__all__ = [
+    "BatchColumns",
+    "BatchForm",
+    "BucketGrid",
+    "ByteColumn",
+    "Crew",
+    "Gate",
+    "Part",
+    "Probing",
+    "RoomColumns",
+    "Rows",
+    "RowsForm",
+    "RunColumns",
+    "RunIndex",
+    "RunsProbe",
+    "SealForm",
+    "Task",
+    "Zone",
+]
+
+# The smallest and the largest value of each key.
+Zone: TypeAlias = tuple[tuple[Bound, Bound], ...]
+
+_Made = TypeVar("_Made")
+_MadeCo = TypeVar("_MadeCo", covariant=True)
+
+
+class Task(Protocol[_MadeCo]):
+    """Work whose arguments were checked, to be done once."""
+
+    def do(self) -> _MadeCo: ...
+
+
+class Crew(Protocol):
+    """Threads that do tasks."""
+
+    @property
+    def helpers(self) -> int: ...
+    def add(self, task: Task[object]) -> None: ...
+    def wait(self, task: Task[_Made]) -> _Made: ...
+    def give_up(self, tasks: Iterable[Task[object]]) -> None: ...
+    def finish(self) -> None: ...
+    def settle(self) -> None: ...
+
+
+class Gate(Protocol):
+    """Lets one thread at a time through."""
+
+    @property
+    def is_mine(self) -> bool: ...
+    def through(self, work: Callable[..., _Made], *given: object) -> _Made: ...
+
+
+class Probing(Protocol):
+    """A `Scan` or a `GridProbe`: pairs of a probe and a row, some at a time."""
+
+    @property
+    def candidates(self) -> int: ...
+    @property
+    def implementation(self) -> str: ...
+    def fill(self, out_probe: Int32, out_run: Int32) -> int: ...
+
+
+class RunIndex(Protocol):
+    """A `RunIndex` or a `BucketIndex`: what no probe changes."""
+
+    @property
+    def conditions(self) -> int: ...
+
+
+class RunsProbe(Protocol):
+    """Probes against many runs."""
+
+    @property
+    def candidates(self) -> int: ...
+    @property
+    def is_done(self) -> bool: ...
+    def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int: ...
+    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int]: ...
+
+
+class RunColumns(Protocol):
+    """Columns of several runs, to be gathered from."""
+
+    def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None: ...
+    def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]: ...
+
+
+class ByteColumn(Protocol):
+    """Strings or binary values."""
+
+    def __len__(self) -> int: ...
+    def hashes(self) -> Int64: ...
+
+
+class BatchForm(Protocol):
+    """The schema of record batches."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+
+class BatchColumns(Protocol):
+    """The columns of a record batch."""
+
+    @property
+    def batch(self) -> pa.RecordBatch: ...
+    @property
+    def rows(self) -> int: ...
+    def has_null(self, places: tuple[int, ...]) -> bool: ...
+    def has_nan(self, places: tuple[int, ...]) -> bool: ...
+
+
+class RoomColumns(Protocol):
+    """Columns with room behind their rows."""
+
+    def append(self, batch: BatchColumns, begin: int) -> Zone: ...
+
+
+class RowsForm(Protocol):
+    """Which columns rows have."""
+
+    @property
+    def columns(self) -> int: ...
+
+
+# What rows are gathered from: the columns, the number of the run of each row, and the rows.
+Part: TypeAlias = "tuple[RunColumns, Int32 | int | None, Int32]"
+
+
+class Rows(Protocol):
+    """Rows gathered, then handed to Arrow."""
+
+    def gather(self, parts: Sequence[Part], begin: int = 0) -> None: ...
+    def gathering(self, parts: Sequence[Part], begin: int = 0) -> Task[None]: ...
+    def put(self, column: int, values: list[Any], *, floating: bool) -> bool: ...
+    def exported(self) -> int: ...
+
+
+class SealForm(Protocol):
+    """Which columns of a batch are its keys."""
+
+    @property
+    def keys(self) -> tuple[tuple[int, bool], ...]: ...
+    def sealing(
+        self,
+        batch: BatchColumns,
+        values: Sequence[Column],
+        keys: Sequence[Column | None],
+        first: int,
+        second: int,
+        width: Bound,
+    ) -> Task[Zone]: ...
+
+
+class BucketGrid(Protocol):
+    """Rows of a window, by bucket."""
+
+    @property
+    def columns(self) -> list[Column]: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def inserted(self) -> int: ...
+    @property
+    def swept(self) -> int: ...
+    @property
+    def buckets(self) -> int: ...
+    def enlarged(self, columns: Sequence[Column]) -> BucketGrid: ...
+    def settle(self) -> None: ...
+    def insert(self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int) -> int: ...
+    def inserting(
+        self,
+        columns: Sequence[Column],
+        keys: Sequence[Column],
+        begin: int,
+        lowest_kept: int,
+        swept_buckets: int = 0,
+    ) -> Task[int]: ...
+    def sweep(self, buckets: int, lowest_kept: int) -> int: ...
+    def sweeping(self, buckets: int, lowest_kept: int) -> Task[int]: ...
+    def live_rows(self, lowest_kept: int, step: int = 1) -> int: ...
+    def row_numbers(self, begin: int = 0, end: int | None = None) -> Int32: ...
+    def spread_rows(self, most: int) -> Int32: ...
+    def crowd(self, keys: Sequence[Column], most: int) -> int: ...
+    def bucket_numbers(self, keys: Sequence[Column]) -> Int32: ...
