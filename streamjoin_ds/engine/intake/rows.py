@@ -28,7 +28,7 @@ from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 from streamjoin_ds.spec.columns import NANOSECONDS
 from streamjoin_ds.spec.conforming import holds_times
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
-from streamjoin_ds.spec.inside import InsideRows, to_inside, nanoseconds_name
+from streamjoin_ds.spec.inside import InsideRows, nanoseconds_name, to_inside
 from streamjoin_ds.spec.stream import is_event_time
 
 if TYPE_CHECKING:
