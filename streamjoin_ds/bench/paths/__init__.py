@@ -1,1 +1,8 @@
-"""The same input by several ways, each in a process of its own: batch joins on a fixed table of workloads."""
+"""The same input by several ways, each in a process of its own, on the fixed workloads.
+
+::
+
+    suite ──► side_process ──► child ──► bench.sides      turns, processes, what runs in one
+      ├──► inputs                                         Parquet in slices
+      └──► report                                         ratios and tables
+"""

@@ -1,1 +1,7 @@
-"""Columns and keys as kernels know them, memory for them, and the kernels themselves."""
+"""Columns and keys as kernels know them, memory for them, and the kernels themselves.
+
+::
+
+    Arrow column ──► columns: items, bytes ──► keys: float64 or int64 ──► kernels: native, or the twins
+                                                 memory: huge pages for large runs
+"""

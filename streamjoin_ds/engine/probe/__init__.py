@@ -1,1 +1,11 @@
-"""New tuples meet windows: probes, stream by stream, until the results are rows."""
+"""New tuples meet windows, stream by stream, until the results are rows.
+
+::
+
+    join_order ──► pipeline ──► window_probe ──► run_probe ──► match_buffer ──► residual ──► results
+    which stream   stream by    one call, or     which kernel  pairs            what no      rows, in
+    joins next     stream       several          for a run                      kernel tests Arrow
+                                (parallel_probe)
+
+Periodic windows count a result once in each window (`window_ids`). `progress` says how far a push is.
+"""

@@ -1,1 +1,14 @@
-"""Windows: sealed runs, the tail of the newest tuples, what keeps them in order and what writes them down."""
+"""Windows: what a stream's tuples may still be met in, and how it is kept.
+
+::
+
+    new tuples ─┬─ few ──► tail ── full ──┐
+                └─ many ─────────────────►├──► sealed run ──► merged ──► expired        window      (runs)
+                                          └──► bucket grid ──────────► swept            its own room
+
+    run          what all kinds of run answer        sorted_keys ◄── sealed_run, run_view
+    run_form     a stream's columns and keys         layout, conditions, zone    which order, what it serves, what it skips
+    run_set      the runs of a window as one         selection                   some tuples of them
+    window_set   the windows of all streams          merge_policy                which runs are merged, and when
+    snapshot     windows as bytes                    run_store                   large runs as blocks
+"""

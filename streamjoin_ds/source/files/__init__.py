@@ -1,1 +1,9 @@
-"""Files as feeds: listing, text and lines, the three formats, the look ahead, the watch over what was read."""
+"""Files as feeds: one stream's records in the order of its files' names, from any position.
+
+::
+
+    listing ──► text ──► line_blocks ──► lines ──► csv_lines, json_lines      what lies there, bytes, whole lines, records
+                                     parquet_rows                             the same by row number
+    file_scan    the planner's look ahead      file_watch    what vanished, shrank or came too late
+        └──────────────► file_feed ◄──────────────┘
+"""
