@@ -12,6 +12,7 @@ A side answers one question: take in these tuples, leave the matches in a table,
 process of its own, so that CPU time and memory are its own too; start-up is not counted, for none of them. Every run's
 number of matches is compared with an independent count (`oracle`): a side that is wrong fails the whole bench.
 
-A later suite (the engine alone, a stream at a given rate) is a module beside `suite` and a subcommand of
-``streamjoin bench``. This room may import every room but cli; none imports it but cli.
+The folders are the questions: `paths` (whole joins by several ways), `live` (queries that run on), `engine` (without
+Spark), `figures` (the papers'); `sides` are whom they ask. This room may import every room but cli; none imports it but
+cli.
 """
