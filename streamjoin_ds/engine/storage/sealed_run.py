@@ -109,21 +109,6 @@ class SealedRun(SortedKeys):
         """What the order of joining is decided by: it has `rows` and keys, and never changes."""
         return self
 
-    @property
-    def position(self) -> Range:
-        """Smallest and largest value of the key that the window is measured in: event time, or number."""
-        return self.zone[self.form.position_key]
-
-    @property
-    def oldest_us(self) -> int:
-        """Smallest event time, in microseconds."""
-        return int(self.zone[0][0])
-
-    @property
-    def newest_us(self) -> int:
-        """Largest event time, in microseconds."""
-        return int(self.zone[0][1])
-
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, float64 or int64, in the run's order."""
         if number not in self._keys:

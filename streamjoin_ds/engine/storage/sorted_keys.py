@@ -13,6 +13,7 @@ from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
+from streamjoin_ds.engine.storage.zoned import Zoned
 
 __all__ = ["SortedKeys"]
 
@@ -21,7 +22,7 @@ _ROWS_PER_SEARCH = 64
 _SEARCHED_ROWS = 1 << 15
 
 
-class SortedKeys:
+class SortedKeys(Zoned):
     """Keys of some tuples of one stream, in the order of a layout; immutable.
 
     Parameters

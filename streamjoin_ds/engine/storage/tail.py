@@ -35,6 +35,7 @@ from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
+from streamjoin_ds.engine.storage.zoned import Zoned
 
 __all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
 
@@ -110,7 +111,7 @@ class TailBuffer:
         return pieces[0].slice(0, rows)
 
 
-class Tail:
+class Tail(Zoned):
     """The first rows of a buffer, in no order that a probe can use; immutable.
 
     Parameters
@@ -160,21 +161,6 @@ class Tail:
     def sampled(self) -> Tail:
         """Itself."""
         return self
-
-    @property
-    def position(self) -> Range:
-        """Smallest and largest value of the key that the window is measured in."""
-        return self.zone[self.form.position_key]
-
-    @property
-    def oldest_us(self) -> int:
-        """Smallest event time, in microseconds."""
-        return int(self.zone[0][0])
-
-    @property
-    def newest_us(self) -> int:
-        """Largest event time, in microseconds."""
-        return int(self.zone[0][1])
 
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, in order of arrival."""

@@ -14,17 +14,16 @@ from streamjoin_ds.engine.reference.kernel_objects import BucketGrid, ByteColumn
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape
-from streamjoin_ds.engine.storage.run_form import RunForm
+from streamjoin_ds.engine.storage.zoned import Zoned
 
 __all__ = ["BucketColumns"]
 
 _KEY_BYTES = 8
 
 
-class BucketColumns:
+class BucketColumns(Zoned):
     """What `BucketRun` is read by; its attributes are described there."""
 
-    form: RunForm
     shape: GridShape
     native: BucketGrid
     columns: dict[str, npt.NDArray[Any]]

@@ -338,21 +338,6 @@ class BucketRun(BucketRows):
         self._indexes = {}
 
     @property
-    def position(self) -> Range:
-        """Smallest and largest value of the key that the window is measured in."""
-        return self.zone[self.form.position_key]
-
-    @property
-    def oldest_us(self) -> int:
-        """Smallest event time, in microseconds."""
-        return int(self.zone[0][0])
-
-    @property
-    def newest_us(self) -> int:
-        """Largest event time, in microseconds."""
-        return int(self.zone[0][1])
-
-    @property
     def stays(self) -> BucketRun:
         """Itself."""
         return self
