@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.bench.figures import page
@@ -25,6 +25,7 @@ from streamjoin_ds.bench.figures.trials import Pushes, joining
 from streamjoin_ds.bench.figures.worker import Workers, verified
 from streamjoin_ds.bench.figures.workload import KEYS, Workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from tests.support.examples import examples
 
 # CellJoin's Figures 7 and 13; of PIM-Tree's Figures 8 to 13 every part.
 PARTS = ["celljoin-7", "celljoin-7-per-byte", "celljoin-13"]
@@ -60,7 +61,7 @@ workloads = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(workloads, st.integers(0, 600), st.integers(1, 200), st.booleans())
 def test_the_count_is_that_of_every_pair(workload, begin_us, span_us, is_self_join):
     if is_self_join:
@@ -69,7 +70,7 @@ def test_the_count_is_that_of_every_pair(workload, begin_us, span_us, is_self_jo
     assert workload.matches_of_push(begin_us, begin_us + span_us) == every_pair(workload, begin_us, begin_us + span_us)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(workloads, st.integers(1, 70), st.sampled_from([1, 2, 3]), st.sampled_from([2, 3, 50]))
 def test_engines_find_what_is_counted_push_by_push(workload, push_rows, cells, merge_runs):
     pushes = Pushes(Trial(workload=workload, push_rows=push_rows, cells=cells, merge_runs=merge_runs))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
@@ -31,11 +31,10 @@ from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
+from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
-QUICK = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+QUICK = examples(60)
 KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, JoinEngine, Stream
@@ -22,6 +22,7 @@ from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import GridChooser
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import numbers_of
+from tests.support.examples import examples
 
 
 def stream(name: str, **columns: str) -> Stream:
@@ -318,7 +319,7 @@ SHAPES = {
 }
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@examples(30)
 @given(
     shape=st.sampled_from(sorted(SHAPES)),
     count=st.integers(3, 5),

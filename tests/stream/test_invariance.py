@@ -32,6 +32,7 @@ from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow
 from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, scenarios
+from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
 
 LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
@@ -61,10 +62,10 @@ def ways(draw: st.DrawFn, layouts: tuple[str, ...]) -> Way:
     return Way(layout, exchange, batch_rows, block_bytes, tailed_rows, draw(st.sampled_from(EXECUTIONS)))
 
 
-def few(examples: int) -> Any:
+def few(count: int) -> Any:
     """Each example is whole runs with files and commits, tens of milliseconds a batch: few, and shrunk by hand."""
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
-    return settings(max_examples=examples, deadline=None, phases=phases, suppress_health_check=list(HealthCheck))
+    return settings(examples(count), phases=phases, suppress_health_check=list(HealthCheck))
 
 
 def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
