@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 register_profiles()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for a Spark session: nobody has to remember."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     """The one Spark session of this process: ours, with Delta, two cores, four attempts a task.

@@ -124,7 +124,7 @@ def test_it_refuses_what_the_command_refuses_and_nothing_else(key: str, tmp_path
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("wndow = '1s'", "the key 'wndow', which is not known Hint: one of streams, on, where, window"),
+        ("windw = '1s'", "the key 'wndow', which is not known Hint: one of streams, on, where, window"),
         (
             "[streams.r]\npassword = 'x'",
             "stream r has the key 'password', which is not known Hint: one of source",

@@ -116,7 +116,7 @@ def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
         bound, tmp_path / "c", Layout.parse("2x2", 2), max_rows_per_batch=40, retain_batches=1, block_bytes=0
     )
     batches.reader.prepareForTriggerAvailableNow()
-    # Two workers, each with what it has mapped; cells go to and fro between them, as Spark's tasks do.
+    # Two workers, each with what it has mapped; cells go back and forth between them, as Spark's tasks do.
     workers = [Cache[SealedRun](1 << 30), Cache[SealedRun](1 << 30)]
     chance = random.Random(1)
     real = run_store.RunStore.begin
