@@ -114,6 +114,7 @@ def test_a_wrong_count_ends_the_run():
         verified(Trial(), outcome)
 
 
+@pytest.mark.slow
 def test_a_trial_whose_process_fails_is_told():
     with Workers() as workers, pytest.raises(BenchError, match=r"a trial of kind join ended: .*KERNEL"):
         workers.done(Trial(kernel="no such kernel"))
@@ -202,6 +203,7 @@ def quick(tmp_path_factory):
     return parsed, json.loads(parsed.measures), text, time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_each_figure_has_its_plot_its_table_and_its_words(quick):
     parsed, measures, text, _ = quick
     assert parsed.sections == parsed.plots == list(parsed.tables) == list(measures["panels"]) == list(figure_names())
@@ -219,6 +221,7 @@ def test_each_figure_has_its_plot_its_table_and_its_words(quick):
     assert len(text) > 3_000_000, "the library is inside"
 
 
+@pytest.mark.slow
 def test_tables_hold_the_medians_of_the_runs(quick):
     parsed, measures, _, _ = quick
     for place, panel in measures["panels"].items():
@@ -234,6 +237,7 @@ def test_tables_hold_the_medians_of_the_runs(quick):
         assert shown > 0
 
 
+@pytest.mark.slow
 def test_every_trial_was_checked_and_the_check_is_right(quick):
     _, measures, _, _ = quick
     seen = {}
@@ -254,6 +258,7 @@ def test_every_trial_was_checked_and_the_check_is_right(quick):
     assert len(counted[::6]) >= 5
 
 
+@pytest.mark.slow
 def test_it_is_quick_and_says_where_and_with_what(quick):
     _, measures, text, elapsed_s = quick
     assert measures["wall_s"] < elapsed_s
@@ -262,6 +267,7 @@ def test_it_is_quick_and_says_where_and_with_what(quick):
     assert f"{measures['wall_s']:.1f} s" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

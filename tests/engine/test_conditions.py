@@ -199,6 +199,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["()", "'e.n + w.n >= 0'"])
 def test_memory_of_a_product_of_forty_billion_is_bounded(on: str) -> None:
     done = subprocess.run(

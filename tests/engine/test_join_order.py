@@ -80,6 +80,7 @@ def skewed(kind: str) -> tuple[Join, list[dict[str, pa.Table]]]:
     return join, pushes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hot value", "wide band", "four streams"])
 def test_the_chosen_order_makes_few_partial_results(kind: str) -> None:
     join, pushes = skewed(kind)

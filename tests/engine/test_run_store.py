@@ -249,6 +249,7 @@ except MapLimitError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux")
 def test_a_process_that_may_map_no_more_lets_go_of_what_it_kept_and_then_says_so(tmp_path: Path) -> None:
     bound = band_join("1h")

@@ -127,6 +127,7 @@ def as_lists(tables: dict[str, pa.Table]) -> dict[str, list]:
     return {name: table.to_pylist() for name, table in tables.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", ["5s", "last 40", "every 2s for 5s"])
 @pytest.mark.parametrize("kernel", ["auto", "reference"])
 def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:

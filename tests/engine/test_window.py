@@ -19,6 +19,7 @@ from tests.support.examples import examples
 SECOND_US = 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["equal", "random", "large and small", "growing"])
 @pytest.mark.parametrize("spread_s", [1, 100])
 def test_the_number_of_runs_stays_small(sizes: str, spread_s: int) -> None:

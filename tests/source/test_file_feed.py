@@ -138,6 +138,7 @@ def test_an_unfinished_last_line_is_a_record_where_no_more_can_come(tmp_path: Pa
     assert read_all(folder, 2) == expected(rows(5))
 
 
+@pytest.mark.slow
 def test_large_files_cross_segments(tmp_path: Path) -> None:
     many = rows(60_000)
     for name in ("a.csv", "a.csv.gz"):

@@ -39,6 +39,7 @@ def table(feed: GeneratorFeed, first: int, last: int) -> pa.Table:
     return pa.Table.from_batches([chunk.tuples for chunk in feed.read(RowPosition(first), RowPosition(last))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 @examples(8)
 @given(st.data())

@@ -122,6 +122,7 @@ def test_ways_of_writing_a_meaning_are_one(texts: tuple[str, ...]) -> None:
     assert len(facts) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

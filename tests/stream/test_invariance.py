@@ -217,6 +217,7 @@ def test_two_streams_in_any_way_give_the_contracts_rows(data: st.DataObject) -> 
             assert_contract(run(scenario, way, Path(folder)), scenario)
 
 
+@pytest.mark.slow
 @few(5)
 @given(data=st.data())
 def test_three_streams_in_any_way_give_the_contracts_rows(data: st.DataObject) -> None:
@@ -262,6 +263,7 @@ def edges(predicate: Band) -> Scenario:
     return Scenario(Join(streams, [predicate], TimeWindow((1, 1))), {"l": table, "r": table})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "lo", "hi", "matches"),
     [
@@ -285,6 +287,7 @@ def test_edges(column: str, lo: float, hi: float, matches: int, tmp_path: Path) 
         assert batches.matches().num_rows == matches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "window", ["l=5us,r=2us", "l=last 17,r=last 9", "l=every 2us for 5us,r=every 2us for 3us lag 1"]
 )
@@ -328,6 +331,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
     return "\n".join(["t,x,n", *lines, ""])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "exchange", "batch_rows", "window"),
     [
