@@ -1,4 +1,5 @@
-# From a bare clone: `make demo` shows a join at work, `make test` checks everything. Both set up what they need first.
+# From a bare clone: `make demo` shows a join at work, `make check` checks what is quick, `make test` all. Each sets up
+# what it needs first.
 #   make demo ARGS="--help"      options for the demo (bench likewise)
 #   make test ARGS=tests/plan     files and options for pytest
 #   make PYTHON=python3.12 ...   another Python for .venv
@@ -8,16 +9,21 @@ ARGS ?=
 BIN := .venv/bin
 # Two workers: each file of tests stays in one of them, so a Spark session is shared within a file.
 PYTEST_WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(PYTEST_WORKERS)
+# What `make check` tests: no Spark, no Java, no data from outside, nothing that takes more than a second.
+QUICK := not (spark or delta or shared or slow or campaign or bench)
 
 export PYTHON
 
-.PHONY: help demo test lint sanitize format bench doctor setup clean
+.PHONY: help demo check test coverage lint sanitize format bench doctor setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo     see a join at work'
+	@echo 'make check    lint, and the tests that need neither Spark nor Java and are quick: two minutes'
 	@echo 'make test     run the tests'
-	@echo 'make lint     ruff, mypy, cython-lint'
+	@echo 'make coverage run the tests, and print the lines that they miss'
+	@echo 'make lint     ruff, mypy, cython-lint, codespell, import rules'
 	@echo 'make sanitize the kernels under ASAN, UBSAN and bounds checks'
 	@echo 'make bench    measure the fixed workloads'
 	@echo 'make doctor   check this machine'
@@ -38,7 +44,16 @@ doctor: setup
 
 test:
 	@.ci/bootstrap test
-	@$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)
+	@$(PYTEST) --dist loadfile $(ARGS)
+
+# No Spark session is shared, so each test goes to the worker that is free. A fifth of Hypothesis' examples.
+check: lint
+	@$(PYTEST) --dist worksteal --hypothesis-profile quick -m '$(QUICK)' $(ARGS)
+
+# Of this process and its workers; what runs in processes that tests start (Spark's too) is not counted.
+coverage:
+	@.ci/bootstrap test
+	@$(PYTEST) --dist loadfile --cov --cov-report term-missing:skip-covered $(ARGS)
 
 lint:
 	@.ci/bootstrap test dev
@@ -46,6 +61,8 @@ lint:
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy --no-error-summary streamjoin_ds
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint --max-line-length 120 cython_kernels
+	@$(BIN)/codespell
+	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_rooms.py >build/rooms.log || { cat build/rooms.log; exit 1; }
 	@echo 'lint: clean'
 
 sanitize:
@@ -58,6 +75,6 @@ format:
 	@$(BIN)/ruff format -q .
 
 clean:
-	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage demo-output
 	@find cython_kernels streamjoin_ds tests -name '*.so' -delete -o -name '__pycache__' -prune -exec rm -rf {} +
 	@rm -f cython_kernels/kernels.c

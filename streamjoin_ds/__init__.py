@@ -12,6 +12,7 @@ Spark plans, schedules and commits; tuples, windows and matches move beside it i
 imports no Spark: `JoinEngine` works without it.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,10 @@ __all__ = [
     "not_equal",
     "spark_session",
 ]
+
+
+if os.environ.get("STREAMJOIN_DS_LOG_LEVEL"):  # so in each of Spark's workers, too
+    import_module("streamjoin_ds.logs").log_as_asked()
 
 
 def __getattr__(name: str) -> object:

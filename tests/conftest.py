@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.examples import register_profiles
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+register_profiles()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for a Spark session: nobody has to remember."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from streamjoin_ds.cli.demo import command as demo
 from streamjoin_ds.cli.doctor import command as doctor
 from streamjoin_ds.cli.explain import command as explain
 from streamjoin_ds.cli.inspect import command as inspect
+from streamjoin_ds.cli.main import group
 from streamjoin_ds.cli.repair import command as repair
 from streamjoin_ds.cli.request import request_of
 from streamjoin_ds.cli.run import command as run
@@ -56,7 +57,12 @@ def test_every_option_named_exists() -> None:
     suites = [
         each for command in COMMANDS.values() if isinstance(command, click.Group) for each in command.commands.values()
     ]
-    known = {option for each in (*COMMANDS.values(), *suites) for parameter in each.params for option in parameter.opts}
+    known = {
+        option
+        for each in (group, *COMMANDS.values(), *suites)
+        for parameter in each.params
+        for option in parameter.opts
+    }
     ours = "\n".join(line for line in TEXT.splitlines() if " -m tests." not in line)  # a campaign has its own --help
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
     assert named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections import OrderedDict
@@ -9,6 +10,8 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 __all__ = ["Cache"]
+
+_log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -20,7 +23,8 @@ class Cache(Generic[Value]):
     ago. Two limits, `resize`, `names` and `begin_round` would all have to be built around it.
 
     Names must carry the checksum of what they stand for: then a task that finds a value here may use it, whichever
-    task put it, and one that does not find it reads the block and verifies it.
+    task put it, and one that does not find it reads the block and verifies it. The log has a name as `str` gives it, so
+    that must hold no secret.
 
     Parameters
     ----------
@@ -59,7 +63,7 @@ class Cache(Generic[Value]):
                 name, (_, _, used) = next(iter(self._values.items()))
                 if self._round - used <= idle_rounds:
                     break
-                self._drop(name)
+                self._drop(name, f"no task of the last {idle_rounds} has used it")
 
     def get(self, name: Hashable) -> Value | None:
         """The value of this name, or None."""
@@ -75,21 +79,23 @@ class Cache(Generic[Value]):
     def put(self, name: Hashable, value: Value, size_bytes: int) -> None:
         """Keep a value, in place of one of the same name."""
         with self._lock:
-            self._drop(name)
+            self._drop(name, "another takes its place")
             if size_bytes > self.limit_bytes or self.limit_count < 1:
+                _log.debug("%s, %d bytes, is not kept: over the limit of %d", name, size_bytes, self.limit_bytes)
                 return
             self._make_room(size_bytes, 1)
             self._values[name] = value, size_bytes, self._round
             self.size_bytes += size_bytes
 
-    def discard(self, name: Hashable) -> None:
-        """Let go of a value, if it is there."""
+    def discard(self, name: Hashable, why: str = "nobody asks for it again") -> None:
+        """Let go of a value, if it is there; `why`: for the log."""
         with self._lock:
-            self._drop(name)
+            self._drop(name, why)
 
     def clear(self) -> None:
         """Let go of all."""
         with self._lock:
+            _log.debug("all %d, %d bytes, are dropped", len(self._values), self.size_bytes)
             self._values.clear()
             self.size_bytes = 0
 
@@ -97,9 +103,10 @@ class Cache(Generic[Value]):
         while self._values and (
             self.size_bytes + size_bytes > self.limit_bytes or len(self._values) + count > self.limit_count
         ):
-            self._drop(next(iter(self._values)))
+            self._drop(next(iter(self._values)), "there must be room for others")
 
-    def _drop(self, name: Hashable) -> None:
+    def _drop(self, name: Hashable, why: str) -> None:
         found = self._values.pop(name, None)
         if found is not None:
             self.size_bytes -= found[1]
+            _log.debug("%s, %d bytes, is dropped: %s", name, found[1], why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 import tempfile
@@ -13,6 +14,8 @@ import pyarrow as pa
 from streamjoin_ds.blocks.folder import LocalFolder
 
 __all__ = ["Copies", "default_home"]
+
+_log = logging.getLogger(__name__)
 
 
 def default_home() -> Path:
@@ -71,6 +74,7 @@ class Copies:
             if total <= self._limit_bytes:
                 break
             self.drop(file.name)
+            _log.debug("the copy of %s is dropped: %d bytes are over the limit", file.name, total - self._limit_bytes)
             total -= file.size_bytes
 
     def _is_private(self) -> bool:

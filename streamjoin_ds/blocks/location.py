@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["absolute_location", "is_local", "local_path"]
+__all__ = ["absolute_location", "is_local", "local_path", "loggable"]
 
 # As Hadoop reads it: a scheme is one where a slash follows, and may name a host.
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
@@ -26,6 +26,11 @@ def local_path(location: str) -> Path | None:
 def is_local(location: str) -> bool:
     """Whether this is a path of this machine, or of a file system that is mounted here."""
     return local_path(location) is not None
+
+
+def loggable(location: str) -> str:
+    """Return what logs may say of a location: a path as it stands, of a URI its last part, as it may hold a secret."""
+    return location if is_local(location) else location.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
 def absolute_location(location: str) -> str:

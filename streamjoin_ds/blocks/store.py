@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ __all__ = ["BlockRef", "BlockStore", "is_block"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_log = logging.getLogger(__name__)  # blocks by name; a root may be a URI that holds a secret
 _SUFFIX = ".arrow"
 _FEW, _AT_ONCE = 3, 8
 # What Arrow raises besides: a file system that does not know an operation, or a path that is none.
@@ -86,15 +89,18 @@ class BlockStore:
         BlockWriteError
             The file cannot be written (no room, no right to, no connection); nothing is left of it.
         """
-        data = encode(table, facts)
+        began_s, data = time.monotonic(), encode(table, facts)
         digest = checksum(data)
         name = self._checked(f"{stem}-{digest}{_SUFFIX}")
         try:
-            if not (self._holds(name, data.size, digest) and self._is_touched(name, data)):
+            is_there = self._holds(name, data.size, digest) and self._is_touched(name, data)
+            if not is_there:
                 self._folder.write(name, data)
         except _FAILURES as error:
             msg = f"block {name} cannot be written: {_reason(error)}"
             raise BlockWriteError(msg, name=name, hint=self._hint("make room, or rights, where it lies")) from error
+        told = name, "found again" if is_there else "written", table.num_rows, data.size, time.monotonic() - began_s
+        _log.debug("block %s is %s: %d rows, %d bytes, %.3f s", *told)
         return BlockRef(name, table.num_rows, data.size)
 
     def read(self, name: str) -> pa.Table:
@@ -116,6 +122,7 @@ class BlockStore:
         except BlockCorruptError:
             if not self._folder.forget(name):
                 raise
+            _log.debug("the copy of block %s on this machine is damaged; it is fetched again", name)
         return decode(self._bytes(name), expected, name)  # it was the copy that was damaged
 
     def size_bytes(self, name: str) -> int | None:
@@ -139,7 +146,10 @@ class BlockStore:
         BlockWriteError
             The file system does not let it go.
         """
-        return sum(self.together(self._removed, [self._checked(name) for name in names]))
+        checked = [self._checked(name) for name in names]
+        removed = sum(self.together(self._removed, checked))
+        _log.debug("%d of %d retired blocks are removed: %s", removed, len(checked), checked)
+        return removed
 
     def together(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """What `work` gives for each item, in their order; several at a time where blocks are far away.
@@ -174,7 +184,9 @@ class BlockStore:
 
         One that was written or found again since stays: a batch that is done again may name it.
         """
-        return sum(self._removed(file.name, partial(self._folder.remove_unchanged, file)) for file in files)
+        removed = sum(self._removed(file.name, partial(self._folder.remove_unchanged, file)) for file in files)
+        _log.debug("%d files that nothing refers to are removed", removed)
+        return removed
 
     def _is_touched(self, name: str, data: pa.Buffer) -> bool:
         try:

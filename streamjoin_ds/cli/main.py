@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import re
 import sys
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from streamjoin_ds.errors import DependencyMissingError, StreamJoinError
+from streamjoin_ds.logs import LEVEL_VARIABLE, LEVELS, log_to_stderr
 from streamjoin_ds.version import version
 
 __all__ = ["DISTRIBUTION", "error_text", "group", "main"]
@@ -49,6 +51,7 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             raise _missing_package(error) from error
         command: click.Command = module.command
+        _give_log_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -115,9 +118,46 @@ def _install_hint(package: str) -> str:
     return f"pip install {package}"
 
 
+def _level(ctx: click.Context, param: click.Parameter, level: str | None) -> None:
+    """Log from this level on, here and in the processes that this one starts."""
+    if level is None:
+        return
+    if level not in LEVELS:
+        msg = f"it is not one of {', '.join(LEVELS)}."
+        raise click.BadParameter(msg, ctx, param)
+    os.environ[LEVEL_VARIABLE] = level
+    log_to_stderr(level)
+
+
+def _verbose(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        _level(ctx, param, "debug")
+
+
+def _log_options(command: Any, *, hidden: bool = False) -> Any:
+    """A command with the options that say what is logged; the last one counts."""
+    words = "|".join(LEVELS)
+    told = (
+        "Log to standard error, from this level on. Spark's workers do the same to Spark's own log.  [default: warning]"
+    )
+    silent: dict[str, Any] = {"expose_value": False, "hidden": hidden}
+    verbose = click.option("--verbose", is_flag=True, callback=_verbose, help="As --log-level debug.", **silent)
+    return click.option("--log-level", callback=_level, metavar=words, help=told, **silent)(verbose(command))
+
+
+def _give_log_options(command: click.Command) -> None:
+    """Let the group's options about logs stand after a command's name, too."""
+    below = getattr(command, "commands", {})
+    for inner in below.values():
+        _give_log_options(inner)
+    if not below and all(parameter.name != "verbose" for parameter in command.params):
+        _log_options(command, hidden=True)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version(), prog_name="streamjoin")
 @click.option("--traceback", is_flag=True, help="Show the whole stack trace of an error.")
+@_log_options
 def group(traceback: bool) -> None:
     """Windowed band joins over fast streams: rows that are close, not equal."""
 

@@ -11,6 +11,7 @@ one of the highest-numbered stream finds it, and no other does.
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -48,6 +49,7 @@ Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
 MAX_THREADS = 256
 # New tuples that one thread sorts sooner than another is woken.
 _SORTED_ALONE_ROWS = 2048
+_log = logging.getLogger(__name__)
 
 
 class JoinOptions(TypedDict, total=False):
@@ -166,6 +168,13 @@ class WindowJoin:
         goes_on = bucket_rows is not None
         self._kept = WindowSet(empty, self._joining.begun, self.kernels.module, self._crew, goes_on=goes_on)
         self.result_schema = self._joining.result_schema
+        told = (
+            self.kernels.implementation,
+            threads,
+            len(cores),
+            "runs" if bucket_rows is None else "runs or bucket grids",
+        )
+        _log.debug("kernel %s, %d threads on %d cores of their own; windows in %s", *told)
 
     # ------------------------------------------------------------------ pushing
 
@@ -417,6 +426,7 @@ class WindowJoin:
         self._joining.begin()
         self._reading = []  # they look at other grids
         self._kept.state = state
+        _log.debug("restored %d rows from a state of %d bytes", self.state_rows, len(blob))
 
     def explain(self) -> list[str]:
         """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""

@@ -13,6 +13,7 @@ import time
 
 from pyarrow import fs
 
+from streamjoin_ds.blocks.location import loggable
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.guard import JOIN_ID_KEY, TableIdentity
 from streamjoin_ds.sink.retention import deleted_file_retention_s, log_retention_s
@@ -51,6 +52,7 @@ def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: fl
     retention_s = log_retention_s(table.configuration)
     if retention_s is None:
         return 0
+    began_s = time.monotonic()
     oldest_ns = ((time.time() if now_s is None else now_s) - retention_s) * 1e9
     files = list_log(table.filesystem, table.folder)
     bases = [
@@ -68,6 +70,8 @@ def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: fl
             with contextlib.suppress(FileNotFoundError):
                 table.filesystem.delete_file(file.info.path)
                 removed += 1
+    told = loggable(table.path), removed, base, time.monotonic() - began_s
+    _log.debug("the log of %s is cleaned: %d files before version %d are removed, %.3f s", *told)
     return removed
 
 
@@ -107,7 +111,7 @@ def vacuum(
     if retention_hours < RETENTION_HOURS:
         message = f"files younger than {RETENTION_HOURS} hours are kept"
         raise ArgumentError(message, name="retention_hours", hint=f"at least {RETENTION_HOURS}")
-    now_s = time.time() if now_s is None else now_s
+    began_s, now_s = time.monotonic(), time.time() if now_s is None else now_s
     # The table first, the folder second: what is committed in between is young.
     table = LogSnapshot(table_path, with_files=True)
     join_id = table.configuration.get(JOIN_ID_KEY, "")
@@ -133,6 +137,8 @@ def vacuum(
                 with contextlib.suppress(FileNotFoundError):
                     table.filesystem.delete_file(info.path)
     leftovers = remove_leftovers(table_path, older_than_hours=retention_hours, dry_run=dry_run, now_s=now_s)
+    told = loggable(table_path), len(removed), len(leftovers), dry_run, time.monotonic() - began_s
+    _log.debug("VACUUM of %s: %d files that no version needs, %d half-written; only a look: %s; %.3f s", *told)
     return [*sorted(removed), *leftovers]
 
 

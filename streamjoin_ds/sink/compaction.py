@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import dataset, fs
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.location import is_local, loggable
 from streamjoin_ds.sink.log import NO_HOOKS, LogEntry, put_entry
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.report import FileReport
@@ -81,6 +81,7 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: LogSnaps
     table = open_table(table_path)
     if not _is_plain(table):
         return Compaction(0, 0)
+    began_s, lost = time.monotonic(), 0
     removed = added = 0
     for group in _groups(list(_files(table).values()), target_size_bytes):
         written = _rewritten(table, table_path, group)
@@ -89,6 +90,9 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: LogSnaps
             removed, added = removed + len(group), added + len(written)
         else:
             _discard(table_path, written)
+            lost += 1
+    told = loggable(table_path), removed, added, lost, time.monotonic() - began_s
+    _log.debug("%s is compacted: %d files became %d, %d attempts were lost to other writers, %.3f s", *told)
     return Compaction(removed, added)
 
 
@@ -204,7 +208,7 @@ def _replaced_remotely(table: DeltaTable, removes: Sequence[RemoveAction], adds:
 
 
 def _given_up(table_path: str) -> bool:
-    _log.debug("%d commits came before a compaction of %s, which is given up", _ATTEMPTS, table_path)
+    _log.debug("%d commits came before a compaction of %s, which is given up", _ATTEMPTS, loggable(table_path))
     return False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import uuid
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.location import is_local, loggable
 from streamjoin_ds.errors import LogCleanedError, TableError
 from streamjoin_ds.sink.opening import open_table
 from streamjoin_ds.sink.tables import filesystem_of
@@ -31,6 +32,7 @@ __all__ = ["NO_HOOKS", "LogCommit", "LogEntry", "entry_name", "put_entry", "read
 
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _APP_PREFIX = "streamjoin/"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,16 @@ def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
     puts it, with the conditional put or the lock that the store has; where entries came in between that change neither
     columns nor properties nor these application ids, it may take a later version.
     """
-    if not is_local(table_path):
-        return _put_remotely(table_path, version, entry)
+    is_put = (
+        _put_locally(table_path, version, entry) if is_local(table_path) else _put_remotely(table_path, version, entry)
+    )
+    what = "is put" if is_put else "is refused: another writer's stands there"
+    told = entry.operation, version, loggable(table_path), what, len(entry.adds), len(entry.removes)
+    _log.debug("the entry %s of version %d of %s %s (%d files added, %d removed)", *told)
+    return is_put
+
+
+def _put_locally(table_path: str, version: int, entry: LogEntry) -> bool:
     log = f"{table_path}/_delta_log"
     # Readers and cleaners overlook such a name, which is Spark's own for a file not yet whole.
     aside = f"{log}/.{entry_name(version)}.{uuid.uuid4().hex}.tmp"

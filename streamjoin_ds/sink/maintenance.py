@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from streamjoin_ds.blocks.location import loggable
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, vacuum
 from streamjoin_ds.sink.compaction import compact
@@ -66,9 +67,11 @@ def checkpoint_log(table_path: str) -> None:
 
 def _checkpoint(path: str) -> None:
     """Checkpoint a log, and force it to the device: the entries that it stands for may go next."""
-    table = open_table(path)
+    began_s, table = time.monotonic(), open_table(path)
     table.create_checkpoint()
     Durability().log_checkpoint(path, int(table.version()))
+    told = loggable(path), table.version(), time.monotonic() - began_s
+    _log.debug("the log of %s has a checkpoint of version %d, %.3f s", *told)
 
 
 class Maintenance:
@@ -228,5 +231,5 @@ class Maintenance:
             work()
         except Exception as error:  # whatever it is, the batch is committed and the join goes on
             self.failures += 1
-            _log.warning("%s of %s failed; it is tried again in the next round: %s", what, path, error)
+            _log.warning("%s of %s failed; it is tried again in the next round: %s", what, loggable(path), error)
             _log.debug("where it failed", exc_info=True)

@@ -7,6 +7,7 @@ new, one by one, without a look at what else lies in the log. So a commit costs 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +15,7 @@ from urllib.parse import unquote
 
 from pyarrow import fs, parquet
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.location import is_local, loggable
 from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.log import entry_name, read_actions
 from streamjoin_ds.sink.tables import filesystem_of
@@ -23,6 +24,7 @@ __all__ = ["LogFile", "LogSnapshot", "list_log"]
 
 _NAME = re.compile(r"\.?(\d{20})\.(.+)")
 _CHECKPOINT = re.compile(r"checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
+_log = logging.getLogger(__name__)
 
 
 class LogFile:
@@ -173,6 +175,8 @@ class LogSnapshot:
         if not is_local(self.path) or self.has_entry(self.version):
             return True
         self.filesystem.delete_file(f"{self.folder}/_delta_log/{entry_name(self.version + 1)}")
+        told = self.version + 1, loggable(self.path)
+        _log.debug("the entry of version %d of %s was put in a past that was cleaned away: it is lost", *told)
         return False
 
     def _gone(self) -> TableError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from streamjoin_ds.blocks.location import is_local
+from streamjoin_ds.blocks.location import is_local, loggable
 from streamjoin_ds.errors import CommitConflictError, FileMissingError, TableError, TableWriteError
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import TableIdentity, batch_is_there, check_table, schema_text
@@ -28,6 +29,7 @@ from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
 __all__ = ["Batch", "CommitTarget", "now_us"]
 
 _ATTEMPTS = 100
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,7 @@ class CommitTarget:
                 self._durability.entries(self.path)  # whoever wrote it may not have come to force it
                 if attempt:
                     raise self._lost(batch)
+                _log.debug("%s has batch %d already", loggable(self.path), batch.batch_id)
                 return False
             entry = LogEntry(
                 "WRITE",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.errors import ArgumentError, DependencyMissingError, SessionError
+from streamjoin_ds.logs import LEVEL_VARIABLE
 from streamjoin_ds.machine import memory_limit_bytes
 from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.spark.jars import delta_jars
@@ -196,6 +197,7 @@ def _settings(app_name: str, master: str | None, driver_memory: str | None, log:
     master = master or f"local[{cores},{_TASK_FAILURES}]"
     local = master.startswith("local")
     python = worker_python(spark_home()) if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    level = os.environ.get(LEVEL_VARIABLE)
     return {
         "spark.app.name": app_name,
         "spark.master": master,
@@ -204,6 +206,7 @@ def _settings(app_name: str, master: str | None, driver_memory: str | None, log:
         # Stopping a query inside a Python foreachBatch recurses deep in Spark's error classifier.
         "spark.driver.extraJavaOptions": "-Xss64m",
         **(_ON_THIS_MACHINE if local else {}),
+        **({f"spark.executorEnv.{LEVEL_VARIABLE}": level} if level else {}),
         # Python data sources start `python3` from PATH otherwise, which has none of our packages.
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": sys.executable,

@@ -40,6 +40,7 @@ def test_all_sides_agree_and_are_reported_as_json(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_said_in_one_line(tmp_path):
     done = _bench("flights", "--data", str(tmp_path), "--json", cwd=tmp_path)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
@@ -47,6 +48,7 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path):
     assert "flights: left out" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_unknown_workload_is_one_line_and_no_stack_trace(tmp_path):
     done = _bench("band9d", cwd=tmp_path)
     assert done.returncode == 2
@@ -54,6 +56,7 @@ def test_an_unknown_workload_is_one_line_and_no_stack_trace(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["paths", "--help"]])
 def test_help_names_workloads_and_options(tmp_path, arguments):
     done = _bench(*arguments, cwd=tmp_path)

@@ -101,6 +101,7 @@ def test_what_takes_long_must_be_asked_for(monkeypatch):
     assert measured == ["product"]
 
 
+@pytest.mark.slow
 def test_quick_from_the_command_line():
     workloads = ["band2d-llhj", "nested-loop", "one-tuple", "product"]
     command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.bench.figures import page
@@ -25,6 +25,7 @@ from streamjoin_ds.bench.figures.trials import Pushes, joining
 from streamjoin_ds.bench.figures.worker import Workers, verified
 from streamjoin_ds.bench.figures.workload import KEYS, FigureWorkload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
+from tests.support.examples import examples
 
 # CellJoin's Figures 7 and 13; of PIM-Tree's Figures 8 to 13 every part.
 PARTS = ["celljoin-7", "celljoin-7-per-byte", "celljoin-13"]
@@ -60,7 +61,7 @@ workloads = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(workloads, st.integers(0, 600), st.integers(1, 200), st.booleans())
 def test_the_count_is_that_of_every_pair(workload, begin_us, span_us, is_self_join):
     if is_self_join:
@@ -69,7 +70,7 @@ def test_the_count_is_that_of_every_pair(workload, begin_us, span_us, is_self_jo
     assert workload.matches_of_push(begin_us, begin_us + span_us) == every_pair(workload, begin_us, begin_us + span_us)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(workloads, st.integers(1, 70), st.sampled_from([1, 2, 3]), st.sampled_from([2, 3, 50]))
 def test_engines_find_what_is_counted_push_by_push(workload, push_rows, cells, merge_runs):
     pushes = Pushes(Trial(workload=workload, push_rows=push_rows, cells=cells, merge_runs=merge_runs))
@@ -113,6 +114,7 @@ def test_a_wrong_count_ends_the_run():
         verified(Trial(), outcome)
 
 
+@pytest.mark.slow
 def test_a_trial_whose_process_fails_is_told():
     with Workers() as workers, pytest.raises(BenchError, match=r"a trial of kind join ended: .*KERNEL"):
         workers.done(Trial(kernel="no such kernel"))
@@ -201,6 +203,7 @@ def quick(tmp_path_factory):
     return parsed, json.loads(parsed.measures), text, time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_each_figure_has_its_plot_its_table_and_its_words(quick):
     parsed, measures, text, _ = quick
     assert parsed.sections == parsed.plots == list(parsed.tables) == list(measures["panels"]) == list(figure_names())
@@ -218,6 +221,7 @@ def test_each_figure_has_its_plot_its_table_and_its_words(quick):
     assert len(text) > 3_000_000, "the library is inside"
 
 
+@pytest.mark.slow
 def test_tables_hold_the_medians_of_the_runs(quick):
     parsed, measures, _, _ = quick
     for place, panel in measures["panels"].items():
@@ -233,6 +237,7 @@ def test_tables_hold_the_medians_of_the_runs(quick):
         assert shown > 0
 
 
+@pytest.mark.slow
 def test_every_trial_was_checked_and_the_check_is_right(quick):
     _, measures, _, _ = quick
     seen = {}
@@ -253,6 +258,7 @@ def test_every_trial_was_checked_and_the_check_is_right(quick):
     assert len(counted[::6]) >= 5
 
 
+@pytest.mark.slow
 def test_it_is_quick_and_says_where_and_with_what(quick):
     _, measures, text, elapsed_s = quick
     assert measures["wall_s"] < elapsed_s
@@ -261,6 +267,7 @@ def test_it_is_quick_and_says_where_and_with_what(quick):
     assert f"{measures['wall_s']:.1f} s" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

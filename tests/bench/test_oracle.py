@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.bench.oracle import count_matches
@@ -28,7 +28,6 @@ def _table(rows: list[tuple[int, float | None, int | None]], names: tuple[str, s
     return pa.table(columns)
 
 
-@settings(deadline=None)
 @given(
     left=_TUPLES,
     right=_TUPLES,

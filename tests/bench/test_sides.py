@@ -47,6 +47,7 @@ def test_duckdb_stops_when_its_time_is_over(given, task):
     assert (outcome.rows, outcome.batches, outcome.matches) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_side_in_its_own_process_answers_and_is_measured(given, task, tmp_path):
     with SideProcess("duckdb", tmp_path / "log") as process:
         run = process.run(task, within_s=120)
@@ -56,6 +57,7 @@ def test_a_side_in_its_own_process_answers_and_is_measured(given, task, tmp_path
     assert run.rows_per_second == run.outcome.rows / run.outcome.seconds
 
 
+@pytest.mark.slow
 def test_a_side_that_fails_says_so_and_where_its_words_are(task, tmp_path):
     with (
         SideProcess("duckdb", tmp_path / "log") as process,
@@ -66,11 +68,13 @@ def test_a_side_that_fails_says_so_and_where_its_words_are(task, tmp_path):
     assert "Traceback" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.slow
 def test_a_side_that_does_not_start_is_told_from_one_that_does(tmp_path):
     with pytest.raises(BenchError, match="no-such-side"), SideProcess("no-such-side", tmp_path / "log"):
         pass
 
 
+@pytest.mark.slow
 def test_a_side_that_takes_too_long_is_ended(task, tmp_path):
     with SideProcess("duckdb", tmp_path / "log") as process:
         with pytest.raises(BenchError, match="not ready within 0 s"):

@@ -140,6 +140,7 @@ def _bench(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=900)
 
 
+@pytest.mark.slow
 def test_help_names_every_measure_and_the_long_one_is_by_name_only(tmp_path):
     done = _bench("--help", cwd=tmp_path)
     assert done.returncode == 0

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.blocks import BlockStore, checksum, decode, encode, pack, unpack
 from streamjoin_ds.blocks.block import ALIGNMENT_BYTES
 from streamjoin_ds.errors import BlockCorruptError
+from tests.support.examples import examples
 
 KINDS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
     "_ts": (pa.int64(), lambda n: 1_700_000_000_000_000 + n),
@@ -41,7 +42,7 @@ def rows(count: int, start: int = 0, names: tuple[str, ...] = tuple(KINDS)) -> p
     return pa.table(columns)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 300), st.integers(0, 70), st.integers(0, 70), st.sets(st.sampled_from(list(KINDS)), min_size=1))
 def test_rows_come_back_however_they_were_cut(count: int, before: int, after: int, chosen: set[str]) -> None:
     names = tuple(name for name in KINDS if name in chosen)

@@ -249,6 +249,7 @@ def write_all(root: str) -> list[str]:
     return [store.write(f"batch-{n}/e", rows(50, n)).name for n in range(12)]
 
 
+@pytest.mark.slow
 def test_processes_write_the_same_blocks(store: BlockStore) -> None:
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         found = list(pool.map(write_all, [str(Path(store.root))] * 2))

@@ -33,6 +33,7 @@ def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "MAX_TAILED_ROWS", 0)  # small batches too are runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["1x1", "1x2", "2x2"])
 @pytest.mark.parametrize("retain_batches", [0, 1, 3])
 def test_a_block_goes_when_no_manifest_can_come_back_that_names_it(
@@ -74,6 +75,7 @@ def test_a_manifest_stays_small_and_the_rest_is_written_once(tmp_path: Path) -> 
     assert len(batches.states[0]) < 20_000
 
 
+@pytest.mark.slow
 def test_windows_without_a_folder_stay_inline(tmp_path: Path) -> None:
     inline, blocks = (
         MicroBatches(sensors(), tmp_path / name, Layout.parse("1x2", 2), max_rows_per_batch=80, blocks=kind)
@@ -107,6 +109,7 @@ def deleted_maps(folder: Path) -> list[str]:
     return [line for line in lines if str(folder) in line and line.endswith("(deleted)")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")
 def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -116,7 +119,7 @@ def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
         bound, tmp_path / "c", Layout.parse("2x2", 2), max_rows_per_batch=40, retain_batches=1, block_bytes=0
     )
     batches.reader.prepareForTriggerAvailableNow()
-    # Two workers, each with what it has mapped; cells go to and fro between them, as Spark's tasks do.
+    # Two workers, each with what it has mapped; cells go back and forth between them, as Spark's tasks do.
     workers = [Cache[SealedRun](1 << 30), Cache[SealedRun](1 << 30)]
     chance = random.Random(1)
     real = run_store.RunStore.begin

@@ -52,6 +52,7 @@ def test_a_newcomers_first_minute(tmp_path: Path) -> None:
     assert Path(log.group(1)).is_file()
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("")
     done = demo("--seconds", "1", "--to", str(tmp_path))

@@ -112,6 +112,7 @@ def test_an_unknown_column_is_named(streams: tuple[str, ...]) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
     """`explain` answers at once: Java is not asked for, Spark's Python is not loaded."""
     code = (

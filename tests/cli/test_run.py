@@ -250,7 +250,7 @@ def test_an_error_is_one_line_that_says_what_to_type(
     ("text", "says"),
     [
         ("window = [", "is not TOML"),
-        ("wndow = '1s'", "the key 'wndow', which is not known"),
+        ("windw = '1s'", "the key 'windw', which is not known"),
         ("window = '1s'\n[streams.r]\nsource = 'a.csv'\npassword = 'x'", "stream r has the key 'password'"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, JoinEngine, Stream
@@ -22,6 +22,7 @@ from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayoutChooser
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import numbers_of
+from tests.support.examples import examples
 
 
 def stream(name: str, **columns: str) -> Stream:
@@ -63,6 +64,7 @@ def test_a_residual_on_three_streams_links_the_last_of_them() -> None:
     assert (first[2][0], first[3][0]) == ("d", "c")  # what is compared comes first
 
 
+@pytest.mark.slow
 def test_small_pushes_seldom_ask_for_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     estimated = []
     whole = JoinOrder._estimated
@@ -102,6 +104,7 @@ def two(on: str, span: str = "1h", **columns: str) -> Join:
     return Join([stream("r", **columns), stream("s", **columns)], on, span)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bucket_rows", [1 << 40, 1000], ids=["runs", "buckets"])
 @pytest.mark.parametrize("share", [0.001, 0.05])
 @pytest.mark.parametrize("fill", [1e20, 9.97e36, -32768.0, 1e15, 1.7e308])
@@ -154,6 +157,7 @@ def drifting(width: float, count: int, begin: int, rng: np.random.Generator) -> 
     return {name: rows(count, begin, x=0.5 + width * (rng.random(count) - 0.5)) for name in "rs"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [100.0, 10_000.0])
 @pytest.mark.parametrize("span", ["20ms", "1h"])
 @pytest.mark.parametrize("threads", [1, 2])
@@ -226,6 +230,7 @@ def chain(count: int, begin: int, rng: np.random.Generator) -> dict[str, pa.Tabl
 CHAIN = [stream("a", x="float64"), stream("b", x="float64", y="float64"), stream("c", y="float64")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("bucket_rows", [1 << 40, 5000], ids=["runs", "buckets"])
 def test_the_middle_window_of_a_chain_has_an_index_for_either_side(bucket_rows: int, threads: int) -> None:
@@ -286,6 +291,7 @@ def test_a_grid_of_two_keys_gives_way_to_one_that_serves_all() -> None:
     assert tested <= 3 * count * 100 + 4 * found
 
 
+@pytest.mark.slow
 def test_an_old_grid_that_serves_one_neighbour_alone_goes_back_to_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As saved states have it of the time when each window had one index."""
     rng, count = np.random.default_rng(4), 1100
@@ -318,7 +324,8 @@ SHAPES = {
 }
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@examples(30)
 @given(
     shape=st.sampled_from(sorted(SHAPES)),
     count=st.integers(3, 5),

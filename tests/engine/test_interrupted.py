@@ -140,6 +140,7 @@ def throw_everywhere(names: str, sizes: tuple[int, ...], options: dict[str, Any]
             assert living(engine, window_us) == living(straight, window_us), at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "sizes", "options"), CASES)
 def test_a_push_that_is_thrown_out_of_is_in_or_not(names: str, sizes: tuple[int, ...], options: dict[str, Any]) -> None:
     throw_everywhere(names, sizes, options, points=8)
@@ -151,6 +152,7 @@ def test_a_push_may_be_thrown_out_of_anywhere(names: str, sizes: tuple[int, ...]
     throw_everywhere(names, sizes, options, points=600)
 
 
+@pytest.mark.slow
 def test_exceptions_that_another_thread_sends_find_a_push_in_or_not() -> None:
     """As timeouts do: at whatever instruction the interpreter looks for them."""
     names, sizes = "ew", (700, 1500, 1100, 1300)
@@ -193,6 +195,7 @@ def test_exceptions_that_another_thread_sends_find_a_push_in_or_not() -> None:
     assert thrown == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_that_runs_out_takes_nothing_and_leaves_nothing(threads: int) -> None:
     """At any line: a push that says so is not in, one that goes on without is exact."""
@@ -239,6 +242,7 @@ print(engine.counters["matches"], engine.counters["state_rows"], len(engine.save
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space")
 def test_a_window_that_may_not_reserve_what_it_foresees_goes_on() -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=False, timeout=300)
@@ -301,6 +305,7 @@ def test_a_push_that_is_still_held_is_in_the_way_until_it_is_closed() -> None:
     assert sum(chunk.num_rows for chunk in untouched) == 3 * 160_000
 
 
+@pytest.mark.slow
 def test_a_save_in_another_thread_is_of_a_whole_push(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(bucket_rows=300)
     pushes = pushes_of("ew", (700,) * 12)

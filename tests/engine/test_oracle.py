@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
@@ -14,11 +14,10 @@ from streamjoin_ds.engine.probe import run_probe as probe
 from streamjoin_ds.engine.storage import layout as grid
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
+from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
-QUICK = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+QUICK = examples(40)
 
 
 @pytest.fixture(autouse=True, scope="module", params=["small runs are indexed", "as always"])

@@ -29,6 +29,7 @@ def _streams(bound: BoundJoin, pushes: int, rows: int) -> list[dict[int, pa.Tabl
     return [{s: tuples(bound, s, rows, start_us=n * SECOND_US, seq=n * rows) for s in (0, 1)} for n in range(pushes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(
     ("window", "rule"),
@@ -64,6 +65,7 @@ def test_the_layout_changes_nothing(index: object) -> None:
     assert pairs(found) == _duckdb_pairs(r, s, where)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["auto", "scan"])
 @pytest.mark.parametrize("on", ["abs(r.x - s.a) <= 10 and abs(r.y - s.b) <= 10", "abs(r.x - s.a) <= 200"])
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, index: str, on: str) -> None:
@@ -79,6 +81,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, index: str, on:
     assert one.save() == three.save()
 
 
+@pytest.mark.slow
 def test_the_merge_ratio_changes_runs_and_no_result() -> None:
     bound = band_join(window="30s")
     batches = _streams(bound, 24, 1200)

@@ -116,12 +116,14 @@ def test_delta_rs_reads_the_tables_of_a_run(seed: int) -> None:
             assert DeltaTable(tables.path_of(name)).version() >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_schedules_are_exact_where_delta_rs_puts_the_entries(seed: int) -> None:
     with simulated(random_schedule(seed), "delta-rs") as world:
         assert not violations(world), f"{world.schedule}\n{violations(world)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", CRASH_POINTS)
 @pytest.mark.parametrize("kind", ["crash", "freeze"])
 def test_crash_points_where_delta_rs_puts_the_entries(kind: str, point: str) -> None:

@@ -30,12 +30,14 @@ def run_all(
     return runs, fired
 
 
+@pytest.mark.slow
 def test_crashes_at_every_pair_of_places() -> None:
     runs, fired = run_all(("crash",), "1x2", most_faults=2)
     assert runs == RUNS == 325
     assert fired[2] > 290  # few pairs hide each other: C8 of a batch comes before C1 of the next
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["crash", "freeze", "back", "kill", "stall"])
 @pytest.mark.parametrize("layout", ["1x1", "2x2"])
 def test_one_fault_of_each_kind_at_every_place(kind: str, layout: str) -> None:
@@ -45,6 +47,7 @@ def test_one_fault_of_each_kind_at_every_place(kind: str, layout: str) -> None:
     assert fired[1] >= (3 if kind == "stall" else PLACES - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ASKS)
 def test_a_crash_at_every_place_of_every_kind_of_join(ask: str) -> None:
     runs, fired = run_all(("crash",), "1x2", most_faults=1, asks=(ask,))

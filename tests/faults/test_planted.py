@@ -20,6 +20,7 @@ def test_there_are_enough() -> None:
     assert MOST_SEEDS <= SEEDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     with planted(bug):

@@ -52,6 +52,7 @@ def steps() -> int:
         return world.ticks
 
 
+@pytest.mark.slow
 def test_seeds_with_power_cuts_are_exact() -> None:
     assert check(power_schedule(seed) for seed in range(SEEDS)) > SEEDS
 
@@ -61,6 +62,7 @@ def test_many_seeds_with_power_cuts_are_exact() -> None:
     assert check(power_schedule(seed) for seed in range(SEEDS, 600)) > 600
 
 
+@pytest.mark.slow
 def test_a_cut_at_steps_of_every_batch() -> None:
     last = steps()
     assert last > 200
@@ -74,6 +76,7 @@ def test_a_cut_at_every_step(dice: int) -> None:
     assert check(cut_at(step, step * 4 + dice) for step in range(1, last)) == last - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [36, 112, 119, 150, 157, 229, 275, 318, 336, 507, 746, 766, 787])
 def test_seeds_that_found_a_bug(seed: int) -> None:
     assert not outcome_of(power_schedule(seed)).violations
@@ -101,6 +104,7 @@ BUGS = (
 FIND_ONE = (0, 1, 2, 56, 79, 277)  # each bug is found by one of these, as long as steps are numbered as they were
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug) -> None:
     with planted(bug):

@@ -28,6 +28,7 @@ BACK_AGAIN = Schedule(
 )
 
 
+@pytest.mark.slow
 def test_a_block_that_comes_back_has_not_left() -> None:
     assert not outcome_of(BACK_AGAIN).violations
     with planted(COMES_BACK):

@@ -78,6 +78,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
         assert seed >= SELVES_FROM or "self" not in asks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ASKS)
 def test_runs_that_ask_for_more_have_results(ask: str) -> None:
     """An oracle that expects nothing would agree with a join that finds nothing."""
@@ -128,6 +129,7 @@ def test_a_run_is_a_function_of_its_schedule(seed: int) -> None:
     assert trace(schedule) == trace(schedule)
 
 
+@pytest.mark.slow
 def test_every_point_that_a_fault_can_name_is_one_that_processes_come_to() -> None:
     seen = {actor: set[str]() for actor in POINTS}
     for seed in range(60):
@@ -138,6 +140,7 @@ def test_every_point_that_a_fault_can_name_is_one_that_processes_come_to() -> No
         assert set(points) | set(WRITES[actor]) <= seen[actor], actor
 
 
+@pytest.mark.slow
 def test_every_step_of_the_upkeep_is_one_that_drivers_come_to() -> None:
     seen = set[tuple[str, str]]()
     for seed in range(6):
@@ -146,6 +149,7 @@ def test_every_step_of_the_upkeep_is_one_that_drivers_come_to() -> None:
     assert {("driver", point) for point in UPKEEP_POINTS} <= seen
 
 
+@pytest.mark.slow
 def test_files_come_late_and_change_and_lives_have_settings_of_their_own() -> None:
     """What runs are to be exact under does happen in them."""
     happened = Counter[str]()
@@ -167,6 +171,7 @@ def test_shrinking_keeps_what_is_needed_and_no_more() -> None:
     assert (small.rows, small.layout, [fault.batch for fault in small.faults]) == (6, "1x1", [3])
 
 
+@pytest.mark.slow
 def test_a_failure_is_shrunk_to_a_schedule_that_fails() -> None:
     bug = next(bug for bug in BUGS if bug.name == "no transaction check")
     with planted(bug):

@@ -20,20 +20,24 @@ FEW = 80
 CHANGES = {"quarantine": 50, "settings": 60, "upkeep": 12}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS // 2, CHUNK))
 def test_every_schedule_is_exact(first: int) -> None:
     check(first)
 
 
+@pytest.mark.slow
 def test_every_self_join_is_exact() -> None:
     check(0, selves, CHUNK // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ["idle", "future"])
 def test_silence_and_futures_are_exact(ask: str) -> None:
     check(0, lambda seed: asking(random_schedule(seed), (*random_schedule(seed).asks, ask)), FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", CHANGES)
 def test_bad_files_other_settings_and_upkeep_are_exact(ask: str) -> None:
     check(0, lambda seed: asking(random_schedule(seed), (*random_schedule(seed).asks, ask)), CHANGES[ask])

@@ -20,6 +20,8 @@ from tests.faults.soak.run import Soak
 SECONDS = 60.0
 
 
+@pytest.mark.spark
+@pytest.mark.slow
 def test_a_minute_of_faults(tmp_path):
     kinds = tuple(kind for kind in FAULTS if kind != "full")  # needs a file system of its own: the long soak has one
     (work := tmp_path / "work").mkdir()

@@ -41,6 +41,7 @@ def errors(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("actor", "point"), [(actor, point) for actor in WRITES for point in WRITES[actor]])
 @pytest.mark.parametrize("delta", ["log", "delta-rs"])
 def test_a_full_disk_stops_by_name_and_goes_on_when_there_is_room(

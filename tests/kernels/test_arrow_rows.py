@@ -8,12 +8,13 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine import reference
 from streamjoin_ds.errors import KernelError
+from tests.support.examples import examples
 
 MODULES = pytest.mark.parametrize("module", [native, reference], ids=["native", "reference"])
 NUMBERS = [
@@ -257,7 +258,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.sampled_from([k for k in NUMBERS if not pa.types.is_unsigned_integer(k)]),
     st.lists(VALUES, min_size=1, max_size=4),

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import reference
 from tests.kernels.oracle import COMPILED, KERNELS, TWIN, array_matches, drain, lay_out, matches, neighbours
+from tests.support.examples import examples
 
 INT64 = np.iinfo(np.int64)
 FLOATS = st.one_of(
@@ -94,7 +95,7 @@ def gridded(draw):
 
 
 @given(bands())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_scan_is_the_oracle(band):
     expected = matches(*band)
     order = None
@@ -107,7 +108,7 @@ def test_scan_is_the_oracle(band):
 
 
 @given(gridded())
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_grid_probe_is_the_oracle(case):
     left, right, lo, hi, first, second, width = case
     expected = matches(left, right, lo, hi)
@@ -121,6 +122,7 @@ def test_grid_probe_is_the_oracle(case):
         assert (pairs, probe.candidates) == order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e-3, 1.0, 1e15, 1e300])
 @pytest.mark.parametrize("width_factor", [1e-6, 1.0, 3.7])
 def test_no_start_bucket_hides_a_match(scale, width_factor):
@@ -203,6 +205,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.02, 0.2, 1.0])
 @pytest.mark.parametrize("kinds", ["f", "i", "fi", "if", "ff", "ii"])
 def test_special_values_in_every_place_of_a_tile(kinds, share):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import KernelError
 from tests.kernels.oracle import KERNELS, array_matches, matches
+from tests.support.examples import examples
 
 INF, NAN = float("inf"), float("nan")
 DTYPES = {"f8": np.float64, "f4": np.float32, "i8": np.int64, "i4": np.int32}
-QUICK = settings(deadline=None, max_examples=60)
+QUICK = examples(60)
 
 
 def grid_of(module, kinds, keys, *, buckets=7, chunks=40, stride=3):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
@@ -35,7 +35,6 @@ def test_hashes_are_the_librarys_at_every_length(module) -> None:
 
 
 @each_module
-@settings(deadline=None)
 @given(
     columns=st.lists(st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=30), min_size=1, max_size=4),
     seed=st.integers(0, 1000),

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine.arrays.kernels import kernel_names, load_kernels
 from streamjoin_ds.errors import KernelError
+from tests.support.examples import examples
 
 MODULES = list({load_kernels(name).module.__name__: load_kernels(name).module for name in kernel_names()}.values())
 each_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
@@ -33,7 +34,7 @@ def sorts(module, count: int, seed: int = 0):
 
 @each_module
 @pytest.mark.parametrize("helpers", [0, 1, 5])
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(
     waited=st.permutations(range(12)),
     rounds=st.lists(st.integers(0, 12), max_size=4),
@@ -157,6 +158,7 @@ def test_helpers_end_with_their_crew_whatever_is_left_to_do(module) -> None:
     assert threads() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @each_module

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine import reference
+from tests.support.examples import examples
 
 MODULES = [reference, native]
 INT64 = np.iinfo(np.int64)
@@ -31,7 +32,7 @@ def saturate(value: int) -> int:
 
 
 @given(st.lists(INTS, max_size=30), st.integers(1, INT64.max), INTS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_int_buckets_are_exact(values, width, offset):
     expected = [saturate(value + offset) // width for value in values]
     for module in MODULES:
@@ -39,7 +40,7 @@ def test_int_buckets_are_exact(values, width, offset):
 
 
 @given(st.lists(FLOATS, max_size=30), st.floats(5e-324, 1.7e308), st.floats(-1e308, 1e308))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_float_buckets_are_floored_clamped_and_monotone(values, width, offset):
     column = np.array(values, dtype=np.float64)
     numbers = reference.grid_buckets(column, width, offset)
@@ -57,7 +58,7 @@ def test_float_buckets_are_floored_clamped_and_monotone(values, width, offset):
 
 
 @given(FLOATS, FLOATS, FLOATS, FLOATS, st.floats(5e-324, 1e308))
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_the_start_bucket_of_a_probe_is_not_above_any_match(left, right, lo, hi, width):
     """Also for right values on, and one step around, the very edge of the band."""
     if math.isnan(lo) or math.isnan(hi):
@@ -72,7 +73,7 @@ def test_the_start_bucket_of_a_probe_is_not_above_any_match(left, right, lo, hi,
 
 
 @given(INTS, INTS, INTS, st.integers(1, INT64.max))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_start_bucket_of_an_int_probe_is_exact(left, lo, hi, width):
     for module in MODULES:
         start = module.probe_buckets(np.array([left]), lo, hi, width)[0]
@@ -100,7 +101,7 @@ def keyed_rows(draw):
 
 
 @given(keyed_rows())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_order_is_stable_and_sorts(rows):
     buckets, second = rows
     plain = [0] * len(second) if buckets is None else buckets.tolist()
@@ -139,7 +140,6 @@ def test_order_of_many_rows(count, bucket_span, kind):
 
 
 @given(st.lists(INTS, max_size=50).map(sorted))
-@settings(max_examples=100, deadline=None)
 def test_directory_lists_every_bucket_once(values):
     numbers = np.array(values, dtype=np.int64)
     for module in MODULES:
@@ -194,7 +194,7 @@ def sorted_runs(draw):
 
 
 @given(sorted_runs())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_merge_is_the_stable_sort_of_the_runs(runs):
     buckets, seconds = runs
     expected = reference.grid_order(None if buckets is None else np.concatenate(buckets), np.concatenate(seconds))
@@ -221,7 +221,7 @@ def test_a_merge_of_many_rows_in_pieces(sizes, span, kind, has_buckets):
 
 
 @given(keyed_rows())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_steps_begin_at_their_first_row(rows):
     column = np.sort(rows[1])
     answers = [module.sorted_steps(column) for module in MODULES]

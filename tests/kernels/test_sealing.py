@@ -7,11 +7,12 @@ import decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine.arrays.kernels import kernel_names, load_kernels
 from streamjoin_ds.errors import KernelError
+from tests.support.examples import examples
 
 MODULES = list({load_kernels(name).module.__name__: load_kernels(name).module for name in kernel_names()}.values())
 each_module = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rsplit(".", 1)[-1])
@@ -57,7 +58,7 @@ def room(count: int):
 
 
 @each_module
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(
     made=rows,
     offset=st.integers(0, 9),

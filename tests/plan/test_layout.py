@@ -10,12 +10,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan import Layout, choose_layout
 from streamjoin_ds.plan.layout import MAX_CELLS
+from tests.support.examples import examples
 
 layouts = st.integers(2, 4).flatmap(lambda n: st.tuples(*[st.integers(1, 5)] * n)).map(Layout)
 
@@ -116,7 +117,7 @@ def factorisations(product: int, factors: int) -> Iterator[tuple[int, ...]]:
 rates = st.integers(0, 5).map(float) | st.floats(0, 1e6) | st.sampled_from([0.1, 0.2, 0.3, 1.0, 1.0])
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.integers(1, 24), st.lists(st.tuples(rates, rates), min_size=2, max_size=4))
 def test_the_cheapest_layout(cells: int, streams: list[tuple[float, float]]) -> None:
     rate, window = ([float(side) for side in sides] for sides in zip(*streams, strict=True))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.sink.maintenance import vacuum
@@ -40,6 +41,7 @@ def driver(root, first, stop):
     )
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_moments(join):
     """A killed driver replays its last batch, as Spark does; every table ends with every batch once."""
     chance = random.Random(20261120)
@@ -67,6 +69,7 @@ def test_kill_9_at_random_moments(join):
     assert vacuum(join.tables.matches) == []  # orphans are younger than a week
 
 
+@pytest.mark.slow
 def test_two_drivers_on_one_checkpoint(join):
     """Both commit the same batches as fast as they can: each batch is there once, whoever wins."""
     join.committer()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .long_log import LongLog
 
 
+@pytest.mark.slow
 def test_a_commit_costs_the_same_however_long_the_log(tmp_path):
     run = LongLog(f"{tmp_path}/matches", 1_200, part=200)
     run.run()

@@ -92,6 +92,7 @@ def test_a_failure_is_counted_and_logged_and_no_more(join, committer, monkeypatc
     assert join.commit(committer, 1).committed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches_a_process", [1, 3])
 def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_process):
     """A new process every few batches, each for hours: compacted, checkpointed, and cleaned as often as they say."""
@@ -189,6 +190,7 @@ def test_a_log_is_kept_where_the_user_says_so(join, committer):
     assert clean_log(table, kept_entries=0, now_s=now_s + 15 * DAY_S + 60) > 0
 
 
+@pytest.mark.slow
 def test_checkpoints_never_outweigh_the_entries(join, committer):
     looked_after = Maintenance(join.tables, every_batches=1, small_files=4, checkpoint_entries=5, background=False)
     path = f"{join.tables.matches}/_delta_log/_last_checkpoint"

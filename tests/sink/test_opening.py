@@ -47,10 +47,12 @@ def looked(path: str, allowed: int, most: int) -> list[str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_process_allows_itself_more(long_log: str) -> None:
     assert looked(long_log, 1_024, 4_096) == ["", "", ""]
 
 
+@pytest.mark.slow
 def test_one_that_may_not_says_what_to_set(long_log: str) -> None:
     for text in looked(long_log, 512, 512):
         assert "open files" in text
@@ -58,6 +60,7 @@ def test_one_that_may_not_says_what_to_set(long_log: str) -> None:
         assert long_log in text
 
 
+@pytest.mark.slow
 def test_the_log_is_given_a_checkpoint_where_it_was_too_long_before(long_log: str, join) -> None:
     tended = Maintenance(join.tables, background=False)
     tended.run_round()

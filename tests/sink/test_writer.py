@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs, parquet
 
@@ -15,6 +15,7 @@ from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.sink.statistics import FileStatistics
 from streamjoin_ds.sink.tables import TIMESTAMP
 from streamjoin_ds.sink.writer import SMALL_ROWS, WRITING_FOLDER, TableWriter
+from tests.support.examples import examples
 
 from .conftest import MATCH_SCHEMA, match_rows
 
@@ -39,7 +40,7 @@ def test_rows_come_back(tmp_path):
     assert os.listdir(tmp_path / WRITING_FOLDER) == []
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     sizes=st.lists(st.integers(0, 40), max_size=8),
     rows_per_file=st.integers(1, 50),

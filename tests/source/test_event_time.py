@@ -4,7 +4,7 @@ from datetime import date, datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.source.event_time import MAX_TS_US, MIN_TS_US, event_times, event_times_ns
@@ -96,7 +96,6 @@ def test_nanoseconds_of_text() -> None:
     assert event_times_ns(pa.array(["1700000000123456789", "-1"]), "ns")[0].tolist() == [1_700_000_000_123_456_789, -1]
 
 
-@settings(deadline=None)
 @given(st.lists(st.datetimes(timezones=st.just(timezone.utc)), min_size=1, max_size=20), st.integers(-14, 14))
 def test_any_moment_in_any_zone(moments: list[datetime], hours: int) -> None:
     zone = timezone(timedelta(hours=hours))

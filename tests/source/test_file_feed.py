@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import FileFormatError, FileMissingError
@@ -27,6 +27,7 @@ from tests.source.feeds import (
     tuples,
     write,
 )
+from tests.support.examples import examples
 
 ROWS = rows(40)
 
@@ -40,7 +41,7 @@ def test_batches_of_any_size_are_the_same_tuples(tmp_path: Path, ending: str, si
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, HealthCheck.function_scoped_fixture)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.integers(1, 15))
 def test_a_folder_is_its_files_in_name_order(tmp_path_factory: Any, ending: str, sizes: list[int], size: int) -> None:
     folder = tmp_path_factory.mktemp("in")
@@ -137,6 +138,7 @@ def test_an_unfinished_last_line_is_a_record_where_no_more_can_come(tmp_path: Pa
     assert read_all(folder, 2) == expected(rows(5))
 
 
+@pytest.mark.slow
 def test_large_files_cross_segments(tmp_path: Path) -> None:
     many = rows(60_000)
     for name in ("a.csv", "a.csv.gz"):

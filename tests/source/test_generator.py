@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ArgumentError
@@ -13,6 +13,7 @@ from streamjoin_ds.source.generated.generator import GENERATORS, GeneratorFeed, 
 from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS
 from streamjoin_ds.source.position import RowPosition
 from streamjoin_ds.spec import Stream
+from tests.support.examples import examples
 
 TEXTS = [
     "gen:band2d?side=r&rate=5117&seed=3&rows=150000",
@@ -38,8 +39,9 @@ def table(feed: GeneratorFeed, first: int, last: int) -> pa.Table:
     return pa.Table.from_batches([chunk.tuples for chunk in feed.read(RowPosition(first), RowPosition(last))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.data())
 def test_any_split_gives_the_same_rows(text: str, data: st.DataObject) -> None:
     feed = made(text)

@@ -41,6 +41,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(values)
 def test_hostile_offsets_are_refused_by_name(value: Any) -> None:
     for offset in (value, {"version": 1, "streams": value}, {"version": value, "streams": {"e": GOOD}}):

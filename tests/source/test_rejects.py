@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import ColumnError, FileFormatError, SchemaDriftError
@@ -15,6 +15,7 @@ from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.spec import Stream
 from tests.source.feeds import SCHEMA, csv_text, feed, iso, read_all, rows, steps, tuples, write
+from tests.support.examples import examples
 
 BROKEN = {
     "2024-01-01,a,1.0": ("", "3 fields instead of 4"),
@@ -30,7 +31,7 @@ BROKEN = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, HealthCheck.function_scoped_fixture)
 @given(st.lists(st.one_of(st.none(), st.sampled_from(sorted(BROKEN))), max_size=25), st.integers(1, 30))
 def test_broken_rows_are_kept_aside_wherever_they_stand(tmp_path: Path, kinds: list[str | None], size: int) -> None:
     good = rows(len(kinds) + 1)
@@ -98,7 +99,7 @@ def test_a_null_outside_of_an_object(tmp_path: Path, bad: str) -> None:
 BROKEN_JSON = [b"null", b'{"ts": 1} null', b'{"ts": 1}', b'{"ts": "\xff"}', b'{"ts": 1, "x": "y"}']
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, HealthCheck.function_scoped_fixture)
 @given(st.lists(st.binary(max_size=12) | st.sampled_from(BROKEN_JSON), min_size=1))
 def test_what_is_broken_does_not_depend_on_its_neighbours(tmp_path: Path, lines: list[bytes]) -> None:
     schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])

@@ -124,6 +124,7 @@ POISON: list[tuple[str, Callable[[Path], int]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("ending", "poison"), POISON)
 @pytest.mark.parametrize("restarts", [False, True])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP
 from streamjoin_ds.spec.conforming import conformed
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
+from tests.support.examples import examples
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -31,7 +32,7 @@ def whole(count: int | None, unit: str, kind: pa.DataType) -> int | None:
     return ns // 1000 if MIN_TS_US <= ns // 1000 <= MAX_TS_US else None
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(COUNTS, max_size=6), st.sampled_from(list(NS)), st.sampled_from([TIMESTAMP, NANOSECONDS]))
 def test_timestamps_of_every_unit(counts: list[int | None], unit: str, kind: pa.DataType) -> None:
     given_times = pa.array([7, *counts], pa.timestamp(unit))[1:]
@@ -43,7 +44,6 @@ def test_timestamps_of_every_unit(counts: list[int | None], unit: str, kind: pa.
     assert ([False] * len(counts) if out is None else out.tolist()) == refused
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(st.none(), st.lists(COUNTS, max_size=3)), max_size=5), st.sampled_from(list(NS)))
 def test_lists_and_structs_of_timestamps(rows: list[list[int | None] | None], unit: str) -> None:
     exact = [None if row is None else [whole(count, unit, TIMESTAMP) for count in row] for row in rows]

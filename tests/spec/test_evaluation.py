@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import PredicateError
@@ -30,8 +30,9 @@ from streamjoin_ds.spec.parse import parse_condition
 from streamjoin_ds.spec.typed import typed_condition
 from streamjoin_ds.testing import oracle_value
 from tests.support.conditions import EPOCH, NUMBERS, SCHEMA, conditions, table
+from tests.support.examples import examples
 
-QUICK = settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+QUICK = examples(300)
 JOIN = Join([Stream("e", time="none"), Stream("w", time="none")], (), "1s")
 
 
@@ -121,6 +122,7 @@ def test_ways_of_writing_a_meaning_are_one(texts: tuple[str, ...]) -> None:
     assert len(facts) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

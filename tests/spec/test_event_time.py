@@ -9,15 +9,16 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.spec.event_time import DAY_US, MAX_TS_US, MIN_TS_US, counted_times, fine_times
 from streamjoin_ds.testing import event_time_us
+from tests.support.examples import examples
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-QUICK = settings(max_examples=300, deadline=None)
+QUICK = examples(300)
 
 
 def found(values: pa.Array, unit: str = "us") -> list[int | None]:

@@ -80,6 +80,7 @@ class Folders(Clocked):
         assert self.micro.reader.reportLatestOffset()["files_set_aside"] == {n: self.bad[n] for n in self.join.names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2, 3, 5, 9, 23])
 def test_any_schedule_of_bad_files_silence_and_futures(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)

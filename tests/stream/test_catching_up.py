@@ -151,6 +151,7 @@ CASES: dict[str, tuple[Callable[[Operated, int], None], dict[str, str], dict[str
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_batches_that_are_cut_anew_repeat_what_was_decided(case: str, tmp_path: Path) -> None:
     happens, options, facts = CASES[case]

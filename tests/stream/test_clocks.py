@@ -248,6 +248,7 @@ def test_after_a_silence_the_first_time_is_measured_against_nothing(tmp_path: Pa
     assert "unmeasured" not in run.micro.offset["clocks"]["r"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_any_schedule_of_silence_futures_and_restarts(tmp_path: Path, seed: int) -> None:
     """Whatever the window, the layout, the way of the exchange: the oracle's rows, given the offsets' decisions."""

@@ -73,6 +73,7 @@ def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "_BUFFER_ROWS", 128)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_small_pieces")
 def test_no_row_depends_on_the_execution_nor_on_its_changes(tmp_path: Path) -> None:
     expected = joined(tmp_path / "plain", (DEFAULT_EXECUTION,))

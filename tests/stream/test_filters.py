@@ -49,6 +49,7 @@ def tuples_of(bound: BoundJoin) -> dict[str, list[dict[str, Any]]]:
     return {"e": listed, "g": [row | {"ts": ts} for row, ts in zip(made, moment, strict=True)]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
 @pytest.mark.parametrize(("layout", "batch_rows"), [("1x1", 1_000), ("2x1", 37), ("3x2", 11), ("1x2", 1)])
 def test_matches_and_ledger_are_the_contracts(tmp_path: Path, exchange: str, layout: str, batch_rows: int) -> None:
@@ -75,6 +76,7 @@ def test_matches_and_ledger_are_the_contracts(tmp_path: Path, exchange: str, lay
     assert sum(row["filtered"] for row in ledger if row["stream"] == "g") == 0
 
 
+@pytest.mark.slow
 def test_a_filter_changes_no_row_that_it_lets_through(tmp_path: Path) -> None:
     filtered = join_of(tmp_path)
     with_predicate = join_of(tmp_path, where=None, on=f"{ON} AND e.n % 3 <> 1 AND (e.name <> 'n1' OR e.n > 40)")

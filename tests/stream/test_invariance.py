@@ -32,6 +32,7 @@ from streamjoin_ds.spec import Band, Column, Generator, Join, Stream, TimeWindow
 from streamjoin_ds.spec.expression import columns_of
 from streamjoin_ds.testing import event_time_us, late_rows, oracle_join, shuffled_within
 from tests.engine.scenarios import INT64_MAX, INT64_MIN, Scenario, scenarios
+from tests.support.examples import examples
 from tests.support.microbatch import MicroBatches
 
 LEDGER = ("read", "stored", "late", "rejected", "filtered", "null_keys")
@@ -61,10 +62,10 @@ def ways(draw: st.DrawFn, layouts: tuple[str, ...]) -> Way:
     return Way(layout, exchange, batch_rows, block_bytes, tailed_rows, draw(st.sampled_from(EXECUTIONS)))
 
 
-def few(examples: int) -> Any:
+def few(count: int) -> Any:
     """Each example is whole runs with files and commits, tens of milliseconds a batch: few, and shrunk by hand."""
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
-    return settings(max_examples=examples, deadline=None, phases=phases, suppress_health_check=list(HealthCheck))
+    return settings(examples(count), phases=phases, suppress_health_check=list(HealthCheck))
 
 
 def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
@@ -216,6 +217,7 @@ def test_two_streams_in_any_way_give_the_contracts_rows(data: st.DataObject) -> 
             assert_contract(run(scenario, way, Path(folder)), scenario)
 
 
+@pytest.mark.slow
 @few(5)
 @given(data=st.data())
 def test_three_streams_in_any_way_give_the_contracts_rows(data: st.DataObject) -> None:
@@ -261,6 +263,7 @@ def edges(predicate: Band) -> Scenario:
     return Scenario(Join(streams, [predicate], TimeWindow((1, 1))), {"l": table, "r": table})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "lo", "hi", "matches"),
     [
@@ -284,6 +287,7 @@ def test_edges(column: str, lo: float, hi: float, matches: int, tmp_path: Path) 
         assert batches.matches().num_rows == matches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "window", ["l=5us,r=2us", "l=last 17,r=last 9", "l=every 2us for 5us,r=every 2us for 3us lag 1"]
 )
@@ -327,6 +331,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
     return "\n".join(["t,x,n", *lines, ""])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "exchange", "batch_rows", "window"),
     [

@@ -52,6 +52,7 @@ def bound_of(streams: list[Stream], on: str) -> BoundJoin:
     return bind(Join(streams, on, "1d"), {stream.name: infer_schema(stream) for stream in streams})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])
 def test_nanoseconds_are_compared_as_they_are(tmp_path: Path, suffix: str, exchange: str) -> None:

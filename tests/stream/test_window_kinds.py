@@ -77,6 +77,7 @@ def test_broken_records_count_and_match_nothing(window: str, tmp_path: Path) -> 
     assert all(result == answer for result in runs(join, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("window", [*KINDS, "last 1"])
 def test_a_self_join_leaves_out_a_tuple_with_itself(window: str, include: bool, tmp_path: Path) -> None:
@@ -94,6 +95,7 @@ def test_a_self_join_leaves_out_a_tuple_with_itself(window: str, include: bool, 
     assert all(result == answer for result in runs(join, tmp_path))
 
 
+@pytest.mark.slow
 def test_three_streams_and_a_count_each(tmp_path: Path) -> None:
     schema = {"ts": "int64", "n": "int64"}
     tables: dict[str, list[dict[str, object]]] = {}
@@ -203,6 +205,7 @@ def test_explain_says_the_window(tmp_path: Path) -> None:
     assert "window_id" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_the_order_goes_on_where_the_batch_before_ended(form: str, tmp_path: Path) -> None:
     """Much disorder and small batches: the largest time so far is often that of a batch long before."""
@@ -224,6 +227,7 @@ def test_the_order_goes_on_where_the_batch_before_ended(form: str, tmp_path: Pat
     assert all(result == answer for result in runs(join, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "exchange", "batch_rows"), WAYS)
 def test_what_a_stream_brings_behind_the_others_comes_after_them(
     layout: str, exchange: str, batch_rows: int, tmp_path: Path

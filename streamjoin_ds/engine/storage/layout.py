@@ -13,6 +13,7 @@ a sample of the run says: what share of the run lies within a probe's band, key 
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,9 @@ _NARROW_SHARE = 0.5
 _FAR_BETTER = 4.0
 # Share of a sample, at each end, that is ignored when bucket widths are chosen.
 _FEW_OUTLIERS = 0.125
+# Layouts of smaller runs are not worth a line in the log.
+_LOGGED_ROWS = 4096
+_log = logging.getLogger(__name__)
 
 Keys = Sequence[npt.NDArray[np.float64] | npt.NDArray[np.int64]]
 
@@ -131,7 +135,7 @@ class SortLayoutChooser:
         self._compared = compared_with(bound, stream)
         # Whether two neighbours ask by other keys: one of them may find the runs in an order that serves the other.
         self.is_contested = forced == "auto" and len(set(self._compared.values())) > 1
-        self._names = tuple(key.column for key in bound.keys[stream])
+        self._names, self._stream_name = tuple(key.column for key in bound.keys[stream]), bound.names[stream]
 
     def choose(self, keys: Keys, rows: int | None = None) -> SortLayout:
         """The grid of a run with these keys.
@@ -154,7 +158,18 @@ class SortLayoutChooser:
         }
         narrow = {partner for (_, partner), share in shares.items() if share < _NARROW_SHARE}
         shares = {place: share for place, share in shares.items() if not narrow or place[1] in narrow}
-        return self._best(samples, shares, rows)[0]
+        best, cost = self._best(samples, shares, rows)
+        if rows >= _LOGGED_ROWS and _log.isEnabledFor(logging.DEBUG):
+            self._tell(best, cost, shares, rows)
+        return best
+
+    def _tell(self, grid: SortLayout, cost: float, shares: Mapping[tuple[int, int], float], rows: int) -> None:
+        narrowest: dict[int, float] = {}
+        for (key, _), share in shares.items():
+            narrowest[key] = min(share, narrowest.get(key, share))
+        found = ", ".join(f"{self._names[key]} {share:.2g}" for key, share in narrowest.items())
+        what = "stream %s: a run of %d rows: %s; a probe costs %.0f tested rows; shares of it within a band: %s"
+        _log.debug(what, self._stream_name, rows, grid.described(self._names), cost, found)
 
     def better(self, grid: SortLayout, partners: frozenset[int], keys: Keys, rows: int) -> SortLayout | None:
         """A grid in which a probe that these streams have joined tests far fewer rows than in this one; None: none.

@@ -38,7 +38,7 @@ class RunForm:
         kernels: Kernels,
         index: str | Sequence[str] = "auto",
     ) -> None:
-        self.stream = stream
+        self.stream, self.stream_name = stream, bound.names[stream]
         self.kernels = kernels
         self.keys = bound.keys[stream]
         self.position_key = bound.position_keys[stream]

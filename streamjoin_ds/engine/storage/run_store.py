@@ -42,6 +42,10 @@ class _Key(NamedTuple):
     stream: int
     name: str
 
+    def __str__(self) -> str:
+        """For the log: a root may be a URI that holds a secret."""
+        return f"block {self.name}"
+
 
 def run_facts(run: Run) -> dict[str, Any]:
     """What a state blob says of a run, and the header of its block too: rows, layout, zone map, and a level but 0."""
@@ -92,7 +96,7 @@ class RunStore:
         gone = set(self.blocks.gone({key.name for key in kept}))
         for key in kept:
             if key.name in gone:
-                _cache.discard(key)
+                _cache.discard(key, "its file has been removed")
 
     def forget_but(self, names: Collection[str]) -> None:
         """Let go of all blocks of this cell's windows but these: they have expired, or were merged."""
@@ -104,7 +108,7 @@ class RunStore:
                 and key.name not in names
                 and key.name.startswith(prefixes)
             ):
-                _cache.discard(key)
+                _cache.discard(key, "it has left the windows")
 
     def keep(self, stream: int, run: Run) -> str | None:
         """Write a run as a block, once; its name, or None for one that is to stay inline."""
@@ -139,7 +143,7 @@ class RunStore:
             # Keys that are not a view of their column are made at the first probe; they are counted as if they were.
             _cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
         if _text(run_facts(run)) != _text(expected):
-            _cache.discard(key)
+            _cache.discard(key, "it is not what the state says")
             raise _foreign(name)
         return run
 

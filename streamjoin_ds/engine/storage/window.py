@@ -6,6 +6,7 @@ New tuples come as a run of their own, or go to the tail, where there are few. R
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -33,6 +34,7 @@ __all__ = ["MAX_TAILED_ROWS", "GridPolicy", "Window", "WindowForm", "corrupt_sta
 _MIN_LIVE_SHARE = 0.5
 _THINNING_POINTS = 16
 MAX_TAILED_ROWS = TAIL_ROWS // 4
+_log = logging.getLogger(__name__)
 
 
 class GridPolicy(Protocol):
@@ -211,6 +213,8 @@ class Window:
         while len(runs) > 1 and (due := self.form.merge_policy.due(runs, span)) is not None:
             merged = yield from self.form.merging_runs(runs[due.runs])
             merged.level = due.level
+            count = len(range(*due.runs.indices(len(runs))))
+            _log.debug("stream %s: %d runs are merged into one of %d rows", self.form.stream_name, count, merged.rows)
             runs[due.runs] = [merged]
         window = Window(self.form, runs, self.tail) if len(runs) < len(self.sealed) else self
         window.is_merged = True
@@ -251,6 +255,9 @@ class Window:
         if len(runs) < len(self.sealed) or tail is not self.tail or any(map(operator.is_not, runs, self.sealed)):
             window = Window(self.form, runs, tail, self._run_set)
             window.is_merged = self.is_merged
+            if len(runs) < len(self.sealed):
+                told = self.form.stream_name, len(self.sealed) - len(runs), window.rows
+                _log.debug("stream %s: %d runs have expired; %d rows are left", *told)
         window._quiet_until = min((_quiet_until(run, lowest_kept) for run in runs), default=INT64_MAX)
         return window
 

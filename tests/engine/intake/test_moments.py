@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
@@ -20,11 +20,12 @@ from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError, Sch
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind, bound_from_facts
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.predicate import band
+from tests.support.examples import examples
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 KERNELS = [name for name in kernel_names() if name != "auto"]
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = examples(60)
 
 
 def engine_of(on: Any, schema: Any = None, *, window: str = "1h", kernel: str = "auto", **stream: Any) -> JoinEngine:

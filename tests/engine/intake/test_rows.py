@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
@@ -19,6 +19,7 @@ from streamjoin_ds.engine.intake.rows import RowIntake
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.testing import event_time_us
+from tests.support.examples import examples
 
 FIELDS = {
     "x": pa.int32(),
@@ -89,7 +90,7 @@ COLUMNS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.sampled_from(["auto", "reference"]),
     st.sampled_from([(pa.timestamp("us", "UTC"), "us"), (pa.int64(), "us"), (pa.int64(), "s"), (pa.int64(), "ns")]),
@@ -126,6 +127,7 @@ def as_lists(tables: dict[str, pa.Table]) -> dict[str, list]:
     return {name: table.to_pylist() for name, table in tables.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", ["5s", "last 40", "every 2s for 5s"])
 @pytest.mark.parametrize("kernel", ["auto", "reference"])
 def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
@@ -16,10 +16,9 @@ from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Join, Stream
 from streamjoin_ds.testing import oracle_numbers
 from tests.engine.scenarios import Scenario, cuts_of, numbers_of, run_engine, scenarios
+from tests.support.examples import examples
 
-QUICK = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+QUICK = examples(40)
 
 
 @QUICK
@@ -81,6 +80,7 @@ def skewed(kind: str) -> tuple[Join, list[dict[str, pa.Table]]]:
     return join, pushes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hot value", "wide band", "four streams"])
 def test_the_chosen_order_makes_few_partial_results(kind: str) -> None:
     join, pushes = skewed(kind)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import CHUNK_ROWS, JoinEngine, WindowJoin
@@ -21,8 +21,9 @@ from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers
 from tests.engine.scenarios import Scenario, cuts_of, numbers_of, run_engine, window_of
 from tests.engine.streams import TIME
 from tests.support.conditions import SCHEMA, conditions, table
+from tests.support.examples import examples
 
-QUICK = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+QUICK = examples(60)
 
 
 @st.composite
@@ -198,6 +199,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["()", "'e.n + w.n >= 0'"])
 def test_memory_of_a_product_of_forty_billion_is_bounded(on: str) -> None:
     done = subprocess.run(

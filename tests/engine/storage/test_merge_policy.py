@@ -62,6 +62,7 @@ def weighed(folder: Path, seconds: int, weighed_batches: int, **options: int) ->
     return copies, row_bytes / weighed_batches, most_runs
 
 
+@pytest.mark.slow
 def test_bytes_written_for_a_row_stay_flat_while_the_window_grows_16_times(tmp_path: Path) -> None:
     small, row_bytes, _ = weighed(tmp_path / "small", 12, 128, block_bytes=16_000)
     large, larger_row_bytes, most_runs = weighed(tmp_path / "large", 192, 128, block_bytes=16_000)
@@ -83,6 +84,7 @@ def test_windows_of_a_few_batches_are_written_once(tmp_path: Path) -> None:
     assert most_runs <= 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["equal", "large and small", "growing"])
 @pytest.mark.parametrize("spread_s", [1, 100])
 @pytest.mark.parametrize("window_s", [60, 1_500])
@@ -101,6 +103,7 @@ def test_the_number_of_runs_stays_small(sizes: str, spread_s: int, window_s: int
     assert sum(live) >= 0.45 * kept.rows
 
 
+@pytest.mark.slow
 def test_a_window_without_end_is_copied_a_logarithmic_number_of_times() -> None:
     bound = band_join(window="10000000s")
     form = WindowForm(bound, 0, load_kernels(), merge_policy=BlockMergePolicy(0, bound.join.window.extent(0)))
@@ -148,6 +151,7 @@ def test_the_policy_is_of_whoever_keeps_the_windows_unless_it_is_forced() -> Non
     assert [line.split(",")[0] for line in told] == ["merge ratio 4", "runs merged once", "merge ratio 9"]
 
 
+@pytest.mark.slow
 def test_a_policy_changes_runs_and_no_result(tmp_path: Path) -> None:
     bound, found = band_join(window="20s"), []
     store = RunStore(Scales(tmp_path), STEMS, "", least_bytes=0)

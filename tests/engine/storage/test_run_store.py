@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pyarrow import fs
 
@@ -22,6 +22,7 @@ from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.errors import BlockCorruptError, BlockMissingError
 from tests.engine.streams import band_join, filled, tuples
+from tests.support.examples import examples
 
 STEMS = ("00-0000", "01-0000")
 # Fewer go to the tail, which is never a block.
@@ -153,7 +154,7 @@ def test_blocks_without_a_folder(tmp_path: Path) -> None:
         WindowJoin.restored(bound, blob)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, HealthCheck.function_scoped_fixture)
 @given(
     st.lists(st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES)), min_size=1, max_size=12),
     st.sampled_from([0, 40_000, 60_000]),
@@ -248,6 +249,7 @@ except MapLimitError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit of Linux")
 def test_a_process_that_may_map_no_more_lets_go_of_what_it_kept_and_then_says_so(tmp_path: Path) -> None:
     bound = band_join("1h")

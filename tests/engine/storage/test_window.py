@@ -7,17 +7,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import WindowJoin
 from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from tests.engine.streams import band_join, tuples
+from tests.support.examples import examples
 
 SECOND_US = 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["equal", "random", "large and small", "growing"])
 @pytest.mark.parametrize("spread_s", [1, 100])
 def test_the_number_of_runs_stays_small(sizes: str, spread_s: int) -> None:
@@ -58,7 +60,7 @@ def test_merging_keeps_every_tuple_and_the_order() -> None:
             assert np.all((within[1:] >= within[:-1]) | (buckets[1:] > buckets[:-1]))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     times=st.lists(st.integers(-50, 50), min_size=1, max_size=60),
     cuts=st.lists(st.integers(1, 59), max_size=6),

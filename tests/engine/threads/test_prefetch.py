@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine.threads.prefetch import HELD_CHUNKS, in_order, side_by_side
+from tests.support.examples import examples
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(sizes=st.lists(st.integers(0, 2 * HELD_CHUNKS + 1), max_size=9), threads=st.integers(1, 4))
 def test_chunks_come_in_the_order_of_one_thread(sizes: list[int], threads: int) -> None:
     pieces = [iter([(piece, chunk) for chunk in range(size)]) for piece, size in enumerate(sizes)]

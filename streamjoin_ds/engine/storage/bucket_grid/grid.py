@@ -354,10 +354,8 @@ class BucketRun(BucketRows):
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
         """Return its shape in words, and what is being made of it."""
         del streams
-        widths = zip(self.shape.keys, self.shape.widths, strict=True)
-        cells = " and ".join(f"{keys[number]} (width {width})" for number, width in widths)
         beside = ", ".join(sorted(self.payload.names))
-        told = f"in {self.shape.buckets} buckets by cells of {cells}" + (f", beside them {beside}" if beside else "")
+        told = self.shape.told(keys) + (f", beside them {beside}" if beside else "")
         return told if self.rebuild is None else f"{told}; {self.rebuild.describe()}"
 
 

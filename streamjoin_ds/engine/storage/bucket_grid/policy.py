@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ _FORESEEN = 8
 _MOST_FORESEEN = MAX_GRID_ROWS // 2
 # Where neighbours probe by different keys, a grid is considered only when the newest run holds this share of the rows.
 _CONTESTED_SHARE = 4
+_log = logging.getLogger(__name__)
 
 
 class BucketGridPolicy:
@@ -80,9 +82,14 @@ class BucketGridPolicy:
             shape = chosen_shape(form.chooser, keys, rows)
             if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
                 return window
-            return self._made(window, shape)
+            made = self._made(window, shape)
         except MemoryError:  # runs serve on
+            _log.debug("stream %s: no memory for a bucket grid of %d rows: they stay in runs", form.stream_name, rows)
             return window
+        _log.debug(
+            "stream %s: %d rows go from runs to a bucket grid, %s", form.stream_name, rows, shape.told(form.columns)
+        )
+        return made
 
     def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
         """The window that `BucketWindow.to_facts` told of, from the same rows in runs; those, where it has no room.
@@ -104,6 +111,7 @@ class BucketGridPolicy:
             try:
                 made = self._made(window, shape, facts, lowest_kept, copied)
             except MemoryError:  # of what was beside it too, there may be more than a grid takes: runs serve on
+                _log.debug("stream %s: no memory for its saved bucket grid: runs serve on", window.form.stream_name)
                 return window
             made.layout = _layout(facts.get("layout"), len(window.form.keys))
             return made

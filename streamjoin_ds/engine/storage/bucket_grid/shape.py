@@ -56,6 +56,11 @@ class GridShape:
     stride: int
     buckets: int
 
+    def told(self, names: Sequence[str]) -> str:
+        """Return it in words; given are the names of the keys' columns."""
+        cells = " and ".join(f"{names[key]} (width {width})" for key, width in zip(self.keys, self.widths, strict=True))
+        return f"in {self.buckets} buckets by cells of {cells}"
+
     def to_facts(self) -> dict[str, Any]:
         """As plain JSON values."""
         return {"keys": self.keys, "widths": self.widths, "stride": self.stride, "buckets": self.buckets}

@@ -13,6 +13,7 @@ finished; one that is given up has changed nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,7 @@ _COPIED_ROWS = 8
 _CROWDED = 4
 # Batches that are sorted in one layout, before it is chosen anew.
 _LAYOUT_USES = 64
+_log = logging.getLogger(__name__)
 
 
 class BucketWindow(Window):
@@ -144,6 +146,7 @@ class BucketWindow(Window):
         try:
             return (yield from window._resized(others))
         except MemoryError:  # the grid that there is serves on
+            _log.debug("stream %s: no memory to rebuild the bucket grid: it serves on", self.form.stream_name)
             run.rebuild = None
             run.end_change()
             return window
@@ -152,6 +155,7 @@ class BucketWindow(Window):
         """In a grid of another shape, where that is wanted; or in runs."""
         window = yield from self._resizing(arrived)
         if window is None:
+            _log.debug("stream %s: %d rows go from the bucket grid back to runs", self.form.stream_name, self.rows)
             return self.in_runs()
         if self.form.bucket_policy is not None and self.form.bucket_policy.is_sampled:
             window.bucket_run.sample()
@@ -191,11 +195,11 @@ class BucketWindow(Window):
             if live and not self._suits_all(run, run.shape, live):
                 return None  # of a state that was saved when all neighbours had to make do with one index
             if live and (is_small or is_large):
-                keys = some_keys(run, lowest)
+                keys, why = some_keys(run, lowest), "too small" if is_small else "too large"
                 try:
-                    self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted))
+                    self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted), why)
                 except MemoryError:  # for what is still to come; what is there needs less
-                    self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live))
+                    self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live), why)
             elif live:
                 self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
         if run.rebuild is None:
@@ -204,6 +208,7 @@ class BucketWindow(Window):
         if not (yield from run.rebuild.advancing(run, _COPIED_ROWS * arrived_rows, lowest)):
             return self
         made = run.replaced(run.rebuild.to)
+        _log.debug("stream %s: the bucket grid is rebuilt, %d rows are in it", self.form.stream_name, made.rows)
         give_back()
         return BucketWindow(self.form, made, (), self.tail, None, self.lowest_kept, self.layout)
 
@@ -220,16 +225,18 @@ class BucketWindow(Window):
             return
         before, after = (tested_rows(chooser, tried, keys, live) for tried in (run.shape, shape))
         if before > _CROWDED * after:
-            self._begin_move(run, run.built_rows, shape)
+            self._begin_move(run, run.built_rows, shape, "crowded")
 
-    def _begin_move(self, run: BucketRun, rows: int, shape: GridShape | None) -> None:
-        """Begin with another shape, unless it is of keys that one neighbour alone asks by."""
+    def _begin_move(self, run: BucketRun, rows: int, shape: GridShape | None, why: str) -> None:
+        """Begin with another shape, unless it is of keys that one neighbour alone asks by; `why`: for the log."""
         if shape is not None and not self._suits_all(run, shape, rows):
             return
         if shape == run.shape:
             run.built_rows = rows
         elif shape is not None:
             run.rebuild = GridRebuild(run.empty(self.form, shape, rows, run.zone, run.payload))
+            told = self.form.stream_name, why, rows, shape.told(self.form.columns)
+            _log.debug("stream %s: the bucket grid is %s; one for %d rows is begun, %s", *told)
 
     def _suits_all(self, run: BucketRun, shape: GridShape, rows: int) -> bool:
         """Whether a shape serves every neighbour, as far as its conditions narrow what they meet."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import kernel_names
@@ -48,7 +48,6 @@ def expected(rows: list[int]) -> list[tuple]:
     return [(None if n % 7 == 0 else f"value {n}", None if n % 5 == 0 else n, [n % 100] * (n % 3)) for n in rows]
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 40), max_size=40),
     seed=st.integers(0, 1000),

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds import Join, Stream
@@ -31,11 +31,10 @@ from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
+from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
-QUICK = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+QUICK = examples(60)
 KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 
 
@@ -80,6 +79,7 @@ def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str, t
     assert_values(scenario, result)
 
 
+@pytest.mark.slow
 @QUICK
 @given(scenario=any_streams(), seed=st.integers(0, 99))
 def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(scenario: Scenario, seed: int) -> None:
@@ -186,6 +186,7 @@ def pairs_of(chunks: Iterable[pa.Table]) -> list[tuple[int, int]]:
     return [pair for chunk in rows for pair in zip(chunk["r_seq"], chunk["s_seq"], strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2), (1, 2, 3)])
 @pytest.mark.parametrize("domain", [60, 400])
 def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -> None:
@@ -212,6 +213,7 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
     assert max(sizes) < 100 or in_buckets > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", [60, 3000])
 def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
@@ -250,6 +252,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
     assert 2 <= sum(moving) < len(moving) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_grid_is_made_anew_with_its_payload(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """Strings, lists and nulls that come and go while rows are on their way, a restart at each step."""
@@ -288,6 +291,7 @@ def test_what_the_dead_leave_behind_is_no_reason_to_grow() -> None:
     assert len(set(shapes[-80:])) == 1
 
 
+@pytest.mark.slow
 def test_a_push_that_is_given_up_leaves_the_windows_as_they_were() -> None:
     bound, batch = steady(2000, 30)
     join, twin = WindowJoin(bound, bucket_rows=100, chunk_rows=64), WindowJoin(bound, bucket_rows=100, chunk_rows=64)
@@ -358,6 +362,7 @@ def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.M
     assert sorted(pushed(again, batches, 0)) == sorted(pushed(twin, batches, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [steady, mixed])
 @pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
 def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
@@ -386,6 +391,7 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
     assert chunk_rows == 64 or max(parts) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(3000,), (3000, 10, 1, 700, 5000)])
 def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) -> None:
     """Nobody waits for a push's tuples to be taken in, until something is asked for: then by anyone."""
@@ -426,6 +432,7 @@ def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) 
     assert max(seen) <= alone.counters["state_rows"] + 2 * max(sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_goes_on_by_itself() -> None:
@@ -484,6 +491,7 @@ def test_a_push_that_another_overtook_is_refused(
     assert not any(left), "a push was still being read when grids changed"
 
 
+@pytest.mark.slow
 def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
     """The window stays in a grid, and all but that column is as it would be without a null."""
     bound, batch = steady(2000, 30)
@@ -512,6 +520,7 @@ def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
     assert not restored.windows[0].bucket_run.payload.names, "the nulls were gone when it was restored"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2)])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_full_windows_with_a_payload_give_what_runs_give(
@@ -552,6 +561,7 @@ def test_full_windows_with_a_payload_give_what_runs_give(
     assert not len(join.windows[0].bucket_run.payload)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ["rst", "rstu"])
 def test_a_chain_of_streams_gives_what_runs_give_in_one_order(names: str) -> None:
     """Any number of threads and any restart: the same results in the same order, and the same state."""
@@ -633,6 +643,7 @@ def test_nulls_in_keys_never_reach_a_grid(kind: pa.DataType) -> None:
     assert not run.tuples.column("k").null_count
 
 
+@pytest.mark.slow
 def test_one_hot_value_and_a_drifting_one() -> None:
     """A chain of many chunks, values that come and go: exact, and no row is kept for long after its death."""
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
@@ -730,6 +741,7 @@ def test_facts_that_lie_are_named() -> None:
     assert bucketed(join.forms, [runs, runs], [None, None]) == [runs, runs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
 def test_a_push_that_is_given_up_while_another_is_read_takes_nothing_from_it(threads: int, chunk_rows: int) -> None:

@@ -1,0 +1,51 @@
+"""How many examples Hypothesis tries: each test says how many it is worth, the profile how often that is.
+
+======== ============================================================================
+default  what `make test` runs
+quick    a fifth of the examples: `make check`
+ci       as default; a failure prints how to repeat it, and no database is kept
+thorough ten times the examples: after a change of the contract, the engine or a kernel
+======== ============================================================================
+
+``pytest --hypothesis-profile=thorough``, or ``HYPOTHESIS_PROFILE=thorough`` in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+__all__ = ["examples", "register_profiles"]
+
+_USUAL_EXAMPLES = 100
+_PROFILES: dict[str, dict[str, object]] = {
+    "default": {},
+    "quick": {"max_examples": _USUAL_EXAMPLES // 5},
+    "ci": {"print_blob": True, "database": None},
+    "thorough": {"max_examples": _USUAL_EXAMPLES * 10},
+}
+# How long drawing and running take is the machine's, and no property of the package.
+_OF_THE_MACHINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+def register_profiles() -> None:
+    """Register all profiles and load that of the environment; pytest's own option comes later, and wins."""
+    usual = {"max_examples": _USUAL_EXAMPLES, "deadline": None, "suppress_health_check": _OF_THE_MACHINE}
+    for name, special in _PROFILES.items():
+        settings.register_profile(name, settings(settings.get_profile("default"), **{**usual, **special}))
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def examples(count: int, *suppressed: HealthCheck) -> settings:
+    """Return the settings of a test that is worth so many examples, of which the profile makes more or fewer.
+
+    Parameters
+    ----------
+    count : int
+        In the profile `default`; a test without these settings has 100.
+    suppressed : HealthCheck
+        Besides the profile's.
+    """
+    scaled = count * settings.default.max_examples // _USUAL_EXAMPLES
+    return settings(max_examples=max(scaled, 1), suppress_health_check=(*_OF_THE_MACHINE, *suppressed))
