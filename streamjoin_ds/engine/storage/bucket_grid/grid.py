@@ -109,7 +109,7 @@ class BucketRun(BucketRows):
         self.native, self.columns, self.payload, self.built_rows = native, columns, payload, built_rows
         self.block: str | None = None
         self.encoded: pa.Buffer | None = None
-        self._indexes: dict[tuple[ProbeCondition, ...], RunIndex] = {}
+        self._indexes = {}
         self._swept_to, self.uncounted_rows = swept_to, uncounted_rows
         self._sample: GridSample | None = None
         self.unsampled_rows = 0
@@ -332,10 +332,6 @@ class BucketRun(BucketRows):
         return found
 
     # ------------------------------------------------------------------ as one of a set (see `Run`)
-
-    def changed(self) -> None:
-        """See `BucketRows`."""
-        self._indexes = {}
 
     @property
     def stays(self) -> BucketRun:

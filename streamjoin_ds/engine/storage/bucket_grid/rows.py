@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from streamjoin_ds.engine.arrays.keys import widened
+from streamjoin_ds.engine.reference.kernel_objects import RunIndex
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS
+from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
@@ -31,6 +33,7 @@ class BucketRows(BucketColumns):
 
     uncounted_rows: int
     unsampled_rows: int
+    _indexes: dict[tuple[ProbeCondition, ...], RunIndex]
 
     def given(self, added: SealedRun) -> list[npt.NDArray[Any]]:
         """An array for each of `columns`, of tuples whose payload is taken in."""
@@ -75,11 +78,8 @@ class BucketRows(BucketColumns):
         run = copy(self)
         run.columns = chunk_columns(self.form, min(int(chunks * _ENLARGED) + SPARE_CHUNKS, most), self.payload.names)
         run.native = self.native.enlarged(list(run.columns.values()))
-        run.changed()
+        run._indexes = {}  # they are of the columns that were there
         return run
-
-    def changed(self) -> None:
-        """Forget what was made of the columns that were there."""
 
     @property
     def size_bytes(self) -> int:
