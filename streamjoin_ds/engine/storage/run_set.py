@@ -21,7 +21,23 @@ __all__ = ["RunSet", "RunSetView"]
 Int32 = npt.NDArray[np.int32]
 
 
-class RunSet:
+class _ProbedRuns:
+    """Runs, or views of some, as probes meet them: what kernels need of them is made once for each condition."""
+
+    runs: Sequence[Probed]
+
+    def __init__(self) -> None:
+        self._indexes: dict[tuple[ProbeCondition, ...], list[RunIndex]] = {}
+
+    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[RunIndex]:
+        """The runs as `RunsProbe` wants them."""
+        found = self._indexes.get(conditions)
+        if found is None:
+            found = self._indexes[conditions] = [run.index(conditions) for run in self.runs]
+        return found
+
+
+class RunSet(_ProbedRuns):
     """Runs, the last of which may be a tail that grows: what is made of them here holds for all its lengths.
 
     Parameters
@@ -29,14 +45,16 @@ class RunSet:
     runs : sequence of Run
     """
 
+    runs: tuple[Run, ...]
+
     def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__()
         self.runs = tuple(runs)
         self.kinds: dict[str, pa.DataType] = runs[0].form.kinds if runs else {}
         self._last = runs[-1].stays if runs else None
         self._columns: dict[tuple[str, ...], RunColumns] = {}
         self._plain: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._keys: dict[int, RunColumns] = {}
-        self._indexes: dict[tuple[ProbeCondition, ...], list[RunIndex]] = {}
         self._seen: dict[tuple[ProbeCondition, ...], RunSetView | None] = {}
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> RunSet | RunSetView:
@@ -122,20 +140,13 @@ class RunSet:
             found = self._keys[number] = self.module.RunColumns(arrays)
         return found
 
-    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[RunIndex]:
-        """The runs as `RunsProbe` wants them."""
-        found = self._indexes.get(conditions)
-        if found is None:
-            found = self._indexes[conditions] = [run.index(conditions) for run in self.runs]
-        return found
-
     @property
     def module(self) -> KernelModule:
         """The kernels."""
         return self.runs[0].form.kernels.module
 
 
-class RunSetView:
+class RunSetView(_ProbedRuns):
     """The runs of a set, some of them as views: probed, but not gathered from.
 
     Parameters
@@ -146,17 +157,10 @@ class RunSetView:
     """
 
     def __init__(self, runs: Sequence[Probed], of: RunSet) -> None:
+        super().__init__()
         self.runs = tuple(runs)
         self._of = of
         self._orders = of.module.RunColumns([[run.row_numbers()] for run in runs])
-        self._indexes: dict[tuple[ProbeCondition, ...], list[RunIndex]] = {}
-
-    def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[RunIndex]:
-        """The runs as `RunsProbe` wants them."""
-        found = self._indexes.get(conditions)
-        if found is None:
-            found = self._indexes[conditions] = [run.index(conditions) for run in self.runs]
-        return found
 
     def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32]:
         """As `RunSet.resolved`: which rows of the runs themselves these are."""
