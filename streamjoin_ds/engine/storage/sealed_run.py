@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, gathered, item_values
+from streamjoin_ds.engine.arrays.columns import array_of, byte_column, filtered, fixed_width, item_values
 from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import SortLayout
+from streamjoin_ds.engine.storage.run_base import ArrowRun
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_view import MIN_VIEWED_ROWS, RunView
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
@@ -22,7 +22,7 @@ from streamjoin_ds.engine.storage.zone import Range, range_of
 __all__ = ["SealedRun"]
 
 
-class SealedRun(SortedKeys):
+class SealedRun(SortedKeys, ArrowRun):
     """Tuples in the order of a layout, their keys, and a zone map; immutable.
 
     Parameters
@@ -49,7 +49,6 @@ class SealedRun(SortedKeys):
     """
 
     is_sealed = True
-    is_grid = False
 
     def __init__(
         self,
@@ -99,16 +98,6 @@ class SealedRun(SortedKeys):
         """Whether it is surely of columns of a fixed width and without nulls alone."""
         return self._tuples is None
 
-    @cached_property
-    def size_bytes(self) -> int:
-        """Bytes of the tuples' columns."""
-        return int(self.tuples.nbytes)
-
-    @property
-    def sampled(self) -> SealedRun:
-        """What the order of joining is decided by: it has `rows` and keys, and never changes."""
-        return self
-
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, float64 or int64, in the run's order."""
         if number not in self._keys:
@@ -152,17 +141,9 @@ class SealedRun(SortedKeys):
         """Return the values of a key."""
         return self.key(number)
 
-    def narrow_key(self, number: int) -> None:
-        """Return None: keys are float64 or int64."""
-        del number
-
     def column(self, name: str) -> pa.Array:
         """Return a column of ``run_schema``."""
         return self.tuples.column(name)
-
-    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
-        """Return a column of some rows; any type, nulls kept."""
-        return gathered(self.column(name), rows, self.form.kernels)
 
     def byte_parts(self, name: str) -> list[ByteColumn]:
         """Return a column of strings or binary values as kernels gather from it; kept."""
@@ -170,10 +151,6 @@ class SealedRun(SortedKeys):
         if found is None:
             found = self._byte_columns[name] = byte_column(self.tuples.column(name), self.form.kernels)
         return [found]
-
-    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Return for each row which of `byte_parts` has it, and its row there."""
-        return np.zeros(len(rows), np.int32), rows
 
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
         """Return its layout in words, and which streams see it in one of their own, as far as they have asked."""

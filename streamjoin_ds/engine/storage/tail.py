@@ -26,16 +26,14 @@ from streamjoin_ds.engine.arrays.columns import (
     concatenated,
     filtered,
     fixed_width,
-    gathered,
     item_dtype,
 )
 from streamjoin_ds.engine.arrays.keys import is_stored, is_widened, key_dtype
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, ByteColumn, RunIndex
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
-from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
+from streamjoin_ds.engine.storage.run_base import ArrowRun, UnsortedRun
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
-from streamjoin_ds.engine.storage.zoned import Zoned
 
 __all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
 
@@ -111,7 +109,7 @@ class TailBuffer:
         return pieces[0].slice(0, rows)
 
 
-class Tail(Zoned):
+class Tail(ArrowRun, UnsortedRun):
     """The first rows of a buffer, in no order that a probe can use; immutable.
 
     Parameters
@@ -121,11 +119,6 @@ class Tail(Zoned):
     zone : tuple of (smallest, largest)
         One a key; empty without rows.
     """
-
-    sort_layout = ARRIVAL_ORDER
-    in_order = None
-    is_sealed = is_grid = False
-    level = 0
 
     def __init__(self, buffer: TailBuffer, rows: int, zone: tuple[Range, ...]) -> None:
         self.form = buffer.form
@@ -152,16 +145,6 @@ class Tail(Zoned):
         columns = [self.buffer.array(name, self.rows) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    @cached_property
-    def size_bytes(self) -> int:
-        """Bytes of the tuples' columns."""
-        return int(self.tuples.nbytes)
-
-    @property
-    def sampled(self) -> Tail:
-        """Itself."""
-        return self
-
     def key(self, number: int) -> npt.NDArray[Any]:
         """Values of a key, in order of arrival."""
         return self.buffer.keys[number][: self.rows]
@@ -180,11 +163,6 @@ class Tail(Zoned):
         """Its buffer, which it shares with the tail that it grows into."""
         return self.buffer
 
-    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> Tail:
-        """Return itself."""
-        del conditions
-        return self
-
     def row_numbers(self) -> npt.NDArray[np.int32]:
         """Return the numbers of all rows that there is room for."""
         return np.arange(self.buffer.room, dtype=np.int32)
@@ -197,25 +175,13 @@ class Tail(Zoned):
         """See `Run`."""
         return self.buffer.keys[number]
 
-    def narrow_key(self, number: int) -> None:
-        """Return None: keys are float64 or int64."""
-        del number
-
     def column(self, name: str) -> pa.Array:
         """See `Run`."""
         return self.buffer.array(name, self.buffer.filled)
 
-    def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
-        """See `Run`."""
-        return gathered(self.column(name), rows, self.form.kernels)
-
     def byte_parts(self, name: str) -> list[ByteColumn]:
         """See `Run`; made anew: it is longer by now than when it was last asked for."""
         return [byte_column(self.column(name), self.form.kernels)]
-
-    def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """See `Run`."""
-        return np.zeros(len(rows), np.int32), rows
 
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
         """See `Run`."""

@@ -32,6 +32,7 @@ from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSa
 from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, GridShape
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
+from streamjoin_ds.engine.storage.run_base import UnsortedRun
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.zone import Range, spanning
@@ -56,7 +57,7 @@ def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
     return tuples.take(pa.array(form.kernels.module.grid_order(None, item_values(tuples.column("_seq")))))
 
 
-class BucketRun(BucketRows):
+class BucketRun(BucketRows, UnsortedRun):
     """Rows of one stream in a bucket grid.
 
     Parameters
@@ -87,11 +88,7 @@ class BucketRun(BucketRows):
         The number of rows in a bucket that was last judged to be acceptable.
     """
 
-    sort_layout = ARRIVAL_ORDER
-    in_order = None
-    is_sealed = False
     is_grid = True
-    level = 0
 
     def __init__(
         self,
@@ -336,11 +333,6 @@ class BucketRun(BucketRows):
     @property
     def stays(self) -> BucketRun:
         """Itself."""
-        return self
-
-    def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> BucketRun:
-        """Return itself: it is in no order that another could serve better."""
-        del conditions
         return self
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
