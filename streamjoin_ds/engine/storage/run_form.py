@@ -46,7 +46,6 @@ class RunForm:
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
         self.chooser = SortLayoutChooser(bound, stream, index)
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
-        self.has_hashes = bool(hashes)
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
         self.kinds = {field.name: field.type for field in self.run_schema}
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)

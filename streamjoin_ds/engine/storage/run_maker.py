@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, concatenated, fixed_width, item_dtype, item_values, one_batch
-from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_dtype
 from streamjoin_ds.engine.arrays.memory import ColumnMemory
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
@@ -20,7 +20,6 @@ from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.sealing import BatchSealer
 from streamjoin_ds.engine.storage.zone import Range, range_of, spanning
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
-from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["RunMaker"]
 
@@ -28,10 +27,13 @@ __all__ = ["RunMaker"]
 class RunMaker(RunForm):
     """A form with the ways to make runs of it; parameters as for `RunForm`."""
 
-    def __init__(self, bound: BoundJoin, stream: int, kernels: Kernels, index: str | Sequence[str] = "auto") -> None:
-        super().__init__(bound, stream, kernels, index)
+    @cached_property
+    def _batch_sealer(self) -> BatchSealer | None:
+        """None: of these columns no kernel makes a run in one step."""
+        if any(is_stored(key.kind) for key in self.keys):
+            return None
         keys = [(name, key_dtype(key.kind)) for name, key in zip(self.columns, self.keys, strict=True)]
-        self._batch_sealer = None if self.has_hashes else BatchSealer.of(self.tuple_schema, keys, kernels.module)
+        return BatchSealer.of(self.tuple_schema, keys, self.kernels.module)
 
     def sealed(self, tuples: pa.RecordBatch, layout: SortLayout | None = None) -> SealedRun:
         """A run of these tuples, in a layout that is given or chosen for them.
