@@ -15,11 +15,12 @@ from streamjoin_ds.engine.intake.chunks import Chunks, nobody
 from streamjoin_ds.engine.intake.ledger import EngineCounters
 from streamjoin_ds.engine.intake.rows import Rows
 from streamjoin_ds.engine.intake.taking import PushIntake
+from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.threads.core_lease import leased_cores
-from streamjoin_ds.engine.window_join import JoinOptions, WindowJoin
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, bind
 from streamjoin_ds.spec.join import Join

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -22,8 +22,8 @@ from streamjoin_ds.engine.arrays.columns import filtered, one_batch
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.arrays.keys import NullKeyMask
 from streamjoin_ds.engine.explained import explained
+from streamjoin_ds.engine.join_options import JoinOptions, check_ranges
 from streamjoin_ds.engine.probe.join_order import JoinOrder
-from streamjoin_ds.engine.probe.match_buffer import MIN_FREE
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
@@ -43,27 +43,12 @@ from streamjoin_ds.spec.bound import BoundJoin
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["JoinOptions", "WindowJoin"]
+__all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
-MAX_THREADS = 256
 # New tuples that one thread sorts sooner than another is woken.
 _SORTED_ALONE_ROWS = 2048
 _log = logging.getLogger(__name__)
-
-
-class JoinOptions(TypedDict, total=False):
-    """The options of a `WindowJoin`, which documents them, as keywords that are handed on."""
-
-    kernel: str
-    threads: int
-    cores: Sequence[int]
-    index: str | Mapping[str, Sequence[str]]
-    order: str | Sequence[str]
-    chunk_rows: int
-    merge_runs: int | None
-    block_bytes: int | None
-    bucket_rows: int | None
 
 
 class WindowJoin:
@@ -125,15 +110,7 @@ class WindowJoin:
         block_bytes: int | None = None,
         bucket_rows: int | None = None,
     ) -> None:
-        if not 1 <= threads <= MAX_THREADS:
-            msg = "the number of threads is out of range"
-            raise ArgumentError(msg, name="threads", hint=f"1 to {MAX_THREADS}")
-        if not MIN_FREE <= chunk_rows <= CHUNK_ROWS:
-            msg = "chunk_rows is out of range"
-            raise ArgumentError(msg, name="chunk_rows", hint=f"{MIN_FREE} to {CHUNK_ROWS}")
-        if bucket_rows is not None and bucket_rows < 1:
-            msg = "bucket_rows is out of range"
-            raise ArgumentError(msg, name="bucket_rows", hint="1 or more, or None")
+        check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine, WindowJoin
-from streamjoin_ds.engine.window_join import JoinOptions
+from streamjoin_ds.engine.join_options import JoinOptions
 from streamjoin_ds.errors import ArgumentError, ColumnError, SchemaDriftError
 from streamjoin_ds.spec import Join, Stream
 
