@@ -25,9 +25,9 @@ __all__ = ["KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "
 
 RETENTION_HOURS = 168
 KEPT_ENTRIES = 10_000
-_OURS = re.compile(r"batch-(\d{8,})-(?!compacted-).*\.parquet")
+# A file of a batch; whether a compaction wrote it.
+_OURS = re.compile(r"batch-(\d{8,})-(compacted-)?.*\.parquet")
 # A compaction may sleep, as long as its machine does, between the writing of a file and its commit.
-_COMPACTED = re.compile(r"batch-\d{8,}-compacted-.*\.parquet")
 _COMPACTED_S = 86_400
 _log = logging.getLogger(__name__)
 
@@ -125,12 +125,7 @@ def vacuum(
         deleted_ms = table.removed.get(name)
         if name in table.live or (deleted_ms is not None and (kept_s is None or now_s - deleted_ms / 1000 < kept_s)):
             continue
-        match = _OURS.fullmatch(name)
-        age_s: float = retention_hours * 3600
-        if _COMPACTED.fullmatch(name):
-            age_s = _COMPACTED_S
-        elif match and int(match[1]) <= done and kept_s is not None:
-            age_s = kept_s
+        age_s = _least_age_s(name, done, kept_s, retention_hours * 3600)
         if info.mtime_ns is not None and info.mtime_ns <= (now_s - age_s) * 1e9:
             removed.append(name)
             if not dry_run:
@@ -140,6 +135,28 @@ def vacuum(
     told = loggable(table_path), len(removed), len(leftovers), dry_run, time.monotonic() - began_s
     _log.debug("VACUUM of %s: %d files that no version needs, %d half-written; only a look: %s; %.3f s", *told)
     return [*sorted(removed), *leftovers]
+
+
+def _least_age_s(name: str, done: int, kept_s: float | None, unknown_s: float) -> float:
+    """Return the age from which a file may go that no version needs.
+
+    Parameters
+    ----------
+    name : str
+    done : int
+        The last batch that the table has.
+    kept_s : float or None
+        How long the table keeps what was replaced; None: for ever.
+    unknown_s : float
+        The age for what is of no batch known to be over.
+    """
+    match = _OURS.fullmatch(name)
+    if match is None:
+        return unknown_s
+    batch, is_compacted = int(match[1]), match[2] is not None
+    if is_compacted:
+        return _COMPACTED_S
+    return kept_s if batch <= done and kept_s is not None else unknown_s
 
 
 def remove_leftovers(
