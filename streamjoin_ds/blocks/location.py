@@ -17,15 +17,22 @@ def local_path(location: str) -> Path | None:
 
     Percent signs stay as they are, as in Hadoop's paths.
     """
-    scheme, host, path = _LOCATION.fullmatch(location).groups()  # type: ignore[union-attr]  # it matches any text
-    if scheme is None:
-        return Path(location)
-    return Path(path) if scheme == "file" and not host else None
+    path = _local_text(location)
+    return None if path is None else Path(path)
 
 
 def is_local(location: str) -> bool:
     """Whether this is a path of this machine, or of a file system that is mounted here."""
-    return local_path(location) is not None
+    # Asked some dozen times in each commit; nearly always of a plain path, which has no scheme.
+    return ":/" not in location or _local_text(location) is not None
+
+
+def _local_text(location: str) -> str | None:
+    """Return `local_path` as it is written."""
+    scheme, host, path = _LOCATION.fullmatch(location).groups()  # type: ignore[union-attr]  # it matches any text
+    if scheme is None:
+        return location
+    return path if scheme == "file" and not host else None
 
 
 def loggable(location: str) -> str:
