@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,29 +43,9 @@ def drawn() -> dict[str, set[str]]:
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
-    """Return the strongly connected components of more than one module (Tarjan 1972), each sorted."""
-    index: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        index[name] = lowest[name] = len(index)
-        stack.append(name)
-        for other in sorted(arrows[name]):
-            if other not in index:
-                visit(other)
-                lowest[name] = min(lowest[name], lowest[other])
-            elif other in stack:
-                lowest[name] = min(lowest[name], index[other])
-        if lowest[name] == index[name]:
-            place = stack.index(name)
-            members = sorted(stack[place:])
-            del stack[place:]
-            if len(members) > 1:
-                found.append(members)
-
-    for name in sorted(arrows):
-        if name not in index:
-            visit(name)
-    return found
+    """Return the modules of the first circle of imports that is found, sorted; an empty list where there is none."""
+    try:
+        TopologicalSorter({name: sorted(arrows[name]) for name in sorted(arrows)}).prepare()
+    except CycleError as error:
+        return [sorted(set(error.args[1]))]
+    return []
