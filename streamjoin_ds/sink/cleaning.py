@@ -21,7 +21,7 @@ from streamjoin_ds.sink.snapshot import LogSnapshot, list_log
 from streamjoin_ds.sink.tables import filesystem_of
 from streamjoin_ds.sink.writer import WRITING_FOLDER
 
-__all__ = ["KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "vacuum"]
+__all__ = ["KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "remove_replaced", "vacuum"]
 
 RETENTION_HOURS = 168
 KEPT_ENTRIES = 10_000
@@ -82,10 +82,11 @@ def vacuum(
     dry_run: bool = False,
     now_s: float | None = None,
 ) -> list[str]:
-    """Remove files that the table does not have: compacted ones, and orphans of failed attempts.
+    """Remove files that the table does not have: replaced ones, and orphans of failed attempts.
 
-    A file that was replaced stays for the table's ``delta.deletedFileRetentionDuration``, and so does one of a batch
-    that the table has. One that a compaction wrote stays for a day.
+    A file of which the log says that it was replaced or deleted, whoever wrote it, stays for the table's
+    ``delta.deletedFileRetentionDuration`` from then on. Of others the log says nothing: one of a batch that the table
+    has stays as long, one that a compaction wrote for a day.
 
     Parameters
     ----------
@@ -122,11 +123,15 @@ def vacuum(
         name = info.base_name
         if info.type != fs.FileType.File or not name.endswith(".parquet") or name.startswith(("_", ".")):
             continue
-        deleted_ms = table.removed.get(name)
-        if name in table.live or (deleted_ms is not None and (kept_s is None or now_s - deleted_ms / 1000 < kept_s)):
+        if name in table.live:
             continue
-        age_s = _least_age_s(name, done, kept_s, retention_hours * 3600)
-        if info.mtime_ns is not None and info.mtime_ns <= (now_s - age_s) * 1e9:
+        deleted_ms = table.removed.get(name)
+        if deleted_ms is not None:
+            may_go = kept_s is not None and deleted_ms <= (now_s - kept_s) * 1e3
+        else:
+            age_s = _least_age_s(name, done, kept_s, retention_hours * 3600)
+            may_go = info.mtime_ns is not None and info.mtime_ns <= (now_s - age_s) * 1e9
+        if may_go:
             removed.append(name)
             if not dry_run:
                 with contextlib.suppress(FileNotFoundError):
@@ -157,6 +162,37 @@ def _least_age_s(name: str, done: int, kept_s: float | None, unknown_s: float) -
     if is_compacted:
         return _COMPACTED_S
     return kept_s if batch <= done and kept_s is not None else unknown_s
+
+
+def remove_replaced(table: LogSnapshot, now_s: float) -> int:
+    """Remove files that the log says were replaced longer ago than the table keeps them, and return how many.
+
+    It costs by what is removed, and lists no folder. The table's next checkpoint forgets that the files were there, so
+    it comes before that: what it misses is an orphan to `vacuum`, which cannot tell it from a file of a compaction that
+    sleeps.
+
+    Parameters
+    ----------
+    table : LogSnapshot
+        The table with its files, at its newest version. It forgets what is removed.
+    now_s : float
+        Seconds since 1970.
+    """
+    kept_s = deleted_file_retention_s(table.configuration)
+    if kept_s is None:
+        return 0
+    removed = 0
+    for path in table.forget_removed(int((now_s - kept_s) * 1e3)):
+        if path in table.live or "/" in path:  # elsewhere, it is a file of whoever put it there
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            table.filesystem.delete_file(f"{table.folder}/{path}")
+            removed += 1
+    if removed:
+        _log.debug(
+            "%d files of %s that were replaced more than %d s ago are removed", removed, loggable(table.path), kept_s
+        )
+    return removed
 
 
 def remove_leftovers(

@@ -17,7 +17,7 @@ from functools import partial
 
 from streamjoin_ds.blocks.location import loggable
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, vacuum
+from streamjoin_ds.sink.cleaning import KEPT_ENTRIES, clean_log, remove_replaced, vacuum
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.guard import JOIN_ID_KEY
@@ -155,7 +155,7 @@ class Maintenance:
         return True
 
     def run_round(self) -> None:
-        """Do what is due: compaction, a checkpoint of the log and its cleaning, VACUUM."""
+        """Do what is due: compaction, removal of replaced files, a checkpoint of the log and its cleaning, VACUUM."""
         self.rounds += 1
         for name in TableSet.names():
             path = self._tables.path_of(name)
@@ -174,6 +174,7 @@ class Maintenance:
         if size_bytes is not None:
             self._try("compaction", path, partial(compact, path, target_size_bytes=size_bytes, log=table))
             table.forward()
+        self._try("removing what was replaced", path, partial(remove_replaced, table, self._clock()))
         if self._checkpoint_is_due(table):
             self._try("a checkpoint of the log", path, partial(self._checkpoint, path))
         # Not after what a log of its own says, which is cleaned away: a transaction id stays.
@@ -186,9 +187,6 @@ class Maintenance:
             table = self._snapshots[path] = LogSnapshot(path, with_files=True)
         else:
             table.forward()
-        kept_s = deleted_file_retention_s(table.configuration)
-        if kept_s is not None:
-            table.forget_removed(int((self._clock() - kept_s) * 1000))
         return table
 
     def _checkpoint_is_due(self, table: LogSnapshot) -> bool:

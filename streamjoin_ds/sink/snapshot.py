@@ -158,9 +158,12 @@ class LogSnapshot:
             if self.table_id != before:
                 raise self._gone()
 
-    def forget_removed(self, before_ms: int) -> None:
-        """Forget files that were removed before a time: `removed` would grow for ever."""
-        self.removed = {path: when for path, when in self.removed.items() if when >= before_ms}
+    def forget_removed(self, before_ms: int) -> list[str]:
+        """Forget files that were removed before a time, and return their paths: `removed` would grow for ever."""
+        forgotten = [path for path, when in self.removed.items() if when < before_ms]
+        for path in forgotten:
+            del self.removed[path]
+        return forgotten
 
     def has_entry(self, version: int) -> bool:
         """Whether the log still has the entry of a version."""

@@ -160,6 +160,52 @@ def test_vacuum_keeps_what_a_reader_or_a_running_batch_needs(join, committer):
     join.assert_each_once(range(4))
 
 
+def test_files_that_the_log_says_were_replaced_go_when_their_time_is_over(join, committer):
+    """Whoever wrote them: a table that is compacted every few seconds, and cleaned every day, fills the disk."""
+    for batch_id in range(4):
+        join.commit(committer, batch_id)
+    folder = join.tables.matches
+    compact(folder)
+    first = set(LogSnapshot(folder, with_files=True).live)
+    join.commit(committer, 4)
+    compact(folder)
+    DeltaTable(folder).delete("r_seq % 2 = 1")
+    join.commit(committer, 5)
+    compact(folder)
+    live = set(LogSnapshot(folder, with_files=True).live)
+    dead = {name for name in os.listdir(folder) if name.endswith(".parquet")} - live
+    assert any("-compacted-" in name for name in first)
+    assert any(name.startswith("part-") for name in dead)
+    assert first < dead
+    assert vacuum(folder, dry_run=True, now_s=time.time() + 5 * 3600) == []
+    assert set(vacuum(folder, dry_run=True, now_s=time.time() + 7 * 3600)) == dead
+    looked_after = Maintenance(
+        join.tables, background=False, clock=lambda: time.time() + 7 * 3600, vacuum_every_s=WEEK_S
+    )
+    looked_after.run_round()
+    assert {name for name in os.listdir(folder) if name.endswith(".parquet")} == live
+    assert not looked_after.failures
+
+
+def test_replaced_files_go_before_a_checkpoint_forgets_them(join, committer):
+    now_s = [time.time()]
+    looked_after = Maintenance(
+        join.tables, background=False, clock=lambda: now_s[0], vacuum_every_s=WEEK_S, checkpoint_entries=1
+    )
+    DeltaTable(join.tables.matches).alter.set_table_properties(
+        {"delta.deletedFileRetentionDuration": "interval 1 minute"}
+    )
+    folder, most = join.tables.matches, 0
+    for batch_id in range(12):
+        join.commit(committer, batch_id)
+        compact(folder)
+        looked_after.run_round()
+        now_s[0] += 20.0
+        most = max(most, sum(name.endswith(".parquet") for name in os.listdir(folder)))
+    assert most <= 10, "of two minutes, two files a round and those that live"
+    join.assert_each_once(range(12))
+
+
 def test_a_log_is_cleaned_up_to_a_checkpoint_and_stays_whole(join, committer):
     for batch_id in range(30):
         join.commit(committer, batch_id, [])

@@ -112,7 +112,7 @@ class Soak:
         if not self.violations:
             self.consumer.read_on()
             self.violations += differences(self.root, self.feeder.recorded, dropped, self.consumer)
-        self.violations += self.samples.broken()
+        self.violations += [text for text in self.samples.broken() if text not in self.violations]
         results = sum(map(len, self.consumer.followed))
         verdict = Verdict(seconds, self.batches, results, self.faults, self.samples, self.violations)
         verdict.lost, verdict.poisoned = self._breaks.lost, dropped.total()
@@ -198,6 +198,7 @@ class Soak:
             self.samples.process(process, "driver" if number == 0 else "worker")
         self.samples.checkpoint(self.root)
         self.samples.disk(self.root)
+        self.violations += self.samples.broken()  # now, not when a disk is full and nothing can be said of it
         if self._looks % 5 == 0:
             self.samples.tables(self.root)
             with contextlib.suppress(Exception):
