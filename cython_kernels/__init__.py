@@ -11,14 +11,15 @@
        ├──────────► threads/crew.c                            threads that do kernels' tasks without Python's lock
        ├──────────► gather/arrow_rows.c                       small batches in, results out, by Arrow's C data interface
        ├──────────► gather/gather_bytes.c, hash_bytes.c       strings and binary values
+       ├──────────► periodic/windows.c                        periodic windows that the tuples of a result share
        └──────────► grid/grid_buckets.c, grid_order.c, gather/gather.c                      laying runs out
 
     A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
 
 A folder holds one family: its C, its headers, and the ``.pxi`` that `kernels.pyx` includes for it. ``scan/`` has the
 conditions (`band.h`) and the nested loop; ``grid/`` lays runs out in order and probes them; ``bucket/`` is the bucket
-grid; ``gather/`` copies rows and columns; ``threads/`` runs tasks; ``simd/`` has the registers and asks the CPU.
-Includes name the folder.
+grid; ``gather/`` copies rows and columns; ``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has
+the registers and asks the CPU. Includes name the folder.
 
 Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it and wins every argument. This
 is the one place that honours ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of `implementations`. It is read
@@ -44,6 +45,7 @@ __all__ = [
     "BucketGrid",
     "BucketIndex",
     "ByteColumn",
+    "CommonWindows",
     "Crew",
     "Gate",
     "GridProbe",

@@ -58,15 +58,40 @@ cdef class _Join:
             band.int_count = index + 1
         return 0
 
-    cdef int64_t _enter(self, out_probe, out_run) except -1:
+    cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
+        """The next pairs."""
+        return 0
+
+    cdef PairFilling _filling(self, out_probe, out_run):
+        cdef PairFilling task = PairFilling.__new__(PairFilling)
         _check_array(out_probe, "out_probe", _INT32, True)
         _check_array(out_run, "out_run", _INT32, True)
-        cdef int64_t capacity = len(out_probe)
-        if len(out_run) != capacity or capacity < SJ_MIN_CAPACITY:
+        task._capacity = len(out_probe)
+        if len(out_run) != task._capacity or task._capacity < SJ_MIN_CAPACITY:
             raise _error("out_probe and out_run must be of one length, 64 at least", "out_probe")
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
-        return capacity
+        task._probes, task._rows = _int32_out(out_probe), _int32_out(out_run)
+        task._of, task._kept = self, (out_probe, out_run)
+        self._busy = True
+        return task
+
+
+cdef class PairFilling(Task):
+    """Fills one buffer with pairs of a probe and a row; how many there are."""
+
+    cdef _Join _of
+    cdef int32_t *_probes
+    cdef int32_t *_rows
+    cdef int64_t _capacity
+    cdef int64_t _written
+
+    cdef void _work(self) noexcept nogil:
+        self._written = self._of._write(self._probes, self._rows, self._capacity)
+
+    cdef object _done(self):
+        self._of._busy = False
+        return self._written
 
 
 cdef int64_t _common_length(list columns, str name, count) except -1:
@@ -108,16 +133,14 @@ cdef class Scan(_Join):
 
     def fill(self, out_probe, out_run):
         """Write the next pairs; 0 means there are no more."""
-        cdef int64_t capacity = self._enter(out_probe, out_run)
-        cdef int32_t *probes = _int32_out(out_probe)
-        cdef int32_t *rows = _int32_out(out_run)
-        cdef int64_t written
-        cdef sj_scan_fill fill = self._chosen.scan_fill
-        self._busy = True
-        with nogil:
-            written = fill(&self._scan, probes, rows, capacity)
-        self._busy = False
-        return written
+        return self._filling(out_probe, out_run).do()
+
+    def filling(self, out_probe, out_run):
+        """`fill` as a task for a crew."""
+        return self._filling(out_probe, out_run)
+
+    cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
+        return self._chosen.scan_fill(&self._scan, probes, rows, capacity)
 
 
 def scan_roof(is_float=False, implementation=None):
@@ -225,13 +248,11 @@ cdef class GridProbe(_Join):
 
     def fill(self, out_probe, out_run):
         """Write the next pairs; 0 means there are no more."""
-        cdef int64_t capacity = self._enter(out_probe, out_run)
-        cdef int32_t *probes = _int32_out(out_probe)
-        cdef int32_t *rows = _int32_out(out_run)
-        cdef int64_t written
-        cdef sj_grid_fill fill = self._chosen.grid_fill
-        self._busy = True
-        with nogil:
-            written = fill(&self._grid, probes, rows, capacity)
-        self._busy = False
-        return written
+        return self._filling(out_probe, out_run).do()
+
+    def filling(self, out_probe, out_run):
+        """`fill` as a task for a crew."""
+        return self._filling(out_probe, out_run)
+
+    cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
+        return self._chosen.grid_fill(&self._grid, probes, rows, capacity)

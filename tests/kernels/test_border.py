@@ -32,7 +32,20 @@ NATIVE_ONLY = {
     "set_default_implementation": "the twins have one implementation",
 }
 TASKS = "the class of a kernel's task: it holds the C arguments, and Python knows it as a Task"
-NATIVE_TASKS = dict.fromkeys(("Copying", "Filling", "Gathering", "Inserting", "Ordering", "Sealing", "Sweeping"), TASKS)
+NATIVE_TASKS = dict.fromkeys(
+    (
+        "Copying",
+        "Filling",
+        "Gathering",
+        "Inserting",
+        "Ordering",
+        "PairFilling",
+        "Sealing",
+        "Sweeping",
+        "WindowsFilling",
+    ),
+    TASKS,
+)
 # Methods through which the twins ask each other; the compiled kernels do so in C.
 TWIN_ONLY_MEMBERS = {
     "BatchColumns": {"column"},

@@ -17,6 +17,7 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
           bucket_grid, arrow_rows       a window that is neither sorted nor merged; small batches in, results out
           bytes                         strings and binary values: hashed, gathered
           sealing                       a small batch put in order
+          windows                       which periodic windows a result is in
           crew                          several of these at once
           gate                          one thread at a time
 
@@ -47,6 +48,7 @@ from streamjoin_ds.engine.reference.layout import (
 from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 from streamjoin_ds.engine.reference.sealing import SealForm
+from streamjoin_ds.engine.reference.windows import CommonWindows
 
 __all__ = [
     "CHUNK_ROWS",
@@ -60,6 +62,7 @@ __all__ = [
     "BucketGrid",
     "BucketIndex",
     "ByteColumn",
+    "CommonWindows",
     "Crew",
     "Gate",
     "GridProbe",

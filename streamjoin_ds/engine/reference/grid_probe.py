@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from streamjoin_ds.engine.reference.arguments import (
     check_array,
     refuse,
 )
+from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.layout import bucket_range, sorted_steps
 from streamjoin_ds.engine.reference.scan import Band, Output
 
@@ -115,6 +117,10 @@ class GridProbe:
     def fill(self, out_probe: Int32, out_run: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
         return self._output.fill(out_probe, out_run)
+
+    def filling(self, out_probe: Int32, out_run: Int32) -> Task[int]:
+        """`fill` as a task for a crew."""
+        return Task(partial(self.fill, out_probe, out_run))
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         band = self._band

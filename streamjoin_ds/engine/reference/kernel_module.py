@@ -101,6 +101,10 @@ class KernelModule(Protocol):
         slice_probes: int | None = None,
     ) -> objects.RunsProbe: ...
 
+    def CommonWindows(
+        self, every: int, windows: Sequence[tuple[int, int]], parts: Sequence[objects.Part]
+    ) -> objects.CommonWindows: ...
+
     # ---- the bucket grid
     def BucketGrid(
         self,

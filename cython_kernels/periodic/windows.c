@@ -1,0 +1,85 @@
+#include "periodic/windows.h"
+
+typedef struct {
+    int64_t first;
+    int64_t last;
+} stretch;
+
+static const stretch NONE = {1, 0};
+
+/* Windows of one microsecond have ids near the ends of int64: what is beyond is left out. */
+static stretch narrowest(const sj_window_stream *stream, int64_t time)
+{
+    const sj_int128 first = (sj_int128)time - stream->lag;
+    const sj_int128 last = first + stream->whole;
+    if (first > INT64_MAX || last < INT64_MIN) {
+        return NONE;
+    }
+    return (stretch){sj_saturate(first), sj_saturate(last)};
+}
+
+static stretch windows_of(int64_t every, const sj_window_stream *stream, int64_t time)
+{
+    if (every == 1) {
+        return narrowest(stream, time);
+    }
+    int64_t quotient = time / every;
+    int64_t rest = time % every;
+    if (rest < 0) {
+        quotient--;
+        rest += every;
+    }
+    const int64_t first = quotient + (rest > 0) - stream->lag;
+    return (stretch){first, quotient + stream->whole + (rest + stream->part >= every) - stream->lag};
+}
+
+/* The windows that all tuples of a result are in; -1: a row or its run is not there. */
+static int in_common(const sj_windows *windows, int64_t result, stretch *found)
+{
+    *found = (stretch){INT64_MIN, INT64_MAX};
+    for (int64_t n = 0; n < windows->stream_count; n++) {
+        const sj_window_stream *stream = &windows->streams[n];
+        const sj_run_columns *columns = stream->columns;
+        const uint64_t place = (uint64_t)(stream->picks.places ? stream->picks.places[result] : stream->picks.place);
+        const int64_t row = stream->picks.rows[result];
+        if (place >= (uint64_t)columns->run_count || (uint64_t)row >= (uint64_t)columns->run_rows[place]) {
+            return -1;
+        }
+        const stretch one = windows_of(windows->every, stream, ((const int64_t *)columns->addresses[place])[row]);
+        found->first = one.first > found->first ? one.first : found->first;
+        found->last = one.last < found->last ? one.last : found->last;
+    }
+    return 0;
+}
+
+int64_t sj_windows_fill(sj_windows *windows, int32_t *out_results, int64_t *out_ids, int64_t capacity)
+{
+    int64_t written = 0;
+    while (written < capacity) {
+        if (windows->first > windows->last) {
+            stretch found;
+            if (windows->next == windows->count) {
+                break;
+            }
+            if (in_common(windows, windows->next, &found)) {
+                return -1;
+            }
+            windows->next++;
+            windows->first = found.first;
+            windows->last = found.last;
+            continue;
+        }
+        out_results[written] = (int32_t)(windows->next - 1);
+        if (out_ids) {
+            out_ids[written] = windows->first;
+        }
+        written++;
+        if (!out_ids || windows->first == windows->last) {
+            windows->first = NONE.first;
+            windows->last = NONE.last;
+        } else {
+            windows->first++;
+        }
+    }
+    return written;
+}

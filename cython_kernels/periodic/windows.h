@@ -1,0 +1,36 @@
+/* Which periodic windows the tuples of a result have in common.
+ *
+ *   tuple of stream 0   ──────[first .... last]
+ *   tuple of stream 1   ──[first ...... last]
+ *   in common                 [.. ids ..]       each is written with the result's number
+ *
+ * Windows begin every `every` microseconds. A tuple is in a stretch of them, of ids of the first stream.
+ */
+#ifndef SJ_WINDOWS_H
+#define SJ_WINDOWS_H
+
+#include "grid/grid.h"
+
+typedef struct {
+    const sj_run_columns *columns; /* one, of int64: event times in microseconds */
+    sj_picks picks;
+    int64_t whole; /* a window of W is W - 1 = whole * every + part long, its last microsecond left out */
+    int64_t part;
+    int64_t lag;
+} sj_window_stream;
+
+typedef struct {
+    int64_t every;
+    int64_t stream_count;
+    sj_window_stream *streams;
+    int64_t count; /* results */
+    int64_t next;  /* the result that is looked at next */
+    int64_t first; /* windows of the result before it that are still to be written; none: first > last */
+    int64_t last;
+} sj_windows;
+
+/* Writes results that have a window in common, once for each (out_ids NULL: once), in ascending order of both. Returns how
+ * many were written, fewer than `capacity` at the end only; -1: rows or places point outside the runs. */
+int64_t sj_windows_fill(sj_windows *windows, int32_t *out_results, int64_t *out_ids, int64_t capacity);
+
+#endif
