@@ -11,10 +11,10 @@
     reference the kernels' readable twins
 
 Windows that are saved as blocks are in runs, which never change. Large windows in memory are in bucket grids, which
-take rows in where they belong and are rebuilt some rows a push. Work on one stream is written as a coroutine that
-yields kernels' tasks (`threads.tasks`): native threads do those of all streams, and those of a push that is over while
-the next one begins (`storage.window_set`). `WindowJoin` is one cell's exact join. `JoinEngine` puts lateness and
-numbering round it, for people without Spark.
+take rows in where they belong and are rebuilt some rows a push. All work of a push is written as coroutines that yield
+kernels' tasks (`threads.tasks`), and one scheduler runs them (`threads.scheduler`): native threads do the tasks of all
+streams, and those of a push that is over while the next one begins (`storage.window_set`). `WindowJoin` is one cell's
+exact join. `JoinEngine` puts lateness and numbering round it, for people without Spark.
 """
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, kernel_names, load_kernels

@@ -35,7 +35,7 @@ from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
-from streamjoin_ds.engine.threads.core_lease import kernel_threads
+from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import run_alone
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
@@ -114,13 +114,10 @@ class WindowJoin:
         self.bound = bound
         self.kernels = load_kernels(kernel)
         self.threads = threads
-        # With bucket grids the caller is one of the threads, on the first core.
-        own = cores[0] if bucket_rows is not None and len(cores) > 1 else None
-        helping = cores if own is None else cores[1:]
-        executor = kernel_threads(threads, helping) if threads > 1 else None
-        # Threads that need no GIL, for pushes whose kernels are soon done.
-        has_crew = bucket_rows is not None or threads > 1
-        self._crew = self.kernels.module.Crew(threads - 1, cores[1:]) if has_crew else None
+        is_own = bucket_rows is not None
+        self._scheduler = Scheduler()
+        if is_own or threads > 1:
+            self._scheduler = Scheduler.of(self.kernels.module, threads, cores, is_own=is_own)
         self.chunk_rows = chunk_rows
         count = len(bound.names)
         forced = forced_index(bound, index)
@@ -139,11 +136,10 @@ class WindowJoin:
         self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or was last
         self._order = JoinOrder(bound, order)
-        self._executor = executor
-        self._joining = JoinPipeline(bound, self.kernels, executor, threads, chunk_rows, own, self._crew)
+        self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
         goes_on = bucket_rows is not None
-        self._kept = WindowSet(empty, self._joining.begun, self.kernels.module, self._crew, goes_on=goes_on)
+        self._kept = WindowSet(empty, self._scheduler, self.kernels.module, goes_on=goes_on)
         self.result_schema = self._joining.result_schema
         told = (
             self.kernels.implementation,
@@ -255,16 +251,16 @@ class WindowJoin:
             if lowest is not None:
                 windows[stream] = windows[stream].expired(lowest, is_own=stream in ready)
             is_due = is_due or not windows[stream].is_merged
-        if is_due and self._crew is None:
+        if is_due and not self._scheduler.has_crew:
             windows = [window.merged() for window in windows]
-        is_due = is_due and self._crew is not None
+        is_due = is_due and self._scheduler.has_crew
         stored = list(map(operator.add, before.stored, arrived))
         null_keys = list(map(operator.add, before.null_keys, null_keys))
         totals = before.matches + matches, before.pushes + 1, stored, null_keys
         self._end_readings(results)
         self._kept.state = JoinState(windows, *totals, beside, not is_due)
-        if is_due and self._crew is not None:
-            self._kept.take_in(waits=not self._crew.helpers)
+        if is_due:
+            self._kept.take_in(waits=not self._scheduler.helpers)
 
     def _end_readings(self, own: Generator[pa.Table]) -> None:
         """Have nobody look at grids that are about to change, whatever broke off before."""
@@ -272,10 +268,7 @@ class WindowJoin:
         for other in reading:
             if other is not own:
                 other.close()
-        if self._executor is not None:
-            self._executor.settle()
-        if self._crew is not None:
-            self._crew.settle()
+        self._scheduler.settle()
 
     def _sealed(
         self, before: JoinState, ready: Mapping[int, BatchColumns], rows: int
@@ -288,9 +281,9 @@ class WindowJoin:
         if not any(works):
             return list(self._kept.settled(before)), [None] * len(works)
         due = [work for work in works if work is not None]
-        if self._crew is not None and rows > _SORTED_ALONE_ROWS:
-            with self._joining.staying():
-                ended = self._joining.begun(due)
+        if self._scheduler.has_crew and rows > _SORTED_ALONE_ROWS:
+            with self._scheduler.staying():
+                ended = self._scheduler.begun(due)
                 windows, made = list(self._kept.settled(before)), ended()
         else:
             windows, made = list(self._kept.settled(before)), [run_alone(work) for work in due]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names
-from streamjoin_ds.engine.probe import parallel_probe as parallel
+from streamjoin_ds.engine.probe import run_probe
 from streamjoin_ds.errors import ArgumentError, ColumnError, KernelError
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from tests.engine.streams import TIME, band_join, filled, pairs, tuples
@@ -69,8 +69,7 @@ def test_the_layout_changes_nothing(index: object) -> None:
 @pytest.mark.parametrize("index", ["auto", "scan"])
 @pytest.mark.parametrize("on", ["abs(r.x - s.a) <= 10 and abs(r.y - s.b) <= 10", "abs(r.x - s.a) <= 200"])
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, index: str, on: str) -> None:
-    monkeypatch.setattr(parallel, "_MIN_SLICE_PROBES", 100)
-    monkeypatch.setattr(parallel, "_BUFFER_ROWS", 128)
+    monkeypatch.setattr(run_probe, "_MIN_PART_PROBES", 100)
     bound = band_join(on=on)
     one, three = WindowJoin(bound, index=index), WindowJoin(bound, index=index, threads=3)
     for batch in _streams(bound, 2, 1500):

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import JoinEngine, WindowJoin
-from streamjoin_ds.engine.probe.window_ids import WindowIds
-from streamjoin_ds.spec import BoundJoin, Join, PeriodicWindow, Stream, bind
+from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 
@@ -125,12 +124,3 @@ def test_partial_results_are_of_common_windows_only() -> None:
     )
     assert rows == 4 * 10**3
     assert join.counters["partials"] == 4 * 10**2
-
-
-def test_windows_with_gaps_hold_nothing_between_them() -> None:
-    ids = WindowIds(PeriodicWindow(10, (3, 3), (0, 0)))
-    first, last = ids.of(0, np.arange(0, 21))
-    held = [
-        (time, low) for time, low, high in zip(range(21), first.tolist(), last.tolist(), strict=True) if low <= high
-    ]
-    assert held == [(0, 0), (8, 1), (9, 1), (10, 1), (18, 2), (19, 2), (20, 2)]

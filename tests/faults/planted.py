@@ -187,18 +187,30 @@ BUGS = (
         asks=("count",),
     ),
     _bug(
-        "the periodic window without its end",
-        (_IDS + "of", "quotient + (rest > 0)", "quotient + 1"),
+        "the periodic window half as long",
+        (
+            _IDS + "__init__",
+            "zip(window.windows_us, window.lags",
+            "zip((w // 2 for w in window.windows_us), window.lags",
+        ),
         asks=("periodic",),
     ),
     _bug(
-        "the periodic window with its beginning",
-        (_IDS + "of", "(self._window.windows_us[stream] - 1)", "self._window.windows_us[stream]"),
+        "the periodic window too long",
+        (
+            _IDS + "__init__",
+            "zip(window.windows_us, window.lags",
+            "zip((w + 1 for w in window.windows_us), window.lags",
+        ),
         asks=("periodic",),
     ),
     _bug(
-        "a result in its last window only",
-        (_IDS + "expanded", "np.cumsum(last - first + 1,", "np.cumsum(np.minimum(last - first + 1, 1),"),
+        "as many results as pairs, where each is in several windows",
+        (
+            _IDS + "expanded",
+            "if count:",
+            "if count := len(set(positions[:count].tolist())):",
+        ),
         asks=("periodic",),
     ),
     _bug(

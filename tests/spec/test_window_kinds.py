@@ -6,16 +6,11 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.errors import ArgumentError, ColumnError, StreamJoinError, WindowError
 from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, bind
-from streamjoin_ds.spec.duration import MAX_DURATION_US
 
 S = 1_000_000
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])
@@ -129,26 +124,3 @@ def test_stamps_travel_and_no_column_may_take_their_names() -> None:
         made("last 5", _before_s=pa.int64())
     assert "window_id" not in made("last 5").result_schema.names
     assert made("every 1s for 1s").result_schema.names[-3:] == ["window_id", "event_time", "batch_id"]
-
-
-TIMES = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-1000, 1000))
-SPANS = st.one_of(st.integers(1, 50), st.integers(1, MAX_DURATION_US))
-
-
-@example([-(1 << 63), (1 << 63) - 1], 1, 1, 1)
-@example([-(1 << 63), (1 << 63) - 1], 1, MAX_DURATION_US, 3)
-@example([-(1 << 63), (1 << 63) - 1], 2, MAX_DURATION_US, -3)
-@given(st.lists(TIMES, min_size=1, max_size=20), SPANS, SPANS, st.integers(-3, 3))
-def test_window_ids_are_those_whose_windows_hold_the_time(
-    times: list[int], every_us: int, window_us: int, lag: int
-) -> None:
-    """``(i*T - W, i*T]`` in exact integers, up to the ends of int64."""
-    ids = WindowIds(PeriodicWindow(min(every_us, MAX_DURATION_US // 3), (1, window_us), (0, lag)))
-    window = ids._window
-    first, last = ids.of(1, np.array(times, dtype=np.int64))
-    for time, low, high in zip(times, first.tolist(), last.tolist(), strict=True):
-        for i in (low - 1, low, high, high + 1):
-            if not -(1 << 63) <= i < 1 << 63:
-                continue
-            end = (i + lag) * window.every_us
-            assert (end - window_us < time <= end) == (low <= i <= high)

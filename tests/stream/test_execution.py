@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from streamjoin_ds import Generator, Stream, StreamJoin
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.cell.cell_windows import task_cores
-from streamjoin_ds.engine.probe import parallel_probe as parallel
+from streamjoin_ds.engine.probe import run_probe
 from streamjoin_ds.engine.probe import window_probe as finder
 from streamjoin_ds.engine.storage import run_store, window
 from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores, leased_cores
@@ -69,8 +69,7 @@ def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
     monkeypatch.setattr(window, "MAX_TAILED_ROWS", 0)
     monkeypatch.setattr(finder, "_FEW_PROBES", 4)
-    monkeypatch.setattr(parallel, "_MIN_SLICE_PROBES", 8)
-    monkeypatch.setattr(parallel, "_BUFFER_ROWS", 128)
+    monkeypatch.setattr(run_probe, "_MIN_PART_PROBES", 8)
 
 
 @pytest.mark.slow

@@ -10,7 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from streamjoin_ds.bench.engine.feeds import WorkloadFeed, band1d, band2d, equal_keys, outside, product
+from streamjoin_ds.bench.engine.feeds import (
+    WorkloadFeed,
+    band1d,
+    band2d,
+    equal_keys,
+    outside,
+    periodic,
+    product,
+    three_streams,
+)
 from streamjoin_ds.bench.engine.product import Product
 from streamjoin_ds.bench.engine.resident import resident_bytes
 from streamjoin_ds.engine import JoinEngine, WindowJoin
@@ -34,7 +43,7 @@ class Case(Protocol):
 
 
 class _Batches:
-    """Batches of both streams into full windows: sort, insert, join, merge, expiry, results gathered."""
+    """Batches of all streams into full windows: sort, insert, join, merge, expiry, results gathered."""
 
     def __init__(self, feed: WorkloadFeed, batch_rows: int, threads: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
@@ -47,21 +56,22 @@ class _Batches:
     def run(self, pushes: int, compared: int) -> Numbers:
         matches, compared_matches, elapsed_ns, slowest_ns = 0, 0, 0, 0
         for number in range(pushes):
-            batches = {stream: self._feed.batch(stream, self._place, self._batch_rows) for stream in (0, 1)}
+            batches = self._feed.batches(self._place, self._batch_rows)
             self._place += self._batch_rows
             watermark_us = self._feed.time_us(self._place)
             began_ns = time.perf_counter_ns()
-            for chunk in self._join.push(batches, watermark_us, (self._place, self._place)):
+            for chunk in self._join.push(batches, watermark_us, [self._place] * len(batches)):
                 matches += chunk.num_rows
             took_ns = time.perf_counter_ns() - began_ns
             elapsed_ns, slowest_ns = elapsed_ns + took_ns, max(slowest_ns, took_ns)
             if number < compared:
                 compared_matches = matches
-        rows, elapsed_s = 2 * pushes * self._batch_rows, elapsed_ns / 1e9
+        rows, elapsed_s = pushes * self._batch_rows, elapsed_ns / 1e9
+        streams = len(self._feed.bound.names)
         return {
-            "rows_per_second": rows / elapsed_s,
-            "us_per_row": elapsed_s * 1e6 / rows,
-            "real_time": rows / 2 / self._feed.tuples_per_second / elapsed_s,
+            "rows_per_second": streams * rows / elapsed_s,
+            "us_per_row": elapsed_s * 1e6 / rows / streams,
+            "real_time": rows / self._feed.tuples_per_second / elapsed_s,
             "matches_per_second": matches / elapsed_s,
             "slowest_push_us": slowest_ns / 1e3,
             "matches": compared_matches,
@@ -74,13 +84,13 @@ def warm_pushes(feed: WorkloadFeed, batch_rows: int) -> int:
 
 
 def _filled(join: WindowJoin, feed: WorkloadFeed) -> int:
-    """Fill both windows to the brim; gives the number of the next row."""
+    """Fill all windows to the brim; gives the number of the next row."""
     place = 0
     while place < feed.window_rows:
         count = min(_FILL_ROWS, feed.window_rows - place)
-        batches = {stream: feed.batch(stream, place, count) for stream in (0, 1)}
+        batches = feed.batches(place, count)
         place += count
-        for _ in join.push(batches, feed.time_us(place), (place, place)):
+        for _ in join.push(batches, feed.time_us(place), [place] * len(batches)):
             pass
     return place
 
@@ -277,6 +287,8 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band1d": lambda rows, threads: _Batches(band1d(rows), 1 << 13, threads),
     "band1d-large": lambda rows, threads: _Batches(band1d(rows), 1 << 16, threads),
     "band1d-count": lambda rows, threads: _Batches(band1d(rows, counted=True), 1 << 13, threads),
+    "periodic": lambda rows, threads: _Batches(periodic(rows), 1 << 13, threads),
+    "three-streams": lambda rows, threads: _Batches(three_streams(rows), 1 << 13, threads),
     "equal-int": lambda rows, threads: _Batches(equal_keys(rows), 1 << 13, threads),
     "equal-pair": lambda rows, threads: _Batches(equal_keys(rows, (pa.int32(), pa.int64())), 1 << 13, threads),
     "equal-string": lambda rows, threads: _Batches(equal_keys(rows, (pa.string(),)), 1 << 13, threads),

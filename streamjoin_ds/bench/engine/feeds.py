@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.generated.synthetic import words
-from streamjoin_ds.spec import BoundJoin, CountWindow, Join, Stream, TimeWindow, bind
+from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, bind
 
-__all__ = ["WorkloadFeed", "band1d", "band2d", "equal_keys", "outside", "product"]
+__all__ = ["WorkloadFeed", "band1d", "band2d", "equal_keys", "outside", "periodic", "product", "three_streams"]
 
 _BLOCK_ROWS = 1 << 16
 _TIME = pa.timestamp("us", tz="UTC")
@@ -20,7 +20,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class WorkloadFeed:
-    """Two streams at one steady rate, keys uniform over whole numbers.
+    """Two streams or more at one steady rate, keys uniform over whole numbers.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class WorkloadFeed:
     seed: int = 1
 
     def time_us(self, row: int) -> int:
-        """Event time of the row with this number, of either stream."""
+        """Event time of the row with this number, of any stream."""
         return int(row * 1e6 / self.tuples_per_second)
 
     def batch(self, stream: int, first: int, count: int) -> pa.RecordBatch:
@@ -65,6 +65,10 @@ class WorkloadFeed:
             columns.append(_arrow(values, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+    def batches(self, first: int, count: int) -> dict[int, pa.RecordBatch]:
+        """Rows ``[first, first + count)`` of each stream, by its number."""
+        return {stream: self.batch(stream, first, count) for stream in range(len(self.bound.names))}
+
     def _block(self, stream: int, field: pa.Field, block: int) -> np.ndarray:
         return _values(self.seed, f"{stream}.{field.name}", block, self.domains[field.name])
 
@@ -82,19 +86,19 @@ def _arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 
 
 def _feed(
-    columns: tuple[Mapping[str, pa.DataType], Mapping[str, pa.DataType]],
+    columns: Sequence[Mapping[str, pa.DataType]],
     on: str | tuple[()],
     tuples_per_second: float,
     window_rows: int,
     domains: Mapping[str, int],
     *,
-    counted: bool = False,
+    window: Window | None = None,
 ) -> WorkloadFeed:
-    window_us = int(window_rows * 1e6 / tuples_per_second)
-    window = CountWindow((window_rows, window_rows)) if counted else TimeWindow((window_us, window_us))
+    if window is None:
+        window = TimeWindow((int(window_rows * 1e6 / tuples_per_second),) * len(columns))
     streams = [
         Stream(name, schema=pa.schema([("ts", _TIME), *fields.items()]))
-        for name, fields in zip(("r", "s"), columns, strict=True)
+        for name, fields in zip("rst", columns, strict=False)
     ]
     schemas = {stream.name: stream.schema for stream in streams}
     bound = bind(Join(streams, on, window), schemas)
@@ -115,9 +119,28 @@ def band1d(window_rows: int, *, counted: bool = False) -> WorkloadFeed:
     """
     # 2 * 1 + 1 values match, twice: 3 * window / domain = 2.
     columns = {"x": pa.int64()}, {"a": pa.int64()}
+    window = CountWindow((window_rows, window_rows)) if counted else None
     return _feed(
-        columns, "abs(r.x - s.a) <= 1", 1e6, window_rows, dict.fromkeys("xa", window_rows * 3 // 2), counted=counted
+        columns, "abs(r.x - s.a) <= 1", 1e6, window_rows, dict.fromkeys("xa", window_rows * 3 // 2), window=window
     )
+
+
+def periodic(window_rows: int) -> WorkloadFeed:
+    """A window every fifth of its length: a pair is found in each window that it shares, five tuples a probe match.
+
+    Two tuples share two or three windows on average.
+    """
+    columns = {"x": pa.int64()}, {"a": pa.int64()}
+    length_us = window_rows * 5
+    window = PeriodicWindow.of(f"every {length_us // 5}us for {length_us}us", ["r", "s"])
+    return _feed(columns, "abs(r.x - s.a) <= 2", 2e5, window_rows, dict.fromkeys("xa", window_rows), window=window)
+
+
+def three_streams(window_rows: int) -> WorkloadFeed:
+    """Three streams in a chain of bands, four partners each: sixteen results a probe."""
+    columns = {"x": pa.int64()}, {"a": pa.int64()}, {"c": pa.int64()}
+    on = "abs(r.x - s.a) <= 2 AND abs(s.a - t.c) <= 2"
+    return _feed(columns, on, 1e6, window_rows, dict.fromkeys("xac", window_rows * 5 // 4))
 
 
 def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),)) -> WorkloadFeed:

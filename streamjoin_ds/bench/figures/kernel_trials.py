@@ -18,6 +18,7 @@ from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.threads.tasks import chunks_alone
 from streamjoin_ds.source.generated.synthetic import words
 
 __all__ = ["basic_windows", "chain", "copying", "nested_loop"]
@@ -166,7 +167,7 @@ def chain(trial: Trial) -> TrialOutcome:
     probes = workload.batch(0, window_rows, window_rows + trial.push_rows)
     columns = _columns(join.forms[0], probes, [condition.probe_key for condition in conditions])
     window = Window(join.forms[1], runs)
-    finder = WindowProbe(join.kernels, None, 1, CHUNK_ROWS)
+    finder = WindowProbe(join.kernels, 1, CHUNK_ROWS)
     found = 0
 
     def once() -> float:
@@ -175,7 +176,9 @@ def chain(trial: Trial) -> TrialOutcome:
         found = sum(
             [
                 len(places)
-                for places, _ in finder.matches(finder.begin(conditions, columns, trial.push_rows, window), None)
+                for places, _ in chunks_alone(
+                    finder.matches(finder.begin(conditions, columns, trial.push_rows, window), None)
+                )
             ]
         )
         return time.perf_counter() - began

@@ -11,7 +11,7 @@ from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe.results import ResultBuilder
 from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.storage.conditions import oriented
-from streamjoin_ds.engine.threads.tasks import run_alone
+from streamjoin_ds.engine.threads.tasks import chunks_alone, run_alone
 
 __all__ = ["STEPS", "steps"]
 
@@ -32,7 +32,7 @@ def steps(pushes: Pushes) -> TrialOutcome:
     conditions = [oriented(bound, [stream], 1 - stream) for stream in (0, 1)]
     results = ResultBuilder(bound)
     windows = list(join.windows)
-    finder = WindowProbe(join.kernels, None, 1, CHUNK_ROWS)
+    finder = WindowProbe(join.kernels, 1, CHUNK_ROWS)
     numbers: dict[str, list[float]] = {name: [] for name in STEPS}
     found = expected = 0
     spans: list[tuple[int, int]] = []
@@ -53,10 +53,11 @@ def steps(pushes: Pushes) -> TrialOutcome:
                 columns = [selection.key(condition.probe_key) for condition in places]
                 took["insert"] += inserted - began
                 began = inserted
-                for positions, partners in finder.matches(finder.begin(places, columns, len(selection), other), None):
+                probing = finder.begin(places, columns, len(selection), other)
+                for positions, partners in chunks_alone(finder.matches(probing, None)):
                     searched = time.perf_counter()
                     block = {stream: selection.take(positions), 1 - stream: partners}
-                    matches += results.table(block).num_rows
+                    matches += run_alone(results.table(block)).num_rows
                     gathered = time.perf_counter()
                     took["search"] += searched - began
                     took["gather"] += gathered - searched

@@ -4,8 +4,7 @@
 
     join_order ──► pipeline ──► window_probe ──► run_probe ──► match_buffer ──► residual ──► results
     which stream   stream by    one call, or     which kernel  pairs            what no      rows, in
-    joins next     stream       several          for a run                      kernel tests Arrow
-                                (parallel_probe)
+    joins next     stream       several parts    for a run                      kernel tests Arrow
 
 Periodic windows count a result once in each window (`window_ids`). `progress` says how far a push is.
 """

@@ -3,20 +3,22 @@
 ::
 
     new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
-                     └──────── several at a time, where there are threads: `threads.prefetch` ────────┘
+                     └──────── several at a time, where there are threads: `threads.scheduler` ──────┘
 
-Where all that is found fits a few chunks, and there are two streams, candidates and results are the tasks of a crew
-(`threads.tasks`): Python's part of one stream is done while kernels are at the other's.
+A piece yields the tasks of kernels, which native threads do, and result tables. Where all that is found fits a few
+chunks, and there are two streams, the first candidates of all pieces are found in one step, and all results gathered in
+another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager, closing
+import operator
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +29,11 @@ from streamjoin_ds.engine.probe.residual import Residual
 from streamjoin_ds.engine.probe.results import PartialResults, ResultBuilder
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import SLICE_PROBES, ProbeCursor, WindowProbe
-from streamjoin_ds.engine.reference.kernel_objects import Crew
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
-from streamjoin_ds.engine.storage.selection import Selection
+from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.core_lease import staying_on
-from streamjoin_ds.engine.threads.prefetch import HELD_CHUNKS, in_order
-from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_interleaved
+from streamjoin_ds.engine.threads.scheduler import HELD_CHUNKS, Scheduler
+from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, run_alone
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
@@ -42,7 +42,7 @@ __all__ = ["JoinPipeline", "ProbeBatch"]
 # Slices of probes in one piece, in joins of three streams and more.
 _CHAIN_SLICES = 4
 
-_Made = TypeVar("_Made")
+_Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 
 
 @dataclass(slots=True, eq=False)
@@ -82,15 +82,9 @@ class JoinPipeline:
     ----------
     bound : BoundJoin
     kernels : Kernels
-    executor : concurrent.futures.Executor, optional
-    threads : int
-        Number of threads, including the caller's.
+    scheduler : Scheduler
     chunk_rows : int
         Upper bound of pairs held at each step, and of rows in a result table.
-    core : int, optional
-        Where the caller stays while other threads are at work.
-    crew : Crew, optional
-        As many threads for kernels alone.
 
     Attributes
     ----------
@@ -98,28 +92,18 @@ class JoinPipeline:
         Results of some streams, found so far, that others were still to join.
     """
 
-    def __init__(
-        self,
-        bound: BoundJoin,
-        kernels: Kernels,
-        executor: Executor | None,
-        threads: int,
-        chunk_rows: int,
-        core: int | None = None,
-        crew: Crew | None = None,
-    ) -> None:
+    def __init__(self, bound: BoundJoin, kernels: Kernels, scheduler: Scheduler, chunk_rows: int) -> None:
         self._bound = bound
-        self._executor, self._threads, self._chunk_rows, self._core = executor, threads, chunk_rows, core
-        self._finder = WindowProbe(kernels, executor, threads, chunk_rows)
+        self._scheduler, self._chunk_rows = scheduler, chunk_rows
+        self._threads = scheduler.helpers + 1
+        self._finder = WindowProbe(kernels, self._threads, chunk_rows)
         self._steps: dict[tuple[tuple[int, ...], int], _JoinStep] = {}
         window = bound.join.window
-        self._window_ids = WindowIds(window) if isinstance(window, PeriodicWindow) else None
+        self._window_ids = WindowIds(window, kernels.module) if isinstance(window, PeriodicWindow) else None
         self._results = ResultBuilder(bound)
         self.result_schema = self._results.schema
-        self._crew = crew
         self._rows_per_probe = 0.0  # of the last push that was cut into pieces
         self.partials = 0
-        self._counting = kernels.module.Gate()
 
     @property
     def candidates(self) -> int:
@@ -133,48 +117,26 @@ class JoinPipeline:
     def results(self, arrivals: Sequence[ProbeBatch]) -> tuple[Progress, Generator[pa.Table]]:
         """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
         count = sum([len(arrived.selection) for arrived in arrivals])
-        if count > SLICE_PROBES and self._is_at_once(arrivals, count):
+        if count <= SLICE_PROBES:
+            done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
+            pieces = [self._piece(arrived, mark) for arrived, mark in zip(arrivals, done, strict=True)]
+            return Progress(done), self._scheduler.one_by_one(pieces)
+        if self._is_at_once(arrivals, count):
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
             return Progress(done), self._found_at_once(arrivals, done)
-        pieces = arrivals if count <= SLICE_PROBES else self._pieces(arrivals, count)
-        done = [PieceProgress(piece.count_pairs) for piece in pieces]
-        if len(pieces) == 1:  # as mostly where tuples come one by one: no step that it could do without
-            (only,) = pieces
-            return Progress(done), self._extended(
-                {only.stream: only.selection}, only.order, only.windows, done[0], self._crew
-            )
-        return Progress(done), self._found(pieces, done, pieces is not arrivals)
+        begun = self._pieces(arrivals, count)
+        return Progress([mark for mark, _ in begun]), self._found([piece for _, piece in begun], count)
 
-    def _found(self, pieces: Sequence[ProbeBatch], done: Sequence[PieceProgress], ahead: bool) -> Generator[pa.Table]:
-        if not ahead or self._executor is None:
-            for piece, mark in zip(pieces, done, strict=True):
-                yield from self._piece(piece, mark, self._crew)
-            return
-        # A thread that waited for others of its pool might wait for itself.
-        found = [self._piece(piece, mark, None) for piece, mark in zip(pieces, done, strict=True)]
+    def _found(self, pieces: Sequence[_Tables], count: int) -> Generator[pa.Table]:
         rows = 0
-        for chunk in self._ahead(found):
+        for chunk in self._scheduler.in_order(pieces):
             rows += chunk.num_rows
             yield chunk
-        self._rows_per_probe = rows / sum([len(piece.selection) for piece in pieces])
-
-    def _ahead(self, found: Sequence[Iterator[pa.Table]]) -> Generator[pa.Table]:
-        """Chunks of all pieces, which several threads work on."""
-        if self._executor is None:
-            for piece in found:
-                yield from piece
-            return
-        with closing(in_order(found, self._executor, self._threads)) as chunks:
-            while True:
-                with staying_on(self._core):
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    break
-                yield chunk
+        self._rows_per_probe = rows / count
 
     def _is_at_once(self, arrivals: Sequence[ProbeBatch], count: int) -> bool:
         """Whether all pairs are looked for at once: new tuples of two streams."""
-        if self._crew is None or self._window_ids is not None:
+        if not self._scheduler.has_crew or self._window_ids is not None:
             return False
         if count * self._rows_per_probe > self._threads * self._chunk_rows:
             return False
@@ -183,26 +145,24 @@ class JoinPipeline:
             if len(arrived.order) > 1:
                 return False
             window = arrived.windows[stream]
-            if not window.is_grid and not (self._crew.helpers and self._finder.has_parts(window, count)):
+            if not window.is_grid and not (self._threads > 1 and self._finder.has_groups(window, count)):
                 return False
         return True
 
     def _found_at_once(self, arrivals: Sequence[ProbeBatch], done: Sequence[PieceProgress]) -> Generator[pa.Table]:
-        assert self._crew is not None, "without a crew nothing is found at once"
-        rows = 0
-        with closing(run_interleaved(self._crew, [self._joined(arrived) for arrived in arrivals])) as works:
+        rows, works = 0, self._scheduler.interleaved([self._joined(arrived) for arrived in arrivals])
+        with closing(works):
             for mark in done:
-                with staying_on(self._core):
-                    pairs, tables, left = next(works)
+                pairs, tables, left = next(works)
                 rows += pairs
                 yield from tables
-                for table in self._ahead(left):
+                for table in self._scheduler.in_order(left):
                     rows += table.num_rows
                     yield table
                 mark.finish()
         self._rows_per_probe = rows / sum([len(arrived.selection) for arrived in arrivals])
 
-    def _joined(self, arrived: ProbeBatch) -> TaskCoroutine[tuple[int, list[pa.Table], list[Iterator[pa.Table]]]]:
+    def _joined(self, arrived: ProbeBatch) -> TaskCoroutine[tuple[int, list[pa.Table], list[_Tables]]]:
         """New tuples that meet a window, step by step: how many pairs are found at once, results among them, the rest.
 
         Cut so that the pairs' order is that of one probing: a grid's probes, or the runs that all of them meet.
@@ -233,25 +193,8 @@ class JoinPipeline:
         for probing in probings[: len(blocks)]:
             self._finder.end(probing)
         left = zip(pieces[len(blocks) :], probings[len(blocks) :], strict=True)
-        rest: list[Iterator[pa.Table]] = [
-            self._piece(piece, PieceProgress(piece.count_pairs), None, probing) for piece, probing in left
-        ]
+        rest = [self._piece(piece, PieceProgress(piece.count_pairs), probing) for piece, probing in left]
         return rows, tables, rest
-
-    def begun(self, works: Sequence[TaskCoroutine[_Made]]) -> Callable[[], list[_Made]]:
-        """Begin several works, side by side (`threads.tasks`); the answer ends them, once, and tells what they made."""
-        assert self._crew is not None, "works are begun side by side by a crew"
-        going = run_interleaved(self._crew, works)
-
-        def ended() -> list[_Made]:
-            with closing(going):
-                return list(going)
-
-        return ended
-
-    def staying(self) -> AbstractContextManager[None]:
-        """Keep the caller on the core that is its own while a crew works with it."""
-        return staying_on(self._core)
 
     @staticmethod
     def _cut(arrivals: Sequence[ProbeBatch], rows: int) -> list[ProbeBatch]:
@@ -262,28 +205,41 @@ class JoinPipeline:
             pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
         return pieces
 
-    def _pieces(self, arrivals: Sequence[ProbeBatch], count: int) -> Sequence[ProbeBatch]:
-        """Many new tuples in pieces for several threads; as they are, where it is not worth it.
+    def _pieces(self, arrivals: Sequence[ProbeBatch], count: int) -> list[tuple[PieceProgress, _Tables]]:
+        """Many new tuples in pieces, and how far each is.
 
-        Only where bucket grids are all that they meet: their probes are sliced whatever the number of threads. Where
-        partial results meet another stream the pieces decide the order, and are the same for any number.
+        Where partial results meet another stream the pieces decide the order, and are the same for any number of
+        threads. Where two streams meet, the pieces' pairs are those of one probing, in its order.
         """
-        is_chain = len(arrivals[0].order) > 1
-        if self._executor is None and not is_chain:
-            return arrivals
-        met = [arrived.windows[stream] for arrived in arrivals for stream in arrived.order]
-        if not all(window.is_grid for window in met):
-            return arrivals
-        # Whoever works for the reader keeps a few chunks and then waits: pieces are to have no more than that.
-        wanted = max(self._threads, int(count * self._rows_per_probe / (HELD_CHUNKS * self._chunk_rows)))
-        slices = _CHAIN_SLICES if is_chain else -(-count // (wanted * SLICE_PROBES))
-        return self._cut(arrivals, slices * SLICE_PROBES)
+        if len(arrivals[0].order) > 1:
+            return [self._marked(piece) for piece in self._cut(arrivals, _CHAIN_SLICES * SLICE_PROBES)]
+        if self._threads == 1:
+            return [self._marked(arrived) for arrived in arrivals]
+        pieces = []
+        for arrived in arrivals:
+            window = arrived.windows[arrived.order[0]]
+            if window.is_grid:
+                # A piece keeps a few chunks for the reader and then waits: it is to have no more than that.
+                wanted = max(self._threads, int(count * self._rows_per_probe / (HELD_CHUNKS * self._chunk_rows)))
+                slices = -(-count // (wanted * SLICE_PROBES))
+                pieces += [self._marked(piece) for piece in self._cut([arrived], slices * SLICE_PROBES)]
+                continue
+            step = self._step((arrived.stream,), arrived.order[0])
+            columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
+            for probing in self._finder.begin_parts(step.tested, columns, len(arrived.selection), window):
+                pieces.append(self._marked(arrived, probing))
+        return pieces
 
-    def _piece(
-        self, arrived: ProbeBatch, mark: PieceProgress, crew: Crew | None, probing: ProbeCursor | None = None
-    ) -> Generator[pa.Table]:
+    def _marked(self, arrived: ProbeBatch, probing: ProbeCursor | None = None) -> tuple[PieceProgress, _Tables]:
+        count_pairs = arrived.count_pairs
+        if probing is not None:
+            count_pairs = partial(operator.mul, len(arrived.selection), probing.row_count)
+        mark = PieceProgress(count_pairs)
+        return mark, self._piece(arrived, mark, probing)
+
+    def _piece(self, arrived: ProbeBatch, mark: PieceProgress, probing: ProbeCursor | None = None) -> _Tables:
         block = {arrived.stream: arrived.selection}
-        yield from self._extended(block, arrived.order, arrived.windows, mark, crew, probing)
+        yield from self._extended(block, arrived.order, arrived.windows, mark, probing)
         mark.finish()
 
     def _extended(
@@ -292,33 +248,44 @@ class JoinPipeline:
         order: Sequence[int],
         windows: Sequence[Window],
         mark: PieceProgress | None,
-        crew: Crew | None,
         probing: ProbeCursor | None = None,
-    ) -> Generator[pa.Table]:
+    ) -> _Tables:
         """All results that a block of partial results grows into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
         if probing is None:
-            probing = self._begun(block, step, windows[step.stream])
-        for positions, found in self._finder.matches(probing, mark):
-            grown = {stream: selection.take(positions) for stream, selection in block.items()}
+            probing = yield from self._beginning(block, step, windows[step.stream])
+        matches = self._finder.matches(probing, mark)
+        told: list[Any] | None = None
+        while True:
+            try:
+                given = matches.send(told)
+            except StopIteration:
+                return
+            if isinstance(given, list):
+                told = yield given
+                continue
+            told, (positions, found) = None, given
+            grown = yield from taken(block, positions)
             grown[step.stream] = found
             grown = step.standing(grown)
-            if self._window_ids is not None:
-                grown = self._window_ids.meeting(grown)
             if not len(grown[step.stream]):
                 continue
             if len(order) == 1:
-                yield from self._tables(grown, crew)
-            else:
-                self._counting.through(self._count, len(grown[step.stream]))
-                yield from self._extended(grown, order[1:], windows, None, crew)
-
-    def _count(self, partials: int) -> None:
-        self.partials += partials
+                yield from self._tables(grown)
+                continue
+            if self._window_ids is not None:
+                grown = yield from self._window_ids.meeting(grown)
+            self.partials += len(grown[step.stream])
+            if len(grown[step.stream]):
+                yield from self._extended(grown, order[1:], windows, None)
 
     def _begun(self, block: PartialResults, step: _JoinStep, window: Window) -> ProbeCursor:
-        """A block of partial results on its way through the window of the stream that joins them."""
-        columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
+        """New tuples on their way through the window of the stream that joins them."""
+        return run_alone(self._beginning(block, step, window))
+
+    def _beginning(self, block: PartialResults, step: _JoinStep, window: Window) -> TaskCoroutine[ProbeCursor]:
+        """A block of partial results on its way through the window of the stream that joins them, step by step."""
+        columns = yield from keys_of([(block[condition.stream], condition.probe_key) for condition in step.tested])
         return self._finder.begin(step.tested, columns, len(next(iter(block.values()))), window)
 
     def _step(self, joined: tuple[int, ...], stream: int) -> _JoinStep:
@@ -328,12 +295,22 @@ class JoinPipeline:
             step = self._steps[joined, stream] = _JoinStep(self._bound, frozenset(joined), stream)
         return step
 
-    def _tables(self, block: PartialResults, crew: Crew | None) -> Iterable[pa.Table]:
+    def _tables(self, block: PartialResults) -> _Tables:
         """The results of a block of all streams: one each, or one for each window they were found in."""
         if self._window_ids is None:
-            return (self._results.table(block, crew),)
-        expanded = self._window_ids.expanded(block, self._chunk_rows)
-        return (self._results.table(grown, crew, window_ids) for grown, window_ids in expanded)
+            yield (yield from self._results.table(block))
+            return
+        expanded, told = self._window_ids.expanded(block, self._chunk_rows), None
+        while True:
+            try:
+                given = expanded.send(told)
+            except StopIteration:
+                return
+            if isinstance(given, list):
+                told = yield given
+            else:
+                told = None
+                yield (yield from self._results.table(*given))
 
 
 class _JoinStep:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
-from streamjoin_ds.engine.reference.kernel_objects import Crew, Part
+from streamjoin_ds.engine.reference.kernel_objects import Part
 from streamjoin_ds.engine.storage.selection import Selection
-from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_interleaved
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
 __all__ = ["PartialResults", "ResultBuilder"]
@@ -46,20 +46,17 @@ class ResultBuilder:
         self._gathered = [tuple(wanted) for wanted in names]
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
-    def table(
-        self, block: PartialResults, crew: Crew | None = None, window_ids: npt.NDArray[np.int64] | None = None
-    ) -> pa.Table:
-        """The results that a block of partial results over all streams is.
+    def table(self, block: PartialResults, window_ids: npt.NDArray[np.int64] | None = None) -> TaskCoroutine[pa.Table]:
+        """The results that a block of partial results over all streams is, step by step.
 
         Parameters
         ----------
-        crew : Crew, optional
-            Threads that gather large blocks side by side.
+        block : mapping of int to Selection
         window_ids : ndarray, shape (n,), int64, optional
             The window each result was found in, where windows are periodic.
         """
         part = self._kernel_part(block)
-        batch = part.filled(block, crew)
+        batch = yield from part.filling([block])
         if part.is_whole and window_ids is None:
             return pa.Table.from_batches([batch])
         made = dict(zip(part.places, batch.columns, strict=True))
@@ -75,7 +72,10 @@ class ResultBuilder:
         parts = [self._kernel_part(block) for block in blocks]
         if all(part is parts[0] and part.is_whole for part in parts):
             return [pa.Table.from_batches([(yield from parts[0].filling(blocks))])]
-        return [self.table(block) for block in blocks]
+        tables = []
+        for block in blocks:
+            tables.append((yield from self.table(block)))  # noqa: PERF401 - a comprehension cannot wait for tasks
+        return tables
 
     def _kernel_part(self, block: PartialResults) -> _KernelPart:
         plain = tuple([block[stream].run_set.plain(names) for stream, names in enumerate(self._gathered)])
@@ -109,6 +109,9 @@ class _KernelPart:
         """The results' columns of `places`, of all blocks, one after the other, step by step."""
         counts = [len(block[0]) for block in blocks]
         rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
+        if len(blocks) == 1 and counts[0] <= _PIECE_ROWS:  # sooner done than handed to another thread
+            rows.gather(self._parts(blocks[0], 0, counts[0]))
+            return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
         for block, count in zip(blocks, counts, strict=True):
             tasks += [
                 rows.gathering(self._parts(block, begin, min(begin + _PIECE_ROWS, count)), to + begin)
@@ -116,16 +119,6 @@ class _KernelPart:
             ]
             to += count
         yield tasks
-        return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
-
-    def filled(self, block: PartialResults, crew: Crew | None) -> pa.RecordBatch:
-        """Those of one block; where it is small by the caller alone."""
-        count = len(block[0])
-        if crew is not None and count > _PIECE_ROWS:
-            (batch,) = run_interleaved(crew, [self.filling([block])])
-            return batch
-        rows = self._module.Rows(self._form, count)
-        rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
     def _parts(self, block: PartialResults, begin: int, end: int) -> list[Part]:

@@ -7,23 +7,44 @@ no condition (CellJoin, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
-from streamjoin_ds.engine.probe.parallel_probe import PairKernel, ParallelProbe, slice_edges
 from streamjoin_ds.engine.reference.arguments import Column, Int32
+from streamjoin_ds.engine.reference.kernel_objects import Probing, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.zone import Range
 
-__all__ = ["RunProbe"]
+__all__ = ["RunByRunProbe", "RunProbe"]
 
 _SCAN_PAIRS = 4096
 _TRIM_SHARE = 0.7
+
+# Parts of one probing for each thread: a thread that is done early takes another.
+_PARTS_PER_THREAD = 4
+_MIN_PART_PROBES = 2048
+# Parts begin on a kernel's tile of probes, so that a scan in parts walks as a whole one does.
+_TILE_PROBES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A run that is probed, and by which of so many parts of the probes."""
+
+    place: int
+    run: Probed
+    part: int = 0
+    parts: int = 1
+
+    def of(self, count: int) -> slice:
+        """Which of so many probes these are."""
+        tiles = -(-count // _TILE_PROBES)
+        begin, end = (tiles * part // self.parts * _TILE_PROBES for part in (self.part, self.part + 1))
+        return slice(begin, min(end, count))
 
 
 class RunProbe:
@@ -36,8 +57,6 @@ class RunProbe:
     columns : list of ndarray, shape (n_probe,), float64 or int64
         The probe's key of each condition.
     count : int
-    executor : concurrent.futures.Executor, optional
-        Where there is one, `threads` kernels work side by side on slices of the probes.
     """
 
     def __init__(
@@ -46,20 +65,17 @@ class RunProbe:
         conditions: Sequence[ProbeCondition],
         columns: Sequence[Column],
         count: int,
-        executor: Executor | None = None,
-        threads: int = 1,
     ) -> None:
         self._kernels = kernels
-        self._executor = executor
-        self._threads = threads if executor is not None else 1
         self._conditions = conditions
         self._columns = columns
         self.count = count
         self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
-    def against(self, run: Probed) -> PairKernel | None:
-        """The kernel that finds this run's matches, or None where the zone map says there are none."""
+    def against(self, stretch: _Stretch) -> tuple[Probing, int] | None:
+        """The kernel that finds the matches in a run, and what is added to its probes; None: there are none."""
+        run = stretch.run
         zones = [run.zone[condition.run_key] for condition in self._conditions]
         bounds = [(condition.lo, condition.hi) for condition in self._conditions]
         checks = list(zip(self._ranges, zones, bounds, strict=True))
@@ -69,46 +85,53 @@ class RunProbe:
         first, second = serving(run.sort_layout, self._conditions)
         sorted_keys = run.in_order
         if self.count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0) or sorted_keys is None:
-            return self._sliced(self.count, lambda part: self._scan(run, open_conditions, part))
+            return self._scan(run, open_conditions, stretch.of(self.count))
         order, columns = self._trimmed(*self._ordered(run, first, second), run)
         if not len(order):
             return None
+        part = stretch.of(len(order))
+        if part.start >= part.stop:
+            return None
         used = [n for n in range(len(self._conditions)) if n in open_conditions or n in (first, second)]
         ids, starts = sorted_keys.directory if first >= 0 else (None, None)
+        kernel = self._kernels.module.GridProbe(
+            [columns[n][part] for n in used],
+            [run.key(self._conditions[n].run_key) for n in used],
+            [self._conditions[n].lo for n in used],
+            [self._conditions[n].hi for n in used],
+            first=used.index(first) if first >= 0 else -1,
+            second=used.index(second) if second >= 0 else -1,
+            width=run.sort_layout.width,
+            bucket_ids=ids,
+            bucket_starts=starts,
+            probe_order=order[part],
+            fences=sorted_keys.fences if second >= 0 else None,
+            steps=sorted_keys.steps if second >= 0 else None,
+            implementation=self._kernels.implementation,
+        )
+        return kernel, 0
 
-        def walk(part: slice) -> tuple[PairKernel, int]:
-            kernel = self._kernels.module.GridProbe(
-                [columns[n][part] for n in used],
-                [run.key(self._conditions[n].run_key) for n in used],
-                [self._conditions[n].lo for n in used],
-                [self._conditions[n].hi for n in used],
-                first=used.index(first) if first >= 0 else -1,
-                second=used.index(second) if second >= 0 else -1,
-                width=run.sort_layout.width,
-                bucket_ids=ids,
-                bucket_starts=starts,
-                probe_order=order[part],
-                fences=sorted_keys.fences if second >= 0 else None,
-                steps=sorted_keys.steps if second >= 0 else None,
-                implementation=self._kernels.implementation,
-            )
-            return kernel, 0
+    def in_parts(self, runs: Sequence[Probed], threads: int) -> list[RunByRunProbe]:
+        """The kernels of all runs, one after the other, in parts for so many threads that are worth it."""
+        if threads == 1:
+            return [RunByRunProbe(self, [_Stretch(place, run) for place, run in enumerate(runs)])]
+        part_rows = max(sum(run.rows for run in runs) // (threads * _PARTS_PER_THREAD), 1)
+        parts: list[list[_Stretch]] = [[]]
+        for stretch in self._stretches(runs, part_rows):
+            if sum(other.run.rows // other.parts for other in parts[-1]) >= part_rows:
+                parts.append([])
+            parts[-1].append(stretch)
+        return [RunByRunProbe(self, part) for part in parts]
 
-        return self._sliced(len(order), walk)
+    def _stretches(self, runs: Sequence[Probed], part_rows: int) -> Iterator[_Stretch]:
+        most = max(self.count // _MIN_PART_PROBES, 1)
+        for place, run in enumerate(runs):
+            parts = min(max(run.rows // part_rows, 1), most)
+            yield from (_Stretch(place, run, part, parts) for part in range(parts))
 
-    def over(self, runs: Sequence[Probed]) -> RunByRunProbe:
-        """The kernels of all runs, one after the other, as `RunsProbe` is."""
-        return RunByRunProbe(self, runs)
-
-    def _sliced(self, count: int, kernel: Callable[[slice], tuple[PairKernel, int]]) -> PairKernel:
-        """One kernel over all probes, or several side by side."""
-        edges = slice_edges(count, self._threads)
-        parts = [kernel(slice(begin, end)) for begin, end in pairwise(edges)]
-        if len(parts) == 1 or self._executor is None:
-            return parts[0][0]
-        return ParallelProbe(parts, self._executor, self._threads)
-
-    def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[PairKernel, int]:
+    def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[Probing, int] | None:
+        if part.start >= part.stop:
+            return None
         kernel = self._kernels.module.Scan(
             [self._columns[n][part] for n in used],
             [run.key(self._conditions[n].run_key) for n in used],
@@ -153,32 +176,65 @@ class RunProbe:
 
 
 class RunByRunProbe:
-    """The kernels of several runs, seen as one; each pair carries the number of its run."""
+    """The kernels of some runs, one after the other; each pair carries the number of its run.
 
-    def __init__(self, probes: RunProbe, runs: Sequence[Probed]) -> None:
-        self._probes, self._runs, self._place = probes, runs, -1
-        self._kernel: PairKernel | None = None
+    Parameters
+    ----------
+    probes : RunProbe
+    stretches : sequence of _Stretch
+
+    Attributes
+    ----------
+    candidates : int
+        Pairs tested so far, in runs that are done with.
+    """
+
+    def __init__(self, probes: RunProbe, stretches: Sequence[_Stretch]) -> None:
+        self._probes, self._stretches, self._number = probes, stretches, -1
+        self._kernel: Probing | None = None
+        self._first_probe = 0
+        self._out: tuple[Int32, Int32] | None = None
         self.candidates = 0
 
-    def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
-        """Write the next pairs; 0 means there are no more."""
-        while True:
-            if self._kernel is not None:
-                count = self._kernel.fill(out_probe, out_run)
-                if count:
-                    out_place[:count] = self._place
-                    return count
-                self.candidates += self._kernel.candidates
-                self._kernel = None
-            if self._place + 1 >= len(self._runs):
-                return 0
-            self._place += 1
-            self._kernel = self._probes.against(self._runs[self._place])
+    @property
+    def row_count(self) -> int:
+        """Rows that are met by all probes; of a run that only a part of them meets, as large a part."""
+        return sum(stretch.run.rows // stretch.parts for stretch in self._stretches)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are no more pairs."""
+        return self._kernel is None and self._number + 1 >= len(self._stretches)
+
+    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int] | None:
+        """A task that writes the next pairs, if any; `took` is told how many. None: there are no more."""
+        while self._kernel is None:
+            if self.is_done:
+                return None
+            self._number += 1
+            found = self._probes.against(self._stretches[self._number])
+            if found is not None:
+                self._kernel, self._first_probe = found
+        self._out = out_probe, out_place
+        return self._kernel.filling(out_probe, out_run)
+
+    def took(self, count: int) -> None:
+        """Complete the pairs that the last task wrote; 0: its run is done with."""
+        assert self._kernel is not None, "a task comes first"
+        assert self._out is not None, "a task comes first"
+        if not count:
+            self.candidates += self._kernel.candidates
+            self._kernel = None
+            return
+        out_probe, out_place = self._out
+        out_place[:count] = self._stretches[self._number].place
+        if self._first_probe:
+            out_probe[:count] += np.int32(self._first_probe)
 
     @property
     def tested_pairs(self) -> int:
         """Pairs that are done with: those of the runs before, left out by an index or not, and tested ones."""
-        before = sum(run.rows for run in self._runs[: max(self._place, 0)])
+        before = sum(stretch.run.rows // stretch.parts for stretch in self._stretches[: max(self._number, 0)])
         return self._probes.count * before + (0 if self._kernel is None else self._kernel.candidates)
 
 

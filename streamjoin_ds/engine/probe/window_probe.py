@@ -3,26 +3,24 @@
 ::
 
     few probes         one kernel over all runs                            no thread is woken for microseconds of work
-    a batch            a kernel over each group of neighbouring runs       on as many threads as there are
-    a large batch,     a kernel for each slice of the probes, run by run   probes out of a run's reach are left out
+    a batch            one kernel over all runs                            in parts: one for each group of neighbours
+    a large batch,     a kernel for each run, one after the other          in parts: of neighbouring runs, of probes
     or runs to scan
-    a bucket grid      one kernel, slice after slice of the probes         who has threads gives them several pieces
+    a bucket grid      one kernel, slice after slice of the probes         in parts: the pipeline cuts the probes
 
-Runs in an order that does not serve the probes' conditions are seen in another (`run_view`). For one form of window all
-give the same pairs in the same order.
+Whoever has threads asks for the parts, and gives each to `threads.scheduler` as a piece. Runs in an order that does not
+serve the probes' conditions are seen in another (`run_view`). For one form of window all give the same pairs in the
+same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.match_buffer import MatchBuffer
-from streamjoin_ds.engine.probe.parallel_probe import ParallelProbe
 from streamjoin_ds.engine.probe.progress import PieceProgress
 from streamjoin_ds.engine.probe.run_probe import RunByRunProbe, RunProbe
 from streamjoin_ds.engine.reference.arguments import Column, Int32
@@ -32,6 +30,7 @@ from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
 
 __all__ = ["SLICE_PROBES", "ProbeCursor", "WindowProbe"]
 
@@ -39,7 +38,6 @@ _FEW_PROBES = 1024
 _BATCH_PROBES = 1 << 16
 # Groups of runs for each thread. With more than one, a thread that is done early takes another group.
 _GROUPS_PER_THREAD = 2
-_PLACES = 2
 SLICE_PROBES = 2048
 
 
@@ -49,17 +47,20 @@ class ProbeCursor:
 
     Attributes
     ----------
-    kernel : RunsProbe, ParallelProbe or RunByRunProbe
+    kernel : RunsProbe or RunByRunProbe
     pairs : MatchBuffer
     run_set : RunSet or RunSetView
         What the pairs' runs are numbered in.
+    row_count : int
+        Of the runs that are met.
     filled : int or None
         How many pairs are in the buffer already.
     """
 
-    kernel: Any
+    kernel: RunsProbe | RunByRunProbe
     pairs: MatchBuffer
     run_set: RunSet | RunSetView
+    row_count: int
     filled: int | None = None
 
     def found(self) -> tuple[Int32, Selection]:
@@ -73,14 +74,13 @@ class ProbeCursor:
 
 
 class WindowProbe:
-    """Finds matches, a chunk at a time; several threads may ask for those of different probes.
+    """Finds matches, a chunk at a time.
 
     Parameters
     ----------
     kernels : Kernels
-    executor : concurrent.futures.Executor, optional
     threads : int
-        Kernels that work side by side where there is an executor.
+        That parts of a probing are for.
     chunk_rows : int
         Pairs that are given at a time.
 
@@ -90,11 +90,10 @@ class WindowProbe:
         Pairs tested so far.
     """
 
-    def __init__(self, kernels: Kernels, executor: Executor | None, threads: int, chunk_rows: int) -> None:
-        self._kernels, self._executor, self._threads = kernels, executor, threads
+    def __init__(self, kernels: Kernels, threads: int, chunk_rows: int) -> None:
+        self._kernels, self._threads = kernels, threads
         self._chunk_rows = chunk_rows
         self._pairs: list[MatchBuffer] = []
-        self._counting = kernels.module.Gate()
         self.candidates = 0
 
     def begin(
@@ -106,11 +105,12 @@ class WindowProbe:
     ) -> ProbeCursor:
         """Probes against all runs of a window."""
         run_set = window.run_set.seen_by(conditions)
-        return ProbeCursor(self._probing(conditions, columns, count, window, run_set), self._buffer(), run_set)
+        kernel = self._kernel(conditions, columns, count, window, run_set)
+        return ProbeCursor(kernel, self._buffer(), run_set, window.rows)
 
-    def has_parts(self, window: Window, count: int) -> bool:
+    def has_groups(self, window: Window, count: int) -> bool:
         """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
-        return _has_parts(window.before_tail, count)
+        return _has_groups(window.before_tail, count)
 
     def begin_parts(
         self,
@@ -119,56 +119,63 @@ class WindowProbe:
         count: int,
         window: Window,
     ) -> list[ProbeCursor]:
-        """Probes against all runs of a window, some neighbouring ones a probing; only where it `has_parts`."""
+        """Probes against all runs of a window, in parts whose pairs follow each other; of few pairs, one part."""
+        has_groups = self.has_groups(window, count)
+        if window.is_grid or (not has_groups and count <= _FEW_PROBES):
+            return [self.begin(conditions, columns, count, window)]
+        if not has_groups:
+            run_set = window.run_set.seen_by(conditions)
+            kernels = self._run_probe(conditions, columns, count).in_parts(self._seen(window, run_set), self._threads)
+            return [ProbeCursor(kernel, self._buffer(), run_set, kernel.row_count) for kernel in kernels]
         runs, parts = window.runs, []
-        edges = _edges(len(runs), self._threads * _GROUPS_PER_THREAD)
-        for begin, end in pairwise(edges):
+        for begin, end in pairwise(_edges(len(runs), self._threads * _GROUPS_PER_THREAD)):
             run_set = window.run_set if end - begin == len(runs) else RunSet(runs[begin:end])
+            seen = run_set.seen_by(conditions)
             last_rows = window.tail.rows or -1 if end == len(runs) else -1
-            kernel = self._runs_probe(columns, run_set.indexes(conditions), last_rows, count)
-            parts.append(ProbeCursor(kernel, self._buffer(), run_set))
+            kernel = self._runs_probe(columns, seen.indexes(conditions), last_rows, count)
+            parts.append(ProbeCursor(kernel, self._buffer(), seen, sum(run.rows for run in runs[begin:end])))
         return parts
 
-    def matches(self, probing: ProbeCursor, mark: PieceProgress | None) -> Iterator[tuple[Int32, Selection]]:
-        """Matches of the probes, exactly a chunk at a time.
+    def matches(self, probing: ProbeCursor, mark: PieceProgress | None) -> ChunkCoroutine[tuple[Int32, Selection]]:
+        """Matches of the probes, exactly a chunk at a time, and the kernels' tasks in between.
 
         Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
         three streams and more come.
         """
         kernel, pairs, full = probing.kernel, probing.pairs, self._chunk_rows
+        by_run = kernel if isinstance(kernel, RunByRunProbe) else None
         written, used = probing.filled, 0
-        if written is None:
-            written = kernel.fill(*pairs.room(0, full))
-        while written:
+        while True:
+            if written is None:
+                task = kernel.filling(*pairs.room(used, full))
+                if task is None:
+                    break
+                (written,) = yield [task]
+                if by_run is not None:
+                    by_run.took(written)
             used += written
             if used >= full:
                 if mark is not None:
-                    mark.tested(getattr(kernel, "tested_pairs", kernel.candidates))
+                    mark.tested(kernel.candidates if by_run is None else by_run.tested_pairs)
                 yield probing.first(full)
                 pairs.rows[:, : used - full] = pairs.rows[:, full:used]
                 used -= full
-            elif getattr(kernel, "is_done", False):
+            elif kernel.is_done:
                 break
-            written = kernel.fill(*pairs.room(used, full))
+            written = None
         if used:
             yield probing.first(used)
         self.end(probing)
 
     def end(self, probing: ProbeCursor) -> None:
         """Release the probing: count its candidates and keep its buffer for the next one."""
-        if self._executor is None:
-            self.candidates += probing.kernel.candidates
-        else:
-            self._counting.through(self._count, probing.kernel.candidates)
+        self.candidates += probing.kernel.candidates
         self._pairs.append(probing.pairs)
 
-    def _count(self, candidates: int) -> None:
-        self.candidates += candidates
-
     def filling(self, probing: ProbeCursor) -> Task[int]:
-        """A task for a crew: the first pairs of a probing in bucket grids, into all the room its buffer has."""
-        task: Task[int] = probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
-        return task
+        """A task: the first pairs of a probing, into all the room its buffer has."""
+        assert not isinstance(probing.kernel, RunByRunProbe), "one task does not fill from kernel after kernel"
+        return probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
 
     def _buffer(self) -> MatchBuffer:
         try:
@@ -176,14 +183,14 @@ class WindowProbe:
         except IndexError:
             return MatchBuffer()
 
-    def _probing(
+    def _kernel(
         self,
         conditions: tuple[ProbeCondition, ...],
         columns: list[Column],
         count: int,
         window: Window,
         run_set: RunSet | RunSetView,
-    ) -> RunsProbe | ParallelProbe | RunByRunProbe:
+    ) -> RunsProbe | RunByRunProbe:
         """What fills buffers with probes, rows and runs."""
         runs = run_set.runs
         if not runs:
@@ -191,20 +198,19 @@ class WindowProbe:
         if window.is_grid:
             indexes, last_rows = run_set.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, SLICE_PROBES)
+        if count > _FEW_PROBES and not _has_groups(runs[: len(window.before_tail)], count):
+            (kernel,) = self._run_probe(conditions, columns, count).in_parts(self._seen(window, run_set), 1)
+            return kernel
+        return self._runs_probe(columns, run_set.indexes(conditions), window.tail.rows or -1, count)
+
+    @staticmethod
+    def _seen(window: Window, run_set: RunSet | RunSetView) -> Sequence[Probed]:
+        """The runs as probes see them now: the tail has grown since it came to the set."""
         sealed = len(window.before_tail)
-        if count > _FEW_PROBES and not _has_parts(runs[:sealed], count):
-            now = (*runs[:sealed], *window.runs[sealed:])  # the tail has grown since it came to the run_set
-            return RunProbe(self._kernels, conditions, columns, count, self._executor, self._threads).over(now)
-        indexes = run_set.indexes(conditions)
-        last_rows = window.tail.rows or -1
-        if count <= _FEW_PROBES or self._executor is None or len(runs) == 1:
-            return self._runs_probe(columns, indexes, last_rows, count)
-        edges = _edges(len(runs), self._threads * _GROUPS_PER_THREAD)
-        groups = [
-            (self._runs_probe(columns, indexes[begin:end], last_rows if end == len(runs) else -1, count), begin)
-            for begin, end in pairwise(edges)
-        ]
-        return ParallelProbe(groups, self._executor, self._threads, outputs=3, moved=_PLACES)
+        return (*run_set.runs[:sealed], *window.runs[sealed:])
+
+    def _run_probe(self, conditions: tuple[ProbeCondition, ...], columns: list[Column], count: int) -> RunProbe:
+        return RunProbe(self._kernels, conditions, columns, count)
 
     def _runs_probe(
         self,
@@ -224,8 +230,8 @@ class WindowProbe:
         )
 
 
-def _has_parts(sealed: Sequence[Probed], count: int) -> bool:
-    """As `WindowProbe.has_parts`."""
+def _has_groups(sealed: Sequence[Probed], count: int) -> bool:
+    """As `WindowProbe.has_groups`."""
     return bool(sealed) and count <= _BATCH_PROBES and all(run.sort_layout.is_sorted for run in sealed)
 
 

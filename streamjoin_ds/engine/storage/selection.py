@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,14 @@ from streamjoin_ds.engine.arrays.keys import widened
 from streamjoin_ds.engine.reference.kernel_objects import RunColumns
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
-__all__ = ["Selection"]
+__all__ = ["Selection", "keys_of", "taken"]
 
 Int32 = npt.NDArray[np.int32]
+
+# Tuples that are gathered sooner than handed to another thread.
+_FEW_ROWS = 8_192
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +131,40 @@ class Selection:
     def times_us(self) -> npt.NDArray[np.int64]:
         """Event time of each tuple."""
         return self.key(0)
+
+
+def taken(block: Mapping[int, Selection], positions: Int32) -> TaskCoroutine[dict[int, Selection]]:
+    """Those of each stream's selection that stand at these positions, step by step."""
+    if len(positions) <= _FEW_ROWS:
+        return {stream: selection.take(positions) for stream, selection in block.items()}
+    made, tasks = {}, []
+    for stream, selection in block.items():
+        if selection.rows is None:
+            made[stream] = selection.take(positions)
+            continue
+        columns = [selection.rows] if isinstance(selection.places, int) else [selection.rows, selection.places]
+        outs = [np.empty(len(positions), dtype=np.int32) for _ in columns]
+        tasks.append(selection.run_set.module.RunColumns([columns]).gathering(None, positions, outs))
+        made[stream] = Selection(selection.run_set, outs[0], outs[1] if len(outs) > 1 else selection.places)
+    if tasks:
+        yield tasks
+    return made
+
+
+def keys_of(wanted: Sequence[tuple[Selection, int]]) -> TaskCoroutine[list[npt.NDArray[Any]]]:
+    """A key of each tuple of some selections, given with the key's number, step by step."""
+    found, tasks = [], []
+    for selection, number in wanted:
+        rows, run_set = selection.rows, selection.run_set
+        if rows is None or len(rows) <= _FEW_ROWS or run_set.narrow_key(number) is not None:
+            found.append(selection.key(number))
+            continue
+        values = np.empty(len(rows), dtype=run_set.key_dtype(number))
+        tasks.append(run_set.keys(number).gathering(selection.places, rows, [values]))
+        found.append(values)
+    if tasks:
+        yield tasks
+    return found
 
 
 def sequence_numbers(selection: Selection) -> npt.NDArray[np.int64]:

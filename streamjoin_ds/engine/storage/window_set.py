@@ -15,15 +15,12 @@ Where there is no memory for it the tuples stay beside the grid, in runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import Crew
 from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import run_alone
-
-if TYPE_CHECKING:
-    from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 __all__ = ["JoinState", "WindowSet"]
 
@@ -76,11 +73,10 @@ class WindowSet:
     ----------
     state : JoinState
         Replacing it is the one assignment by which a push takes effect.
-    begun : callable
-        Begins the steps of several windows side by side; its answer ends them (`JoinPipeline.begun`).
+    scheduler : Scheduler
+        Runs the steps of several windows side by side.
     module : module
         The kernels.
-    crew : Crew, optional
     goes_on : bool
         Whether tuples may stay beside the grids when memory is short. If not, the caller gets a MemoryError.
     """
@@ -88,14 +84,13 @@ class WindowSet:
     def __init__(
         self,
         state: JoinState,
-        begun: Callable[[Sequence[TaskCoroutine[Window]]], Callable[[], list[Window]]],
+        scheduler: Scheduler,
         module: KernelModule,
-        crew: Crew | None = None,
         *,
         goes_on: bool = False,
     ) -> None:
         self.state = state
-        self._begun, self._crew, self._goes_on = begun, crew, goes_on
+        self._scheduler, self._goes_on = scheduler, goes_on
         self._gate = module.Gate()  # another thread may ask too, for what is counted
 
     @property
@@ -119,7 +114,7 @@ class WindowSet:
 
     def _take_in(self, state: JoinState, waits: bool) -> None:
         try:
-            state.ending = self._begun([window.merging_steps() for window in state.windows])
+            state.ending = self._scheduler.begun([window.merging_steps() for window in state.windows])
         except MemoryError:
             self._leave_beside(state)
         if waits:
@@ -132,8 +127,7 @@ class WindowSet:
         try:
             if ending is None:
                 # It broke off: what a crew was at is over before it is looked what is in.
-                if self._crew is not None:
-                    self._crew.finish()
+                self._scheduler.finish()
                 windows = [run_alone(window.merging_steps()) for window in state.windows]
             else:
                 windows = ending()
@@ -147,7 +141,6 @@ class WindowSet:
         """Leave those tuples in runs that have no room in the grids; called while MemoryError is handled."""
         if not self._goes_on:
             raise
-        if self._crew is not None:
-            self._crew.finish()
+        self._scheduler.finish()
         state.windows = [window.unmerged() for window in state.windows]
         state.is_settled = True

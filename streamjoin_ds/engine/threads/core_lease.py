@@ -23,20 +23,14 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
-from typing import Any
 
 from streamjoin_ds.engine.threads.cores import control_group_cores
 
 __all__ = [
-    "KernelExecutor",
     "cores_to_lease",
     "free_cores",
-    "kernel_threads",
     "leased_cores",
     "pin_threads",
     "staying_on",
@@ -83,57 +77,7 @@ def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, .
                 os.sched_setaffinity(0, before)
 
 
-def kernel_threads(count: int, cores: Sequence[int] = ()) -> KernelExecutor:
-    """A pool of so many threads, pinned to these cores; unpinned where there are none.
-
-    Who makes the pool stays where it is; the threads end with the pool. A process that is forked has its own.
-    """
-    return KernelExecutor(count, frozenset(cores))
-
-
-class KernelExecutor(ThreadPoolExecutor):
-    """A pool that is as new in a process that was forked: none of its threads is there."""
-
-    def __init__(self, count: int, cores: frozenset[int]) -> None:
-        self._told = count, cores
-        self.renew()
-        _pools.add(self)
-
-    def renew(self) -> None:
-        """Begin without a thread, and without what they were to do."""
-        count, cores = self._told
-        super().__init__(count, "streamjoin-kernel", initializer=_pin, initargs=(cores,))
-        self._begun: deque[Future[Any]] = deque()
-
-    def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        """Submit work as any executor does, and remember it until it is done."""
-        future = super().submit(work, *given, **named)
-        self._begun.append(future)
-        while self._begun and self._begun[0].done():
-            self._begun.popleft()
-        return future
-
-    def settle(self) -> None:
-        """Wait until nothing is at work; what nobody has begun is not done."""
-        while self._begun:
-            if not self._begun[0].cancel():
-                wait([self._begun[0]])
-            self._begun.popleft()
-
-
-_pools: weakref.WeakSet[KernelExecutor] = weakref.WeakSet()
-
-
-def _renew() -> None:
-    for pool in list(_pools):
-        pool.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
-
-
-def _pin(cores: frozenset[int]) -> None:
+def _pin(cores: Set[int]) -> None:
     """Pin the calling thread alone."""
     with contextlib.suppress(AttributeError, OSError):  # no affinity here; a cpuset that changed meanwhile
         if cores:
@@ -141,17 +85,17 @@ def _pin(cores: frozenset[int]) -> None:
 
 
 @contextlib.contextmanager
-def staying_on(core: int | None) -> Iterator[None]:
-    """Keep the calling thread on one core while the context lasts; None: wherever the system puts it."""
-    if core is None:
+def staying_on(cores: Sequence[int]) -> Iterator[None]:
+    """Keep the calling thread, and threads that it makes, on these cores while the context lasts; none: wherever."""
+    if not cores:
         yield
         return
     before = os.sched_getaffinity(0)
-    _pin(frozenset((core,)))
+    _pin(frozenset(cores))
     try:
         yield
     finally:
-        _pin(frozenset(before))
+        _pin(before)
 
 
 @contextlib.contextmanager

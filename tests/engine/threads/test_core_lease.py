@@ -16,7 +16,6 @@ from streamjoin_ds.engine.threads import core_lease as pinning
 from streamjoin_ds.engine.threads.core_lease import (
     cores_to_lease,
     free_cores,
-    kernel_threads,
     leased_cores,
     pin_threads,
     staying_on,
@@ -122,32 +121,6 @@ def test_time_shared_with_others_is_unpinned(
         assert bool(cores) == is_any
 
 
-def test_kernel_threads_are_pinned_and_nobody_else() -> None:
-    before, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
-    with kernel_threads(3, (core,)) as pool:
-        assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset({core})}
-        assert os.sched_getaffinity(0) == before
-    with kernel_threads(2) as pool:
-        assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset(before)}
-    with kernel_threads(2, (1 << 14,)) as pool:  # a core that went away
-        assert set(pool.map(lambda _: frozenset(os.sched_getaffinity(0)), range(30))) == {frozenset(before)}
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_kernel_threads_are_others_in_a_forked_process() -> None:
-    with kernel_threads(2) as pool:
-        assert list(pool.map(abs, range(-9, 0))) == list(range(9, 0, -1))
-        process = os.fork()
-        if not process:
-            status = 1
-            try:
-                status = 0 if list(pool.map(abs, range(-9, 0), timeout=60)) == list(range(9, 0, -1)) else 2
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
-        assert list(pool.map(abs, range(-9, 0))) == list(range(9, 0, -1))
-
-
 @pytest.mark.parametrize("bucket_rows", [None, 1])
 def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucket_rows: int | None) -> None:
     from streamjoin_ds.bench.engine.feeds import band2d
@@ -158,30 +131,24 @@ def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucke
     join = WindowJoin(feed.bound, threads=2, cores=cores, bucket_rows=bucket_rows)
     crew = {int(thread) for thread in os.listdir("/proc/self/task")} - before
     assert len(crew) == 1
-    assert all(os.sched_getaffinity(thread) == set(cores[1:]) for thread in crew)
-    rows = 80_000 if bucket_rows is None else 20_000  # so many that Python's own threads take part
-    for place in range(0, 4 * rows, rows):
-        for _ in join.push({stream: feed.batch(stream, place, rows) for stream in (0, 1)}):
+    # A join that has the process for itself keeps each thread on a core of its own.
+    expected = set(cores) if bucket_rows is None else set(cores[1:])
+    assert all(os.sched_getaffinity(thread) == expected for thread in crew)
+    for place in range(0, 80_000, 20_000):
+        for _ in join.push({stream: feed.batch(stream, place, 20_000) for stream in (0, 1)}):
             assert os.sched_getaffinity(0) == usable
     assert os.sched_getaffinity(0) == usable
-    fresh = {int(thread) for thread in os.listdir("/proc/self/task")} - before
-    executor = join._joining._executor
-    assert executor is not None
-    named = {thread.native_id for thread in executor._threads}
-    assert named
-    expected = set(cores) if bucket_rows is None else set(cores[1:])
-    assert all(os.sched_getaffinity(thread) == expected for thread in named)
     # Arrow's own pool lives as long as the process: none of its threads may have been made on a pinned one.
-    assert all(os.sched_getaffinity(thread) == usable for thread in fresh - named - crew)
-    executor.shutdown()
+    fresh = {int(thread) for thread in os.listdir("/proc/self/task")} - before
+    assert all(os.sched_getaffinity(thread) == usable for thread in fresh - crew)
 
 
 def test_a_thread_stays_on_a_core_for_as_long_as_the_context_lasts() -> None:
     before, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
-    with staying_on(core):
+    with staying_on((core,)):
         assert os.sched_getaffinity(0) == {core}
     assert os.sched_getaffinity(0) == before
-    for nothing in (None, 1 << 14):
+    for nothing in ((), (1 << 14,)):
         with staying_on(nothing):
             assert os.sched_getaffinity(0) == before
 

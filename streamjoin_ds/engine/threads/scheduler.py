@@ -1,0 +1,261 @@
+"""The one scheduler of a push: steps of several works on native threads, results in the order of one thread.
+
+::
+
+    work 0    Python ─ add a ........ wait a ─ Python ─ add c ........ wait c
+    work 1                  Python ─ add b ......... wait b ─ Python ─ add d ......
+    helpers                   a        b                        c        d
+
+A work is a coroutine that yields kernel tasks (`tasks.TaskCoroutine`). All Python is the caller's: the crew's threads
+need no GIL. While they are at the tasks of one work, the caller takes the next step of another, and when it has to wait
+it works on tasks too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
+from typing import Any, Generic, TypeVar, cast
+
+from streamjoin_ds.engine.reference.kernel_module import KernelModule
+from streamjoin_ds.engine.reference.kernel_objects import Crew, Task
+from streamjoin_ds.engine.threads.core_lease import staying_on
+from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, chunks_alone, run_alone
+
+__all__ = ["HELD_CHUNKS", "Scheduler", "run_in_order", "run_interleaved"]
+
+# Most chunks of a piece that are kept for the reader: beyond them a piece waits, so that memory is bounded.
+HELD_CHUNKS = 4
+
+_Made = TypeVar("_Made")
+_Chunk = TypeVar("_Chunk")
+
+
+class Scheduler:
+    """Runs the works of one join.
+
+    Parameters
+    ----------
+    crew : Crew, optional
+        Threads for kernel tasks; None: the caller does everything, one work after the other.
+    cores : sequence of int
+        Where the caller stays while the crew works with it; none: wherever the system puts it.
+    """
+
+    def __init__(self, crew: Crew | None = None, cores: Sequence[int] = ()) -> None:
+        self._crew, self._cores = crew, cores
+
+    @classmethod
+    def of(cls, module: KernelModule, threads: int, cores: Sequence[int], *, is_own: bool) -> Scheduler:
+        """A scheduler for so many threads, the caller among them.
+
+        Parameters
+        ----------
+        cores : sequence of int
+            For all of them; none: threads run wherever the system puts them.
+        is_own : bool
+            Whether the process is the join's own: each thread then has one core, the caller the first. Else the crew
+            runs on all of the cores, and the caller wherever it was (`core_lease` says why).
+        """
+        if is_own and len(cores) > 1:
+            return cls(module.Crew(threads - 1, cores[1:]), cores[:1])
+        with staying_on(cores):
+            return cls(module.Crew(threads - 1))
+
+    @property
+    def has_crew(self) -> bool:
+        """Whether works can be begun that go on while the caller does something else."""
+        return self._crew is not None
+
+    @property
+    def helpers(self) -> int:
+        """How many threads help the caller."""
+        return 0 if self._crew is None else self._crew.helpers
+
+    def staying(self) -> AbstractContextManager[None]:
+        """Keep the caller on the core that is its own while the crew works with it."""
+        return staying_on(self._cores)
+
+    def begun(self, works: Sequence[TaskCoroutine[_Made]]) -> Callable[[], list[_Made]]:
+        """Begin several works; the answer ends them, once, and tells what they made."""
+        if self._crew is None:
+            return lambda: [run_alone(work) for work in works]
+        going = run_interleaved(self._crew, works)
+
+        def ended() -> list[_Made]:
+            with closing(going):
+                return list(going)
+
+        return ended
+
+    def interleaved(self, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
+        """What several works make, in their order; they go on side by side."""
+        if self._crew is None:
+            for work in works:
+                yield run_alone(work)
+            return
+        with closing(run_interleaved(self._crew, works)) as going:
+            for _ in works:
+                with staying_on(self._cores):
+                    made = next(going)
+                yield made
+
+    def in_order(self, pieces: Iterable[ChunkCoroutine[_Chunk]]) -> Generator[_Chunk]:
+        """Chunks of all pieces, piece after piece; several pieces go on side by side where there are helpers."""
+        if self._crew is None or not self._crew.helpers:
+            for piece in pieces:
+                yield from chunks_alone(piece)
+            return
+        with closing(run_in_order(self._crew, pieces, self._crew.helpers + 2)) as chunks:
+            while True:
+                with staying_on(self._cores):
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    break
+                yield chunk
+
+    def one_by_one(self, pieces: Iterable[ChunkCoroutine[_Chunk]]) -> Generator[_Chunk]:
+        """Chunks of all pieces, one piece at a time; the crew helps only where a step has several tasks.
+
+        It is for small pieces: to wake a thread costs more than they do.
+        """
+        for piece in pieces:
+            yield from chunks_alone(piece, self._crew)
+
+    def finish(self) -> None:
+        """Wait until all that was begun is done; whoever began it may still ask what came of it."""
+        if self._crew is not None:
+            self._crew.finish()
+
+    def settle(self) -> None:
+        """Wait for all that was begun; what came of it is of no interest."""
+        if self._crew is not None:
+            self._crew.settle()
+
+
+def run_interleaved(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
+    """Take the steps of several works, now of one, now of another; what each makes, in their order.
+
+    Parameters
+    ----------
+    crew : Crew
+    works : sequence of generators
+        No two may change the same thing. Each has taken its first step when this returns, and the crew is at work on
+        what they gave it, whether or not the answer is asked for anything. Closed, it waits for what was begun.
+    """
+    going = _going(crew, works)
+    next(going)
+    return cast("Generator[_Made]", going)
+
+
+def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made | None]:
+    """None when all have taken their first step, then what each makes."""
+    made: dict[int, _Made] = {}
+    waiting: deque[tuple[int, Sequence[Task[object]]]] = deque()
+    tasks: Sequence[Task[object]] = ()
+
+    def step(number: int, told: list[object] | None) -> None:
+        try:
+            tasks = next(works[number]) if told is None else works[number].send(told)
+        except StopIteration as end:
+            made[number] = end.value
+        else:
+            waiting.append((number, tasks))
+            for task in tasks:
+                crew.add(task)
+
+    try:
+        for number in range(len(works)):
+            step(number, None)
+        yield None
+        for given in range(len(works)):
+            while given not in made:
+                number, tasks = waiting.popleft()
+                step(number, [crew.wait(task) for task in tasks])
+            yield made.pop(given)
+    finally:  # others' tasks go on: a push may be begun while another is being read
+        for left in (tasks, *(left for _, left in waiting)):
+            crew.give_up(left)
+
+
+class _Piece(Generic[_Chunk]):
+    """A piece in work: what it waits for, and chunks that the reader has not come to."""
+
+    __slots__ = ("chunks", "is_ended", "is_full", "steps", "tasks")
+
+    def __init__(self, steps: ChunkCoroutine[_Chunk]) -> None:
+        self.steps, self.tasks = steps, cast("list[Task[object]]", [])
+        self.chunks: deque[_Chunk] = deque()
+        self.is_ended = self.is_full = False
+
+    def advance(self, crew: Crew, told: list[Any] | None) -> bool:
+        """Take steps until the crew has tasks of it (True), it is full, or it has ended."""
+        while True:
+            try:
+                given = self.steps.send(told)
+            except StopIteration:
+                self.is_ended = True
+                return False
+            if isinstance(given, list):
+                self.tasks = given
+                for task in given:
+                    crew.add(task)
+                return True
+            self.chunks.append(given)
+            told = None
+            if len(self.chunks) >= HELD_CHUNKS:
+                self.is_full = True
+                return False
+
+
+def run_in_order(crew: Crew, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int) -> Generator[_Chunk]:
+    """Chunks of all pieces, piece after piece.
+
+    Parameters
+    ----------
+    crew : Crew
+    pieces : iterable of generators
+        No two may change the same thing.
+    most : int
+        How many pieces are in work at a time. At most ``most * HELD_CHUNKS`` chunks are held besides the one given.
+
+    Yields
+    ------
+    The chunks. When the last is given, or the reader gives up, the crew is at no piece any more.
+    """
+    to_come = iter(pieces)
+    begun: deque[_Piece[_Chunk]] = deque()
+    waiting: deque[_Piece[_Chunk]] = deque()  # for tasks, in the order in which the crew begins them
+
+    def advance(piece: _Piece[_Chunk], told: list[Any] | None) -> None:
+        if piece.advance(crew, told):
+            waiting.append(piece)
+
+    def begin() -> None:
+        steps = next(to_come, None)
+        if steps is not None:
+            begun.append(_Piece(steps))
+            advance(begun[-1], None)
+
+    try:
+        for _ in range(most):
+            begin()
+        while begun:
+            first = begun[0]
+            while not first.chunks and not first.is_ended:
+                piece = waiting.popleft()
+                advance(piece, [crew.wait(task) for task in piece.tasks])
+            if not first.chunks:
+                begun.popleft()
+                begin()
+                continue
+            chunk = first.chunks.popleft()
+            if first.is_full:  # the crew is to have something to do while the reader looks at the chunk
+                first.is_full = False
+                advance(first, None)
+            yield chunk
+    finally:
+        for piece in begun:
+            crew.give_up(piece.tasks)
+            piece.steps.close()
