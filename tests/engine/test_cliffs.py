@@ -15,11 +15,11 @@ from streamjoin_ds import Join, JoinEngine, Stream
 from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.storage import layout as grid
-from streamjoin_ds.engine.storage import sealed_run, window
-from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
+from streamjoin_ds.engine.storage import sealed_run
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayoutChooser
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import numbers_of
 from tests.support.examples import examples
@@ -317,6 +317,7 @@ def test_an_old_grid_that_serves_one_neighbour_alone_goes_back_to_runs(monkeypat
 
 # ------------------------------------------------------------------ whatever the links: the contract
 
+SMALL = Tuning(tail=TailTuning(rows=4, most_arrived_rows=2))
 SHAPES = {
     "chain": [(n, n + 1) for n in range(4)],
     "star": [(0, n) for n in range(1, 5)],
@@ -376,18 +377,16 @@ def test_any_links_give_the_contracts_results(
             (grid, "_PROBE_COST", 0.0),
             (grid, "_FAR_BETTER", 1.0),
             (sealed_run, "MIN_VIEWED_ROWS", 1),
-            (window, "MAX_TAILED_ROWS", 2),
-            (bucket_window, "MAX_TAILED_ROWS", 2),
-            (window, "TAIL_ROWS", 4),
         ):
             patch.setattr(module, name, value)
-        engine = JoinEngine(join, kernel=kernel, bucket_rows=bucket_rows, chunk_rows=64)
+        options = {"kernel": kernel, "bucket_rows": bucket_rows, "chunk_rows": 64, "tuning": SMALL}
+        engine = JoinEngine(join, **options)
         found = []
         for place in range(6):
             push = {name: pieces[place] for name, pieces in cuts.items() if place < len(pieces)}
             if place == 3:
                 blob = engine.save()
-                engine = JoinEngine(join, kernel=kernel, bucket_rows=bucket_rows, chunk_rows=64)
+                engine = JoinEngine(join, **options)
                 engine.restore(blob)
             found += list(engine.push_chunks(push))
     numbers = numbers_of(join, pa.concat_tables(found)) if found else []

@@ -29,7 +29,7 @@ from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.tail import Tail
-from streamjoin_ds.engine.storage.window import MAX_TAILED_ROWS, Window, WindowForm, thinned_tail
+from streamjoin_ds.engine.storage.window import Window, WindowForm, thinned_tail
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 __all__ = ["BucketWindow"]
@@ -101,7 +101,7 @@ class BucketWindow(Window):
 
     def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
         """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
-        if arrived.rows <= MAX_TAILED_ROWS:
+        if arrived.rows <= self.form.tailed_rows:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
