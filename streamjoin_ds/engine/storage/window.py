@@ -32,8 +32,6 @@ from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["GridPolicy", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
 
-_MIN_LIVE_SHARE = 0.5
-_THINNING_POINTS = 16
 _log = logging.getLogger(__name__)
 
 
@@ -83,7 +81,7 @@ class WindowForm(RunMaker):
     ) -> None:
         super().__init__(bound, stream, kernels, index, tuning=tuning)
         self.tail_rows, self.tailed_rows = tuning.tail.rows, tuning.tail.most_arrived_rows
-        self.merge_policy = RatioMergePolicy() if merge_policy is None else merge_policy
+        self.merge_policy = RatioMergePolicy(tuning=tuning.merging) if merge_policy is None else merge_policy
         self.bucket_policy = bucket_policy
         self.no_tail = Tail.empty(self)  # of every window without new tuples
 
@@ -296,7 +294,8 @@ def _is_mostly_below(run: Run, point: int) -> bool:
     It is asked at fixed points of the run's span, so that the answer is a function of the run and the time alone, and
     is worked out a few times only.
     """
-    return int(np.count_nonzero(run.key(run.form.position_key) >= point)) < _MIN_LIVE_SHARE * run.rows
+    live = int(np.count_nonzero(run.key(run.form.position_key) >= point))
+    return live < run.form.tuning.expiry.least_live_share * run.rows
 
 
 def corrupt_state_error() -> StateCorruptError:
@@ -307,17 +306,17 @@ def corrupt_state_error() -> StateCorruptError:
 
 def _last_point(run: Run, lowest_kept: int) -> int | None:
     """The latest point, up to `lowest_kept`, at which a run may be thinned out; all lie in its second half."""
-    (lowest, highest), points = _ends(run), _THINNING_POINTS
+    (lowest, highest), points = _ends(run), run.form.tuning.expiry.thinning_points
     step = max((highest - lowest) // points, 1)
     number = (lowest_kept - lowest) // step
-    return lowest + number * step if 2 * number >= _THINNING_POINTS else None
+    return lowest + number * step if 2 * number >= points else None
 
 
 def _quiet_until(run: Run, seen: int | None = None) -> int:
     """Return the position up to which expiry leaves a run as it is; `seen`: the position of the last look, or None."""
-    lowest, highest = _ends(run)
-    step = max((highest - lowest) // _THINNING_POINTS, 1)
-    number = _THINNING_POINTS // 2
+    (lowest, highest), points = _ends(run), run.form.tuning.expiry.thinning_points
+    step = max((highest - lowest) // points, 1)
+    number = points // 2
     if seen is not None:
         number = max((seen - lowest) // step + 1, number)
     return min(highest, lowest + number * step - 1)

@@ -35,7 +35,7 @@ def window_forms(
     forms = []
     for stream, layout in enumerate(forced_index(bound, index)):
         extent = bound.join.window.extent(stream)
-        merging = chosen_merge_policy(merge_runs, block_bytes, extent)
+        merging = chosen_merge_policy(merge_runs, block_bytes, extent, tuning.merging)
         grid = None
         if bucket_rows is not None and layout == "auto":
             grid = BucketGridPolicy(bucket_rows, extent, is_sampled=len(bound.names) > 2)
