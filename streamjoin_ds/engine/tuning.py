@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT", "ExpiryTuning", "MergeTuning", "TailTuning", "Tuning"]
+__all__ = ["DEFAULT", "ExpiryTuning", "LayoutTuning", "MergeTuning", "TailTuning", "Tuning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,60 @@ class TailTuning:
     most_pieces: int = 32
     """Arrow arrays of a column without a fixed width that may wait to be put together, besides one for each doubling of
     the tail's rows. Not measured; it bounds how often a row is copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTuning:
+    """The sort layout of a run: the model of its costs, the sample it looks at (`storage/layout.py`), its index."""
+
+    bucket_cost: float = 6.0
+    """Tested pairs that a visit of a bucket costs as much as. Measured with AVX-512: a tested pair is about a
+    nanosecond, a bucket five to ten."""
+
+    probe_cost: float = 4.0
+    """Tested pairs that a probe of a sorted run costs besides. Not measured by itself; it comes with `bucket_cost`."""
+
+    sample_rows: int = 512
+    """Rows of a run that are looked at, at most. Not measured; a run of a thousand rows is to be judged in less time
+    than it is sorted in."""
+
+    neighbours: int = 8
+    """Sampled values whose distance tells how dense a key is, where fewer lie within a band. Not measured; fewer make
+    the estimate jump from run to run."""
+
+    least_sorted_rows: int = 48
+    """Rows of a run that is sorted; a smaller one is scanned. Not measured by itself: about what a probe of a sorted
+    run costs by this model."""
+
+    tested_per_bucket: float = 0.5
+    """Rows of a bucket that may lie within the band of the second key, on the average, before buckets are made no
+    wider. Not measured; a visit costs more than to test so few."""
+
+    gain_share: float = 0.8
+    """Share of the cost of a simpler layout, or of one that was tried before, that another must stay below: like runs
+    should have like layouts. Not measured."""
+
+    narrow_share: float = 0.5
+    """Share of a run: a neighbour whose bands all leave more joins after others, so its cost decides nothing. Not
+    measured."""
+
+    far_better: float = 4.0
+    """Times fewer tested pairs that make a further index of a run worth its memory and its making. Not measured."""
+
+    outlier_share: float = 0.125
+    """Share of a sample, at each end, that is ignored when bucket widths are chosen: fill values stretch no grid. Not
+    measured."""
+
+    least_viewed_rows: int = 256
+    """Rows of a run that may be seen in another order; a smaller one is as soon scanned. Not measured."""
+
+    rows_per_search: int = 64
+    """Rows for each bucket from which on the buckets of a run are searched for, not passed over. Not measured by
+    itself: about the steps of a binary search in NumPy, all buckets at once."""
+
+    least_searched_rows: int = 1 << 15
+    """Rows of a run from which on its buckets are searched for. A pass over fewer is sooner done (measured: 32 buckets
+    of 5 000 rows take 50 us, a search 150)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +151,7 @@ class Tuning:
     """What the engine is tuned with, a group for each noun of its rooms."""
 
     tail: TailTuning = TailTuning()
+    layout: LayoutTuning = LayoutTuning()
     merging: MergeTuning = MergeTuning()
     expiry: ExpiryTuning = ExpiryTuning()
     # Those of the rooms `probe` and `threads` are still constants of their modules; their groups belong here too.

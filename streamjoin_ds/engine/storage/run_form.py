@@ -50,7 +50,7 @@ class RunForm:
         self.position_key = bound.position_keys[stream]
         self.columns = tuple(bound.key_name(stream, key) for key in self.keys)
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
-        self.chooser = SortLayoutChooser(bound, stream, index)
+        self.chooser = SortLayoutChooser(bound, stream, index, tuning=tuning.layout)
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
         self.kinds = {field.name: field.type for field in self.run_schema}

@@ -115,7 +115,7 @@ def tested_rows(chooser: SortLayoutChooser, shape: GridShape, keys: Keys, rows: 
 
 
 def _axes(chooser: SortLayoutChooser, numbers: Sequence[int], keys: Keys, rows: int) -> list[_Axis]:
-    samples = (Sample(keys[number], SAMPLE_ROWS, _NEIGHBOURS) for number in numbers)
+    samples = (Sample(keys[number], chooser.tuning, SAMPLE_ROWS, _NEIGHBOURS) for number in numbers)
     return [_Axis(sample, chooser.extent(number), rows) for number, sample in zip(numbers, samples, strict=True)]
 
 

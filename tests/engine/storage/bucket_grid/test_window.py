@@ -20,15 +20,16 @@ from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe import pipeline, run_probe, window_probe
-from streamjoin_ds.engine.storage import layout, window
+from streamjoin_ds.engine.storage import window
 from streamjoin_ds.engine.storage.bucket_grid import census, grid, payload, policy, rebuild, rows
 from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.snapshot import opened
-from streamjoin_ds.engine.tuning import TailTuning, Tuning
+from streamjoin_ds.engine.tuning import LayoutTuning, TailTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
@@ -37,18 +38,18 @@ from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(60)
-# A handful of rows is too many for the tail.
-SMALL = Tuning(tail=TailTuning(rows=4, most_arrived_rows=2))
+# A handful of rows is indexed, and too many for the tail.
+SMALL = Tuning(
+    tail=TailTuning(rows=4, most_arrived_rows=2),
+    layout=LayoutTuning(least_sorted_rows=1, gain_share=100.0, bucket_cost=0.0),
+)
 KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _thresholds() -> Iterator[None]:
-    """A handful of rows is indexed."""
+    """And its probes are no scan."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "_MIN_SORTED_ROWS", 1)
-        patch.setattr(layout, "_MIN_GAIN", 100.0)
-        patch.setattr(layout, "_BUCKET_COST", 0.0)
         patch.setattr(run_probe, "_SCAN_PAIRS", 0)
         for module in (window_probe, pipeline):
             patch.setattr(module, "SLICE_PROBES", 8)
@@ -718,7 +719,7 @@ def test_facts_that_lie_are_named() -> None:
     again = bucketing.restored(runs, facts)
     assert isinstance(again.before_tail[0], BucketRun)
     laid_out = {"first": -1, "second": 1, "width": 1, "rows": 1500}
-    assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (layout.SortLayout(-1, 1, 1), 1500, 1)
+    assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (SortLayout(-1, 1, 1), 1500, 1)
     for name, value in [
         ("layout", {**laid_out, "first": 9}),
         ("layout", {**laid_out, "second": "1"}),
