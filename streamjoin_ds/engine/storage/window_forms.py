@@ -38,6 +38,7 @@ def window_forms(
         merging = chosen_merge_policy(merge_runs, block_bytes, extent, tuning.merging)
         grid = None
         if bucket_rows is not None and layout == "auto":
-            grid = BucketGridPolicy(bucket_rows, extent, is_sampled=len(bound.names) > 2)
+            is_sampled = len(bound.names) > 2
+            grid = BucketGridPolicy(bucket_rows, extent, is_sampled=is_sampled, tuning=tuning.grid)
         forms.append(WindowForm(bound, stream, kernels, layout, merging, grid, tuning=tuning))
     return tuple(forms)

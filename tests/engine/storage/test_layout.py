@@ -13,7 +13,7 @@ from streamjoin_ds.engine.arrays.kernels import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.shape import chosen_shape
 from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.storage.window import WindowForm
-from streamjoin_ds.engine.tuning import LayoutTuning, Tuning
+from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, Tuning
 from streamjoin_ds.spec import bind
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()})
@@ -37,7 +37,7 @@ def test_a_stream_that_shares_no_band_but_time_does_not_decide(names: str, strea
     chooser, keys, columns = chooser_and_keys(names, stream)
     grid = chooser.choose(keys)
     assert {columns[grid.first], columns[grid.second]} == {"x", "y"}
-    shape = chosen_shape(chooser, keys, ROWS)
+    shape = chosen_shape(chooser, keys, ROWS, DEFAULT.grid)
     assert shape is not None
     assert {columns[number] for number in shape.keys} == {"x", "y"}
 

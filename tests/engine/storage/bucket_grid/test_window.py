@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from queue import SimpleQueue
 from threading import Thread
@@ -21,15 +22,14 @@ from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe import pipeline, run_probe, window_probe
 from streamjoin_ds.engine.storage import window
-from streamjoin_ds.engine.storage.bucket_grid import census, grid, payload, policy, rebuild, rows
-from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
+from streamjoin_ds.engine.storage.bucket_grid import payload
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.snapshot import opened
-from streamjoin_ds.engine.tuning import LayoutTuning, TailTuning, Tuning
+from streamjoin_ds.engine.tuning import GridTuning, LayoutTuning, RebuildTuning, TailTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
@@ -233,14 +233,15 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("domain", [60, 3000])
-def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
+def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
-    monkeypatch.setattr(rebuild, "_MOVED_ROWS", 100)
-    monkeypatch.setattr(rebuild, "_TOUCHED_BYTES", 100_000)
-    monkeypatch.setattr(policy, "_FORESEEN", 1 if domain == 60 else 8)
-    monkeypatch.setattr(census, "_COUNTED_BUCKETS", 100)
+    tuning = replace(
+        SMALL,
+        grid=GridTuning(foreseen_times=1 if domain == 60 else 8, counted_buckets=100),
+        rebuild=RebuildTuning(moved_rows=100, touched_bytes=100_000),
+    )
     bound, batch = steady(6000, domain)
-    join, runs = window_join(bound, bucket_rows=300), window_join(bound)
+    join, runs = window_join(bound, bucket_rows=300, tuning=tuning), window_join(bound)
     place, shapes, rates, moving = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60, []
     copied = 0
     for number, count in enumerate(rates):
@@ -248,8 +249,8 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
         place += count if count != 60 else 600  # the same time has fewer rows
         expected = sorted(pushed(runs, batches, place))
         if number % 5 == 3:
-            join = restored_join(bound, join.save(), bucket_rows=300)
-        straight = restored_join(bound, join.save(), bucket_rows=300)
+            join = restored_join(bound, join.save(), bucket_rows=300, tuning=tuning)
+        straight = restored_join(bound, join.save(), bucket_rows=300, tuning=tuning)
         found = pushed(join, batches, place)
         assert sorted(found) == expected
         assert pushed(straight, batches, place) == found
@@ -263,7 +264,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
             moving.append(run.rebuild is not None)
             if run.rebuild is not None:
                 more = run.rebuild.to.rows - (copied if moving[-2:] == [True, True] else 0)
-                assert more <= (1 + bucket_window._COPIED_ROWS) * count * 1.5 + 100, "a push copies a few"
+                assert more <= (1 + tuning.rebuild.copied_rows) * count * 1.5 + 100, "a push copies a few"
                 copied = run.rebuild.to.rows
                 assert "being made anew" in "".join(join.explain())
     assert len(shapes) >= 3
@@ -362,12 +363,10 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
     assert join.counters["state_rows"] == again.counters["state_rows"] == twin.counters["state_rows"]
 
 
-def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (grid, rows):
-        monkeypatch.setattr(module, "MAX_GRID_ROWS", 4_000)
-    monkeypatch.setattr("streamjoin_ds.engine.storage.bucket_grid.policy._MOST_FORESEEN", 2_000)
+def test_more_tuples_than_a_grid_can_number_stay_beside_it() -> None:
+    tuning = replace(SMALL, grid=GridTuning(most_rows=4_000))
     bound, batch = steady(6000, 150)
-    join, twin = window_join(bound, bucket_rows=100, threads=2), window_join(bound)
+    join, twin = window_join(bound, bucket_rows=100, threads=2, tuning=tuning), window_join(bound)
     beside = 0
     for place in range(0, 12_000, 1500):
         batches = {stream: batch(place, 1500) for stream in (0, 1)}
@@ -375,7 +374,7 @@ def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.M
         beside += len(join.windows[0].sealed)
     assert isinstance(join.windows[0], BucketWindow)
     assert beside
-    again = restored_join(bound, join.save(), bucket_rows=100)
+    again = restored_join(bound, join.save(), bucket_rows=100, tuning=tuning)
     batches = {stream: batch(12_000, 1500) for stream in (0, 1)}
     assert sorted(pushed(again, batches, 0)) == sorted(pushed(twin, batches, 0))
 
