@@ -19,6 +19,7 @@ __all__ = [
     "GridTuning",
     "LayoutTuning",
     "MergeTuning",
+    "PayloadTuning",
     "RebuildTuning",
     "TailTuning",
     "Tuning",
@@ -272,6 +273,31 @@ class RebuildTuning:
 
 
 @dataclass(frozen=True, slots=True)
+class PayloadTuning:
+    """The batches of columns that a bucket grid has no chunks for (`storage/bucket_grid/payload.py`)."""
+
+    least_rows: int = 1024
+    """Rows of a batch up to which all batches count as of one size; eight times as many are the next. Not measured; it
+    bounds how often a row of small pushes is copied."""
+
+    whole_rows: int = 1 << 17
+    """Rows of a batch that is not put together with others any more. Not measured."""
+
+    whole_bytes: int = 1 << 26
+    """Bytes of such a batch: Arrow's strings of one array have 2 GiB, and eight of them must stay well below."""
+
+    slack_rows: int = 1 << 14
+    """Rows that may be dead, besides as many as are alive, before anything is copied. Not measured."""
+
+    dead_share: float = 0.25
+    """Share of a batch's rows: with more of them dead, it is copied when dead rows are left behind. Not measured."""
+
+    slack_bytes: int = 1024
+    """Bytes that a column may keep in memory besides twice its own values; a slice of a larger one is copied. Not
+    measured."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """What the engine is tuned with, a group for each noun of its rooms."""
 
@@ -281,6 +307,7 @@ class Tuning:
     expiry: ExpiryTuning = ExpiryTuning()
     grid: GridTuning = GridTuning()
     rebuild: RebuildTuning = RebuildTuning()
+    payload: PayloadTuning = PayloadTuning()
     # Those of the rooms `probe` and `threads` are still constants of their modules; their groups belong here too.
 
 

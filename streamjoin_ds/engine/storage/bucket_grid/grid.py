@@ -341,4 +341,5 @@ class BucketRun(BucketRows, UnsortedRun):
 
 def _payload(form: RunForm, names: frozenset[str]) -> Payload:
     """An empty one of these columns."""
-    return Payload(pa.schema([field for field in form.run_schema if field.name in names]), form.kernels)
+    schema = pa.schema([field for field in form.run_schema if field.name in names])
+    return Payload(schema, form.kernels, tuning=form.tuning.payload)

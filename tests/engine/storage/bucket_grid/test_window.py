@@ -22,14 +22,13 @@ from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe import pipeline, run_probe, window_probe
 from streamjoin_ds.engine.storage import window
-from streamjoin_ds.engine.storage.bucket_grid import payload
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.snapshot import opened
-from streamjoin_ds.engine.tuning import GridTuning, LayoutTuning, RebuildTuning, TailTuning, Tuning
+from streamjoin_ds.engine.tuning import GridTuning, LayoutTuning, PayloadTuning, RebuildTuning, TailTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
@@ -48,7 +47,7 @@ KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 
 @pytest.fixture(autouse=True, scope="module")
 def _thresholds() -> Iterator[None]:
-    """And its probes are no scan."""
+    """A handful of rows is probed by its index, in several slices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_probe, "_SCAN_PAIRS", 0)
         for module in (window_probe, pipeline):
@@ -273,11 +272,10 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_grid_is_made_anew_with_its_payload(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
     """Strings, lists and nulls that come and go while rows are on their way, a restart at each step."""
-    monkeypatch.setattr(payload, "_SLACK_ROWS", 64)
     bound, batch = mixed(3000, 200)
-    options = {"bucket_rows": 200, "threads": threads}
+    options = {"bucket_rows": 200, "threads": threads, "tuning": replace(SMALL, payload=PayloadTuning(slack_rows=64))}
     join, runs, place, moves = window_join(bound, **options), window_join(bound), 0, 0
     for number, count in enumerate([100] * 40 + [600] * 16 + [40] * 40):
         batches = {stream: batch(place, count) for stream in (0, 1)}
@@ -540,14 +538,12 @@ def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2)])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_full_windows_with_a_payload_give_what_runs_give(
-    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], threads: int
-) -> None:
+def test_full_windows_with_a_payload_give_what_runs_give(sizes: tuple[int, ...], threads: int) -> None:
     """Strings, lists, truth values and nulls; batches put together and thinned on the way, a restart now and then."""
-    monkeypatch.setattr(payload, "_LEAST_ROWS", 64)
-    monkeypatch.setattr(payload, "_SLACK_ROWS", 512)
+    tuning = replace(SMALL, payload=PayloadTuning(least_rows=64, slack_rows=512))
     bound, batch = mixed(4000, 300)
-    join, runs = window_join(bound, bucket_rows=1000, threads=threads, chunk_rows=512), window_join(bound)
+    options = {"bucket_rows": 1000, "threads": threads, "chunk_rows": 512, "tuning": tuning}
+    join, runs = window_join(bound, **options), window_join(bound)
     place, found, thinned = 0, 0, 0
     for number in range(60):
         count = sizes[number % len(sizes)]
@@ -556,13 +552,13 @@ def test_full_windows_with_a_payload_give_what_runs_give(
         expected = results(runs, batches, place)
         before = join.windows[0]
         held = before.bucket_run.payload.rows if isinstance(before, BucketWindow) else 0
-        straight = restored_join(bound, join.save(), bucket_rows=1000) if number % 4 == 1 else None
+        straight = restored_join(bound, join.save(), bucket_rows=1000, tuning=tuning) if number % 4 == 1 else None
         assert results(join, batches, place) == expected
         if straight is not None:
             assert results(straight, batches, place) == expected
             assert straight.save() == join.save()
         if number % 7 == 6:
-            join = restored_join(bound, join.save(), bucket_rows=1000, threads=threads, chunk_rows=512)
+            join = restored_join(bound, join.save(), **options)
         window = join.windows[0]
         if isinstance(window, BucketWindow):
             run = window.bucket_run
