@@ -116,7 +116,7 @@ class CellWindows:
     ) -> None:
         bound = plan.bound
         self._plan = plan
-        self._store = _store(plan, cell, prefix)
+        self._store = _store(plan, cell, prefix, self.tuning)
         block_bytes = plan.block_bytes if self._store is not None else None
         options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
         if self._store is not None:
@@ -170,9 +170,10 @@ class CellWindows:
         return blob
 
 
-def _store(plan: Plan, cell: int, prefix: str) -> RunStore | None:
+def _store(plan: Plan, cell: int, prefix: str, tuning: Tuning) -> RunStore | None:
     if not plan.state_root:
         return None
     stems = [f"{prefix}{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
     owner = (plan.bound.fingerprint, plan.execution.kernel)
-    return RunStore(BlockStore(plan.state_root, durable=plan.durable), stems, owner, plan.block_bytes)
+    blocks = BlockStore(plan.state_root, durable=plan.durable)
+    return RunStore(blocks, stems, owner, plan.block_bytes, tuning=tuning.cache)

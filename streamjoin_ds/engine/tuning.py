@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "DEFAULT",
+    "CacheTuning",
     "ExpiryTuning",
     "GridTuning",
     "LayoutTuning",
@@ -298,6 +299,25 @@ class PayloadTuning:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheTuning:
+    """What a worker process keeps of runs in blocks (`storage/run_store.py`); the last task's holds for the process."""
+
+    memory_parts: int = 4
+    """The machine's memory divided by this is for the mapped blocks of all workers. Not measured; most of it is files,
+    which the system may take back at any time."""
+
+    maps_parts: int = 2
+    """What the system lets one process map, divided by this, is for blocks. Not measured; the rest is for all else."""
+
+    idle_tasks: int = 8
+    """Tasks of this process for each cell of the join, after which a block that none asked for is let go. Worked out:
+    with tasks spread at random, a worker meets a given cell again by then in all but 1 of 3 000 cases."""
+
+    least_idle_tasks: int = 16
+    """As `idle_tasks`, of a join with a cell or two. Not measured."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """What the engine is tuned with, a group for each noun of its rooms."""
 
@@ -308,6 +328,7 @@ class Tuning:
     grid: GridTuning = GridTuning()
     rebuild: RebuildTuning = RebuildTuning()
     payload: PayloadTuning = PayloadTuning()
+    cache: CacheTuning = CacheTuning()
     # Those of the rooms `probe` and `threads` are still constants of their modules; their groups belong here too.
 
 
