@@ -36,8 +36,8 @@ class TailTuning:
     about a microsecond (measured). A saved state may have a tail of so many rows: fewer here refuse it."""
 
     most_arrived_rows: int = 1024
-    """Rows of one stream and push that still go to the tail; more become a run at once. Not measured: a quarter of the
-    tail, so that it is not sealed for every push."""
+    """Rows of one stream and push that still go to the tail, `rows` at most; more become a run at once. Not measured: a
+    quarter of the tail, so that it is not sealed for every push."""
 
     most_pieces: int = 32
     """Arrow arrays of a column without a fixed width that may wait to be put together, besides one for each doubling of
