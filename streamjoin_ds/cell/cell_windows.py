@@ -14,11 +14,13 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.threads.core_lease import leased_cores
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
 from streamjoin_ds.plan import Execution, Plan
@@ -97,6 +99,8 @@ class CellWindows:
     engine : WindowJoin
     new_blocks : list of str
         Blocks that the state row of `saved` names and the one before did not.
+    tuning : Tuning
+        Of the engines of all cells; a test sets a small one.
 
     Raises
     ------
@@ -105,25 +109,27 @@ class CellWindows:
         The state is another join's, or damaged, or too many files are mapped; nothing was written.
     """
 
+    tuning: ClassVar[Tuning] = DEFAULT
+
     def __init__(
         self, plan: Plan, cell: int, blob: bytes | None, cores: Sequence[int] = (), *, prefix: str = ""
     ) -> None:
         bound = plan.bound
         self._plan = plan
-        self._store = _store(plan, cell, prefix)
+        self._store = _store(plan, cell, prefix, self.tuning)
         block_bytes = plan.block_bytes if self._store is not None else None
         options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
         if self._store is not None:
             self._store.begin(plan.layout.cells)
         if blob is None:
             self.state = CellState(bound.fingerprint, [None] * len(bound.names))
-            self.engine = WindowJoin(bound, **options)
+            self.engine = WindowJoin(bound, tuning=self.tuning, **options)
         else:
             self.state = CellState.decode(blob)
             if self.state.fingerprint != bound.fingerprint:
                 msg = "a cell's state belongs to another join"
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
-            self.engine = WindowJoin.restored(bound, self.state.windows, self._store, **options)
+            self.engine = WindowJoin.restored(bound, self.state.windows, self._store, tuning=self.tuning, **options)
         self._blocks_before = self.engine.blocks
         if self._store is not None:
             self._store.forget_but(self._blocks_before)
@@ -164,9 +170,10 @@ class CellWindows:
         return blob
 
 
-def _store(plan: Plan, cell: int, prefix: str) -> RunStore | None:
+def _store(plan: Plan, cell: int, prefix: str, tuning: Tuning) -> RunStore | None:
     if not plan.state_root:
         return None
     stems = [f"{prefix}{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
     owner = (plan.bound.fingerprint, plan.execution.kernel)
-    return RunStore(BlockStore(plan.state_root, durable=plan.durable), stems, owner, plan.block_bytes)
+    blocks = BlockStore(plan.state_root, durable=plan.durable)
+    return RunStore(blocks, stems, owner, plan.block_bytes, tuning=tuning.cache)

@@ -8,7 +8,7 @@
              lateness              residuals  bucket grids ◄──► a state blob, blocks
 
     threads   tasks of kernels on cores of their own       arrays   columns, keys, memory, the kernels themselves
-    reference the kernels' readable twins
+    reference the kernels' readable twins                  tuning   every number that was chosen
 
 Windows that are saved as blocks are in runs, which never change. Large windows in memory are in bucket grids, which
 take rows in where they belong and are rebuilt some rows a push. All work of a push is written as coroutines that yield

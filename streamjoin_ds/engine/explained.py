@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.join_order import JoinOrder
-from streamjoin_ds.engine.storage.tail import TAIL_ROWS
 from streamjoin_ds.engine.storage.window import Window, WindowForm
 
 __all__ = ["explained"]
@@ -17,7 +16,7 @@ def explained(
 ) -> list[str]:
     """A line each: the kernel, the order of joining, each window, its runs and their layouts."""
     lines = [f"kernel {kernels.implementation}, {threads} threads"]
-    lines.append(f"{forms[0].merge_policy.describe()}, the newest tuples unsorted up to {TAIL_ROWS} rows")
+    lines.append(f"{forms[0].merge_policy.describe()}, the newest tuples unsorted up to {forms[0].tail_rows} rows")
     lines += _order_lines(order, windows)
     for form, window in zip(forms, windows, strict=True):
         lines.append(f"window of {order.names[form.stream]}: {window.rows} rows in {len(window.runs)} runs")

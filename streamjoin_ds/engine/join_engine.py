@@ -20,6 +20,7 @@ from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.storage import snapshot
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.threads.core_lease import leased_cores
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, bind
@@ -43,7 +44,7 @@ class JoinEngine:
     schemas : mapping of stream name to pyarrow.Schema, optional
         Of the streams whose `Stream.schema` is not given. Where neither is, the first push tells: it then holds a
         table, record batch or pandas frame of every such stream.
-    kernel, threads, cores, index, order, chunk_rows, merge_runs, block_bytes, bucket_rows
+    kernel, threads, cores, index, order, chunk_rows, merge_runs, block_bytes, bucket_rows, tuning
         As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it. Windows of
         65 536 rows and more are in bucket grids. Several threads work on `cores` that the engine leases for as long as
         it lives, if so many are free; ``cores=()`` leaves them where the system puts them.
@@ -86,8 +87,9 @@ class JoinEngine:
         merge_runs: int | None = None,
         block_bytes: int | None = None,
         bucket_rows: int | None = BUCKET_ROWS,
+        tuning: Tuning = DEFAULT,
     ) -> None:
-        self._asked, self._cores = join, cores
+        self._asked, self._cores, self._tuning = join, cores, tuning
         self._options: JoinOptions = {
             "kernel": kernel,
             "threads": threads,
@@ -116,10 +118,9 @@ class JoinEngine:
     def _bind(self) -> None:
         bound = self._asked if isinstance(self._asked, BoundJoin) else bind(self._asked, self._schemas)
         options: JoinOptions = {**self._options, "cores": self._pinned_to()}
-        self._join = WindowJoin(bound, **options)
-        module = self._join.kernels.module
+        self._join = WindowJoin(bound, tuning=self._tuning, **options)
         self._names = bound.names
-        self._taking = PushIntake(bound, module)
+        self._taking = PushIntake(bound, self._join.kernels.module)
         self._nothing = self._join.result_schema.empty_table()
         self._bound = bound  # last: until then it is not bound, whatever breaks off
 
@@ -355,11 +356,10 @@ class JoinEngine:
         ArgumentError
             From a signal handler that interrupted a push, in the same thread: it would wait for itself.
         """
-        assert self.bound is not None  # it says what is missing
         return self._alone(self._saved)
 
     def _saved(self) -> bytes:
-        state = self._join.state
+        state = self._windows.state
         ledger = self._first if state.beside is None else state.beside
         return snapshot.sealed(self.bound.fingerprint, ledger.to_facts(), [self._join.saved(state)])
 
@@ -376,7 +376,6 @@ class JoinEngine:
         ArgumentError
             As `save`.
         """
-        assert self.bound is not None  # it says what is missing
         self._alone(self._restored, blob)
 
     def _restored(self, blob: bytes | bytearray | memoryview) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import filtered, one_batch
+from streamjoin_ds.engine.arrays.columns import filtered
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, load_kernels
 from streamjoin_ds.engine.arrays.keys import NullKeyMask
 from streamjoin_ds.engine.explained import explained
@@ -27,17 +27,16 @@ from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.pipeline import JoinPipeline, ProbeBatch
 from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
-from streamjoin_ds.engine.storage.bucket_grid.policy import BucketGridPolicy
-from streamjoin_ds.engine.storage.forced_index import forced_index
-from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
-from streamjoin_ds.engine.storage.window import Window, WindowForm
+from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.storage.window_forms import window_forms
 from streamjoin_ds.engine.storage.window_set import JoinState, WindowSet
 from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import run_alone
-from streamjoin_ds.errors import ArgumentError, ColumnError
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
+from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin
 
 if TYPE_CHECKING:
@@ -84,6 +83,8 @@ class WindowJoin:
         by "auto" and a key narrows what a probe meets. Columns of no fixed width, and those that had a null, are beside
         it (`Payload`), at most twice as many rows as are in it. All of them is written at each `save`, strings of a
         column up to 2 GiB; windows that are saved as blocks stay in runs (None).
+    tuning : Tuning
+        Inside numbers, for tests and measurements; no option.
 
     Raises
     ------
@@ -109,6 +110,7 @@ class WindowJoin:
         merge_runs: int | None = None,
         block_bytes: int | None = None,
         bucket_rows: int | None = None,
+        tuning: Tuning = DEFAULT,
     ) -> None:
         check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
@@ -120,18 +122,15 @@ class WindowJoin:
             self._scheduler = Scheduler.of(self.kernels.module, threads, cores, is_own=is_own)
         self.chunk_rows = chunk_rows
         count = len(bound.names)
-        forced = forced_index(bound, index)
-        merging = [chosen_merge_policy(merge_runs, block_bytes, bound.join.window.extent(n)) for n in range(count)]
-        extents = [bound.join.window.extent(number) for number in range(count)]
-        grids = [
-            None
-            if bucket_rows is None or layout != "auto"
-            else BucketGridPolicy(bucket_rows, extent, is_sampled=count > 2)
-            for layout, extent in zip(forced, extents, strict=True)
-        ]
-        self.forms = tuple(WindowForm(bound, n, self.kernels, forced[n], merging[n], grids[n]) for n in range(count))
-        schemas = [form.tuple_schema for form in self.forms]
-        self._required = [tuple(n for n, field in enumerate(s) if not field.nullable) for s in schemas]
+        self.forms = window_forms(
+            bound,
+            self.kernels,
+            tuning,
+            index=index,
+            merge_runs=merge_runs,
+            block_bytes=block_bytes,
+            bucket_rows=bucket_rows,
+        )
         self._joinable = [NullKeyMask(bound, stream) for stream in range(count)]
         self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or was last
@@ -200,9 +199,8 @@ class WindowJoin:
             if not 0 <= stream < len(self.forms):
                 msg = "a batch is for a stream that the join does not have"
                 raise ArgumentError(msg, name="batches", hint=f"numbers 0 to {len(self.forms) - 1}")
-            fresh[stream] = self._checked(
-                stream, [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
-            )
+            several = [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
+            fresh[stream] = self.forms[stream].checked(several)
         window = self.bound.join.window
         seqs = next_seqs or [None] * len(self.forms)
         lowest_kept = [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)]
@@ -290,27 +288,6 @@ class WindowJoin:
         runs = iter(made)
         return windows, [None if work is None else next(runs) for work in works]
 
-    def _checked(self, stream: int, tables: Sequence[Tuples]) -> BatchColumns:
-        """The tuples as kernels read them."""
-        form = self.forms[stream]
-        schema = form.tuple_schema
-        only = tables[0] if len(tables) == 1 else None
-        if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
-            columns = form.tuple_columns(only)
-            if not columns.has_null(self._required[stream]):
-                return columns
-        name = self.bound.names[stream]
-        for table in tables:
-            for field in schema:
-                found = table.schema.get_field_index(field.name)
-                if found < 0 or table.schema.field(found).type != field.type:
-                    msg = f"a batch of stream {name} lacks the column '{field.name}' or has it with another type"
-                    raise ColumnError(msg, name=field.name, hint=f"it must be {field.type}")
-                if not field.nullable and table.column(found).null_count:
-                    msg = f"column '{field.name}' of stream {name} holds nulls"
-                    raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
-        return form.tuple_columns(one_batch(tables, schema))
-
     # ------------------------------------------------------------------ what is kept
 
     @property
@@ -375,15 +352,17 @@ class WindowJoin:
         bound: BoundJoin,
         blob: bytes | bytearray | memoryview,
         store: RunStore | None = None,
+        *,
+        tuning: Tuning = DEFAULT,
         **options: Unpack[JoinOptions],
     ) -> WindowJoin:
-        """The join that `save` was called on, with the same `store`; `options` as in the constructor.
+        """The join that `save` was called on, with the same `store`; `options` and `tuning` as in the constructor.
 
         Raises
         ------
         StateCorruptError, StateVersionError, FingerprintMismatchError, BlockMissingError, BlockCorruptError
         """
-        join = cls(bound, **options)
+        join = cls(bound, tuning=tuning, **options)
         join.restore(blob, store)
         return join
 

@@ -9,8 +9,9 @@ import pytest
 
 from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.storage import run_store, window
+from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.errors import BlockMissingError, FingerprintMismatchError
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
@@ -30,7 +31,8 @@ def sensors(extent: str = "3s", band: float = 5.0) -> BoundJoin:
 @pytest.fixture(autouse=True)
 def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
-    monkeypatch.setattr(window, "MAX_TAILED_ROWS", 0)  # small batches too are runs
+    tuning = Tuning(tail=TailTuning(most_arrived_rows=0))  # small batches too are runs
+    monkeypatch.setattr(CellWindows, "tuning", tuning)
 
 
 @pytest.mark.slow

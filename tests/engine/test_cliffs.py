@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from streamjoin_ds import Join, JoinEngine, Stream
 from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.engine.probe.join_order import JoinOrder
-from streamjoin_ds.engine.storage import layout as grid
-from streamjoin_ds.engine.storage import sealed_run, window
-from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayoutChooser
+from streamjoin_ds.engine.tuning import LayoutTuning, TailTuning, Tuning
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import numbers_of
 from tests.support.examples import examples
@@ -317,6 +315,10 @@ def test_an_old_grid_that_serves_one_neighbour_alone_goes_back_to_runs(monkeypat
 
 # ------------------------------------------------------------------ whatever the links: the contract
 
+SMALL = Tuning(
+    tail=TailTuning(rows=4, most_arrived_rows=2),
+    layout=LayoutTuning(least_sorted_rows=1, bucket_cost=0.0, probe_cost=0.0, far_better=1.0, least_viewed_rows=1),
+)
 SHAPES = {
     "chain": [(n, n + 1) for n in range(4)],
     "star": [(0, n) for n in range(1, 5)],
@@ -369,26 +371,15 @@ def test_any_links_give_the_contracts_results(
             drift[half:] = np.where(rng.random(length - half) < 0.5, drift[half:] / 100, drift[half:])
         tables[f"s{number}"] = rows(length, **drawn)
     cuts = {name: list(random_batches(table, seed + place, 6)) for place, (name, table) in enumerate(tables.items())}
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in (
-            (grid, "_MIN_SORTED_ROWS", 1),
-            (grid, "_BUCKET_COST", 0.0),
-            (grid, "_PROBE_COST", 0.0),
-            (grid, "_FAR_BETTER", 1.0),
-            (sealed_run, "MIN_VIEWED_ROWS", 1),
-            (window, "MAX_TAILED_ROWS", 2),
-            (bucket_window, "MAX_TAILED_ROWS", 2),
-            (window, "TAIL_ROWS", 4),
-        ):
-            patch.setattr(module, name, value)
-        engine = JoinEngine(join, kernel=kernel, bucket_rows=bucket_rows, chunk_rows=64)
-        found = []
-        for place in range(6):
-            push = {name: pieces[place] for name, pieces in cuts.items() if place < len(pieces)}
-            if place == 3:
-                blob = engine.save()
-                engine = JoinEngine(join, kernel=kernel, bucket_rows=bucket_rows, chunk_rows=64)
-                engine.restore(blob)
-            found += list(engine.push_chunks(push))
+    options = {"kernel": kernel, "bucket_rows": bucket_rows, "chunk_rows": 64, "tuning": SMALL}
+    engine = JoinEngine(join, **options)
+    found = []
+    for place in range(6):
+        push = {name: pieces[place] for name, pieces in cuts.items() if place < len(pieces)}
+        if place == 3:
+            blob = engine.save()
+            engine = JoinEngine(join, **options)
+            engine.restore(blob)
+        found += list(engine.push_chunks(push))
     numbers = numbers_of(join, pa.concat_tables(found)) if found else []
     assert numbers == oracle_numbers(join, tables)

@@ -252,6 +252,6 @@ def test_the_options_are_those_of_a_window_join():
     of_join, of_engine = (inspect.signature(made).parameters for made in (WindowJoin, JoinEngine))
     options = [name for name, each in of_join.items() if each.kind is each.KEYWORD_ONLY]
     assert options == [name for name, each in of_engine.items() if each.kind is each.KEYWORD_ONLY]
-    assert set(options) == JoinOptions.__optional_keys__
+    assert set(options) == JoinOptions.__optional_keys__ | {"tuning"}, "which is no option"
     differ = {name for name in options if of_join[name].default != of_engine[name].default}
     assert differ == {"cores", "bucket_rows"}

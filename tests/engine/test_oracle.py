@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
 from streamjoin_ds.engine.probe import run_probe as probe
-from streamjoin_ds.engine.storage import layout as grid
+from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, TailTuning, Tuning
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 from tests.support.examples import examples
@@ -20,22 +20,28 @@ KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(40)
 
 
-@pytest.fixture(autouse=True, scope="module", params=["small runs are indexed", "as always"])
-def _thresholds(request: pytest.FixtureRequest) -> Iterator[None]:
+# A handful of rows is indexed, and too many for the tail.
+SMALL = Tuning(
+    tail=TailTuning(rows=4, most_arrived_rows=2),
+    layout=LayoutTuning(least_sorted_rows=1, gain_share=100.0, bucket_cost=0.0),
+)
+
+
+@pytest.fixture(scope="module", params=["small runs are indexed", "as always"])
+def tuning(request: pytest.FixtureRequest) -> Iterator[Tuning]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "small runs are indexed":
-            patch.setattr(grid, "_MIN_SORTED_ROWS", 1)
-            patch.setattr(grid, "_MIN_GAIN", 100.0)
-            patch.setattr(grid, "_BUCKET_COST", 0.0)
             patch.setattr(probe, "_SCAN_PAIRS", 0)
-        yield
+            yield SMALL
+        else:
+            yield DEFAULT
 
 
 @QUICK
 @given(scenario=scenarios(), seed=st.integers(0, 1000), kernel=st.sampled_from(KERNELS))
-def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str) -> None:
+def test_results_are_the_contracts(tuning: Tuning, scenario: Scenario, seed: int, kernel: str) -> None:
     cuts = cuts_of(scenario, seed)
-    result, engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64)
+    result, engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64, tuning=tuning)
     assert numbers_of(scenario.join, result) == oracle_numbers(scenario.join, scenario.tables)
     assert_values(scenario, result)
     counters = engine.counters
@@ -49,17 +55,17 @@ def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str) -
 
 @QUICK
 @given(scenario=scenarios(), seeds=st.tuples(st.integers(0, 99), st.integers(0, 99)))
-def test_cuts_change_nothing(scenario: Scenario, seeds: tuple[int, int]) -> None:
+def test_cuts_change_nothing(tuning: Tuning, scenario: Scenario, seeds: tuple[int, int]) -> None:
     found = []
     for seed in seeds:
         cuts = cuts_of(scenario, seed, 5)
-        found.append(numbers_of(scenario.join, run_engine(scenario, cuts)[0]))
+        found.append(numbers_of(scenario.join, run_engine(scenario, cuts, tuning=tuning)[0]))
     assert found[0] == found[1]
 
 
 @QUICK
 @given(scenario=scenarios(extreme_times=False, kinds=("time", "periodic")), seed=st.integers(0, 99))
-def test_order_of_arrival_within_the_delay_changes_nothing(scenario: Scenario, seed: int) -> None:
+def test_order_of_arrival_within_the_delay_changes_nothing(tuning: Tuning, scenario: Scenario, seed: int) -> None:
     everything = oracle_numbers(scenario.join, scenario.tables, lateness=False)
     tables, orders = {}, {}
     for n, stream in enumerate(scenario.join.streams):
@@ -68,7 +74,7 @@ def test_order_of_arrival_within_the_delay_changes_nothing(scenario: Scenario, s
         tables[stream.name] = table.take(pa.array(orders[stream.name], pa.int64()))
         assert late_rows(scenario.join, stream.name, tables[stream.name]) == []
     cuts = {name: list(random_batches(table, seed, 6)) for name, table in tables.items()}
-    result, _ = run_engine(scenario, cuts)
+    result, _ = run_engine(scenario, cuts, tuning=tuning)
     names = scenario.join.names
     found = sorted(
         tuple(orders[name][number] for name, number in zip(names, numbers, strict=True))
@@ -79,25 +85,27 @@ def test_order_of_arrival_within_the_delay_changes_nothing(scenario: Scenario, s
 
 @QUICK
 @given(scenario=scenarios(), seed=st.integers(0, 99))
-def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(scenario: Scenario, seed: int) -> None:
+def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(
+    tuning: Tuning, scenario: Scenario, seed: int
+) -> None:
     cuts = {name: list(random_batches(table, seed, 4)) for name, table in scenario.tables.items()}
-    first, engine = run_engine(scenario, cuts, kernel=KERNELS[0], chunk_rows=64)
+    first, engine = run_engine(scenario, cuts, kernel=KERNELS[0], chunk_rows=64, tuning=tuning)
     for kernel in KERNELS[1:]:
-        other, other_engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64)
+        other, other_engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64, tuning=tuning)
         assert plain(other) == plain(first)
         assert other_engine.save() == engine.save()
 
 
 @QUICK
 @given(scenario=scenarios(), seed=st.integers(0, 99), kernel=st.sampled_from(KERNELS))
-def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel: str) -> None:
+def test_a_restart_anywhere_is_no_restart(tuning: Tuning, scenario: Scenario, seed: int, kernel: str) -> None:
     cuts = {name: list(random_batches(table, seed, 4)) for name, table in scenario.tables.items()}
     pushes = max(len(pieces) for pieces in cuts.values())
-    straight = JoinEngine(scenario.join, kernel=kernel)
-    blob = JoinEngine(scenario.join).save()
+    straight = JoinEngine(scenario.join, kernel=kernel, tuning=tuning)
+    blob = JoinEngine(scenario.join, tuning=tuning).save()
     for n in range(pushes):
         batch = {name: pieces[n] for name, pieces in cuts.items() if n < len(pieces)}
-        restarted = JoinEngine(scenario.join, kernel=kernel)
+        restarted = JoinEngine(scenario.join, kernel=kernel, tuning=tuning)
         restarted.restore(blob)
         assert restarted.save() == blob
         expected, found = straight.push(batch), restarted.push(batch)

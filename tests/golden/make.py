@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-from streamjoin_ds.engine.storage import window
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
@@ -75,7 +75,8 @@ def main() -> None:
         query.reader.prepareForTriggerAvailableNow()
         for number in range(BATCHES):  # runs in blocks, runs inline, and a tail
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(window, "MAX_TAILED_ROWS", 0 if number % 3 else MAX_ROWS)
+                tail = TailTuning(most_arrived_rows=0 if number % 3 else MAX_ROWS)
+                patch.setattr(CellWindows, "tuning", Tuning(tail=tail))
                 assert query.step()
         CheckpointIdentity.create(query.folder, query.bound, LAYOUT, LAYOUT.cells)
         shutil.copy(query.folder / "join.json", target)

@@ -23,8 +23,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.probe import window_probe as finder
-from streamjoin_ds.engine.storage import window
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
@@ -87,7 +88,7 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
         execution=way.execution,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(window, "MAX_TAILED_ROWS", way.tailed_rows)
+        patch.setattr(CellWindows, "tuning", Tuning(tail=TailTuning(most_arrived_rows=way.tailed_rows)))
         patch.setattr(finder, "_FEW_PROBES", 4)  # threads, where there are some, are for few tuples too
         batches.run()
     return batches

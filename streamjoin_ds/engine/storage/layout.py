@@ -23,25 +23,11 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["ARRIVAL_ORDER", "Keys", "RunBand", "Sample", "SortLayout", "SortLayoutChooser", "bands_of", "sampled"]
 
-# Costs of the model, in tested pairs (measured on AVX-512: a tested pair is about a nanosecond, a bucket five to ten).
-_BUCKET_COST = 6.0
-_PROBE_COST = 4.0
-_SAMPLE_ROWS = 512
-_NEIGHBOURS = 8
-_MIN_SORTED_ROWS = 48
-_TESTED_PER_BUCKET = 0.5
-# A layout must be this much better than a simpler or earlier one: like runs should have like layouts.
-_MIN_GAIN = 0.8
-# A stream whose bands all leave more than this share of a run joins after others, so its cost alone decides nothing.
-_NARROW_SHARE = 0.5
-# A further index is worth it where it leaves this many times fewer tested pairs.
-_FAR_BETTER = 4.0
-# Share of a sample, at each end, that is ignored when bucket widths are chosen.
-_FEW_OUTLIERS = 0.125
 # Layouts of smaller runs are not worth a line in the log.
 _LOGGED_ROWS = 4096
 _log = logging.getLogger(__name__)
@@ -127,9 +113,18 @@ class SortLayoutChooser:
     stream : int
     forced : "auto", "scan" or sequence of str
         "scan" leaves every run in the order of arrival; a sequence of one or two key columns is the layout to use.
+    tuning : LayoutTuning, keyword-only
     """
 
-    def __init__(self, bound: BoundJoin, stream: int, forced: str | Sequence[str] = "auto") -> None:
+    def __init__(
+        self,
+        bound: BoundJoin,
+        stream: int,
+        forced: str | Sequence[str] = "auto",
+        *,
+        tuning: LayoutTuning = DEFAULT.layout,
+    ) -> None:
+        self.tuning = tuning
         self._bands = bands_of(bound, stream)
         self._forced = forced
         self._compared = compared_with(bound, stream)
@@ -148,15 +143,15 @@ class SortLayoutChooser:
             Of the run, where the keys are but a sample of it.
         """
         rows = len(keys[0]) if rows is None else rows
-        if self._forced == "scan" or (self._forced == "auto" and rows < _MIN_SORTED_ROWS):
+        if self._forced == "scan" or (self._forced == "auto" and rows < self.tuning.least_sorted_rows):
             return ARRIVAL_ORDER
-        samples = {band.key: Sample(keys[band.key]) for band in self._bands}
+        samples = {band.key: Sample(keys[band.key], self.tuning) for band in self._bands}
         if not isinstance(self._forced, str):
             return self._forced_grid(samples, rows)
         shares = {
             (band.key, band.partner): max(samples[band.key].share(band.extent), 1.0 / rows) for band in self._tightest()
         }
-        narrow = {partner for (_, partner), share in shares.items() if share < _NARROW_SHARE}
+        narrow = {partner for (_, partner), share in shares.items() if share < self.tuning.narrow_share}
         shares = {place: share for place, share in shares.items() if not narrow or place[1] in narrow}
         best, cost = self._best(samples, shares, rows)
         if rows >= _LOGGED_ROWS and _log.isEnabledFor(logging.DEBUG):
@@ -182,14 +177,15 @@ class SortLayoutChooser:
             Of the run, or of a sample of it.
         rows : int
         """
-        if self._forced != "auto" or rows < _MIN_SORTED_ROWS:
+        if self._forced != "auto" or rows < self.tuning.least_sorted_rows:
             return None
         bands = [band for band in self._bands if band.partner in partners]
-        samples = {band.key: Sample(keys[band.key]) for band in bands}
+        samples = {band.key: Sample(keys[band.key], self.tuning) for band in bands}
         extents = {key: min(band.extent for band in bands if band.key == key) for key in samples}
         shares = {(key, 0): max(samples[key].share(extent), 1.0 / rows) for key, extent in extents.items()}
         best, cost = self._best(samples, shares, rows)
-        return best if cost * _FAR_BETTER < self._cost(grid.first, grid.second, shares, rows, samples) else None
+        own_cost = self._cost(grid.first, grid.second, shares, rows, samples)
+        return best if cost * self.tuning.far_better < own_cost else None
 
     def suits_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> bool:
         """Whether cells of these keys serve every neighbour that narrows at all.
@@ -225,7 +221,7 @@ class SortLayoutChooser:
         for first in (-1, *usable):
             for second in usable:
                 cost = self._cost(first, second, shares, rows, samples) if first != second else best_cost
-                if cost < best_cost * _MIN_GAIN:
+                if cost < best_cost * self.tuning.gain_share:
                     second_rows = rows * min(
                         (share for (key, _), share in shares.items() if key == second), default=1.0
                     )
@@ -253,7 +249,7 @@ class SortLayoutChooser:
         samples: Mapping[int, Sample],
     ) -> float:
         """Tested pairs, and what counts as such, of one probe by each of the other streams."""
-        total = 0.0
+        total, probe_cost, bucket_cost = 0.0, self.tuning.probe_cost, self.tuning.bucket_cost
         for partner in sorted({partner for _, partner in shares}):
             first_share = shares.get((first, partner))
             second_share = shares.get((second, partner))
@@ -261,14 +257,14 @@ class SortLayoutChooser:
                 total += rows
                 continue
             if first_share is None:
-                total += _PROBE_COST + rows * second_share  # type: ignore[operator]
+                total += probe_cost + rows * second_share  # type: ignore[operator]
                 continue
             width = self._width(first, samples, rows, (second_share or 1.0) * rows)
             width_share = samples[first].share(width)
             equality = samples[first].is_int and first_share <= width_share
             visited = min(1.0, first_share if equality else first_share + width_share)
             buckets = 1.0 if equality else 1.0 + first_share / max(width_share, 1e-12)
-            total += _PROBE_COST + _BUCKET_COST * buckets + rows * visited * (second_share or 1.0)
+            total += probe_cost + bucket_cost * buckets + rows * visited * (second_share or 1.0)
         return total
 
     def _width(self, first: int, samples: Mapping[int, Sample], rows: int, second_rows: float) -> int | float:
@@ -286,8 +282,8 @@ class SortLayoutChooser:
         return SortLayout(first, second, self._width(first, samples, rows, rows))
 
 
-def sampled(parts: Keys, rows: int = _SAMPLE_ROWS) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Values of a key from all parts of a run to be, as many as `SortLayoutChooser` looks at."""
+def sampled(parts: Keys, rows: int) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+    """Values of a key from all parts of a run to be, about so many."""
     share = rows / max(sum(len(part) for part in parts), 1)
     values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate(
         [part[_drawn(len(part), math.ceil(len(part) * share))] for part in parts]
@@ -313,20 +309,24 @@ class Sample:
     Parameters
     ----------
     values : ndarray, float64 or int64
-    rows : int
-        Of the sample, at most.
-    neighbours : int
-        Where fewer values lie within a band, the density is estimated by the distance of this many neighbours.
+    tuning : LayoutTuning
+    rows : int or None
+        Of the sample, at most; None: `LayoutTuning.sample_rows`.
+    neighbours : int or None
+        Where fewer values lie within a band, the density is estimated by the distance of this many neighbours; None:
+        `LayoutTuning.neighbours`.
     """
 
     def __init__(
         self,
         values: npt.NDArray[np.float64] | npt.NDArray[np.int64],
-        rows: int = _SAMPLE_ROWS,
-        neighbours: int = _NEIGHBOURS,
+        tuning: LayoutTuning,
+        rows: int | None = None,
+        neighbours: int | None = None,
     ) -> None:
-        sample = values[_drawn(len(values), rows)]
-        self._neighbours = neighbours
+        sample = values[_drawn(len(values), tuning.sample_rows if rows is None else rows)]
+        self._neighbours = tuning.neighbours if neighbours is None else neighbours
+        self._outlier_share, self._tested_per_bucket = tuning.outlier_share, tuning.tested_per_bucket
         self.is_int = values.dtype.kind == "i"
         numbers = sample.astype(np.float64)
         self._sorted = np.sort(numbers[np.isfinite(numbers)])
@@ -334,9 +334,10 @@ class Sample:
     @property
     def span(self) -> float:
         """How far apart most of the values are, stretched to all; a few outliers, fill values say, do not count."""
-        low, high = self._quantile(_FEW_OUTLIERS), self._quantile(1.0 - _FEW_OUTLIERS)
+        left_out = self._outlier_share
+        low, high = self._quantile(left_out), self._quantile(1.0 - left_out)
         # Most are one value: then the others tell.
-        return min((high - low) / (1.0 - 2 * _FEW_OUTLIERS), sys.float_info.max) if high > low else self.full_span
+        return min((high - low) / (1.0 - 2 * left_out), sys.float_info.max) if high > low else self.full_span
 
     @property
     def full_span(self) -> float:
@@ -346,7 +347,7 @@ class Sample:
     @property
     def largest(self) -> float:
         """An absolute value that most do not exceed by much."""
-        low, high = self._quantile(2 * _FEW_OUTLIERS), self._quantile(1.0 - 2 * _FEW_OUTLIERS)
+        low, high = self._quantile(2 * self._outlier_share), self._quantile(1.0 - 2 * self._outlier_share)
         return max(abs(low), abs(high))
 
     def _quantile(self, share: float) -> float:
@@ -376,9 +377,10 @@ class Sample:
         """Width of a bucket: the band, so that a probe visits two; wider where that adds next to no tested pairs.
 
         Each bucket visited costs about as much as testing a few pairs, so a bucket may be as wide as leaves
-        `_TESTED_PER_BUCKET` rows of it within the band of the second key.
+        `LayoutTuning.tested_per_bucket` rows of it within the band of the second key.
         """
-        wide = min(self.span * _TESTED_PER_BUCKET / max(second_rows, _TESTED_PER_BUCKET), 2.0**61)
+        tested = self._tested_per_bucket
+        wide = min(self.span * tested / max(second_rows, tested), 2.0**61)
         if extent > 0 and float(extent) < wide:
             # In powers of two of the band: like runs get the same width, so probes are put in order once for all.
             wide = extent * 2.0 ** math.floor(math.log2(wide / float(extent)))

@@ -21,18 +21,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from streamjoin_ds.engine.storage.run import Run
+from streamjoin_ds.engine.tuning import DEFAULT, MergeTuning
 from streamjoin_ds.errors import ArgumentError
 
 __all__ = ["BlockMergePolicy", "DueMerge", "MergePolicy", "RatioMergePolicy", "chosen_merge_policy"]
 
-_MAX_RUN_ROWS = 1 << 23
-_MAX_RUN_BYTES = 1 << 29
-_SPAN_PARTS = 4
-_SPAN_GROWTH = 1.5
-_RATIO, _MIN_RATIO, _MAX_RATIO = 4, 2, 1 << 20
-_LEAST_GATHERED, _MOST_GATHERED = 4, 32
-_LEAST_FULL, _FEW_RUNS = 2, 16
-_MANY_RUNS, _MANY_RATIO = 96, 16
+_MIN_RATIO, _MAX_RATIO = 2, 1 << 20  # of the option `merge_runs`
 
 
 class DueMerge(NamedTuple):
@@ -82,17 +76,19 @@ class RatioMergePolicy:
 
     Parameters
     ----------
-    ratio : int
-        Two at least.
+    ratio : int or None
+        Two at least; None: `MergeTuning.ratio`.
+    tuning : MergeTuning
     """
 
-    def __init__(self, ratio: int = _RATIO) -> None:
-        self.ratio = ratio
+    def __init__(self, ratio: int | None = None, tuning: MergeTuning = DEFAULT.merging) -> None:
+        self.ratio = tuning.ratio if ratio is None else ratio
+        self._tuning = tuning
 
     def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         """Neighbours, the newest and fewest first: `ratio` at least, none larger than the rest together."""
         for start in range(len(runs) - self.ratio, -1, -1):
-            group = _Group(runs[start], span)
+            group = _Group(runs[start], span, self._tuning)
             for stop in range(start + 1, len(runs)):
                 if not group.has_room(runs[stop]):
                     break
@@ -134,12 +130,14 @@ class BlockMergePolicy:
         Runs of so many bytes are written as blocks; smaller ones are written with every batch.
     extent : int
         What the window will span at least, once it is full.
+    tuning : MergeTuning
+        The numbers above are its defaults.
     """
 
-    def __init__(self, block_bytes: int, extent: int = 0) -> None:
+    def __init__(self, block_bytes: int, extent: int = 0, tuning: MergeTuning = DEFAULT.merging) -> None:
         self.block_bytes = block_bytes
-        self._extent = extent
-        self._inline, self._many = RatioMergePolicy(), RatioMergePolicy(_MANY_RATIO)
+        self._extent, self._tuning = extent, tuning
+        self._inline, self._many = RatioMergePolicy(tuning=tuning), RatioMergePolicy(tuning.many_ratio, tuning)
 
     def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         """What is not in blocks yet first, then what was not merged, the oldest first, then the rest."""
@@ -158,33 +156,33 @@ class BlockMergePolicy:
 
     def describe(self) -> str:
         """The rule."""
-        return f"runs merged once, {_LEAST_GATHERED} to {_MOST_GATHERED} at a time"
+        return f"runs merged once, {self._tuning.least_gathered} to {self._tuning.most_gathered} at a time"
 
     def _gathered(self, runs: Sequence[Run], span: int) -> DueMerge | None:
         """The newest runs that are in no block yet, where they make one together, or are many."""
         start = len(runs)
         while start and runs[start - 1].block is None:
             start -= 1
-        fresh = runs[start:]
+        fresh, most = runs[start:], self._tuning
         rows, size_bytes = sum(run.rows for run in fresh), sum(run.size_bytes for run in fresh)
-        is_block = size_bytes >= self.block_bytes and rows <= _MAX_RUN_ROWS and size_bytes <= _MAX_RUN_BYTES
+        is_block = self.block_bytes <= size_bytes <= most.most_run_bytes and rows <= most.most_run_rows
         if is_block and len(fresh) > 1 and fresh[0].size_bytes < self.block_bytes:
             return DueMerge(slice(start, len(runs)), 0)
         found = self._inline.due(fresh, span) if size_bytes < self.block_bytes else None
         return None if found is None else DueMerge(slice(start + found.runs.start, start + found.runs.stop), 0)
 
-    @staticmethod
-    def _merged_once(runs: Sequence[Run], span: int) -> DueMerge | None:
+    def _merged_once(self, runs: Sequence[Run], span: int) -> DueMerge | None:
+        tuning = self._tuning
         higher = sum(run.level > 0 for run in runs)
-        enough = min(max(higher, _LEAST_GATHERED), _MOST_GATHERED)
-        least_full = _LEAST_FULL if len(runs) <= _FEW_RUNS else _LEAST_GATHERED
-        for group, is_full in _groups(runs, span):
+        enough = min(max(higher, tuning.least_gathered), tuning.most_gathered)
+        least_full = tuning.least_full if len(runs) <= tuning.few_runs else tuning.least_gathered
+        for group, is_full in _groups(runs, span, tuning):
             if group.stop - group.start >= (least_full if is_full else enough):
                 return DueMerge(group, 1)
         return None
 
     def _merged_again(self, runs: Sequence[Run], span: int) -> DueMerge | None:
-        if len(runs) < _MANY_RUNS:
+        if len(runs) < self._tuning.many_runs:
             return None
         merged = max((place for place, run in enumerate(runs, 1) if run.level), default=0)
         found = self._many.due(runs[:merged], span)
@@ -192,7 +190,7 @@ class BlockMergePolicy:
         return None if found is None else DueMerge(found.runs, 1)
 
 
-def chosen_merge_policy(ratio: int | None, block_bytes: int | None, extent: int) -> MergePolicy:
+def chosen_merge_policy(ratio: int | None, block_bytes: int | None, extent: int, tuning: MergeTuning) -> MergePolicy:
     """What suits who keeps the window, unless it is forced.
 
     Parameters
@@ -203,32 +201,34 @@ def chosen_merge_policy(ratio: int | None, block_bytes: int | None, extent: int)
         Of the least block; None: the window stays in memory.
     extent : int
         Of the window, in units of its position.
+    tuning : MergeTuning
 
     Raises
     ------
     ArgumentError
         The ratio is out of range.
     """
-    if ratio is None:
-        return RatioMergePolicy() if block_bytes is None else BlockMergePolicy(block_bytes, extent)
-    if not _MIN_RATIO <= ratio <= _MAX_RATIO:
+    if ratio is None and block_bytes is not None:
+        return BlockMergePolicy(block_bytes, extent, tuning)
+    if ratio is not None and not _MIN_RATIO <= ratio <= _MAX_RATIO:
         msg = "merge_runs is out of range"
         raise ArgumentError(msg, name="merge_runs", hint=f"{_MIN_RATIO} to {_MAX_RATIO}")
-    return RatioMergePolicy(ratio)
+    return RatioMergePolicy(ratio, tuning)
 
 
 class _Group:
     """Neighbours that may become one run."""
 
-    def __init__(self, run: Run, span: int) -> None:
+    def __init__(self, run: Run, span: int, tuning: MergeTuning) -> None:
         self.count, self.rows, self.largest, self.size_bytes = 1, run.rows, run.rows, run.size_bytes
         self._oldest, self._newest = run.position
         self._longest = self._newest - self._oldest
-        self._max_span = span // _SPAN_PARTS
+        self._max_span, self._tuning = span // tuning.span_parts, tuning
 
     def has_room(self, run: Run) -> bool:
         """Whether a run with one more is not too large to be made in one go."""
-        return self.rows + run.rows <= _MAX_RUN_ROWS and self.size_bytes + run.size_bytes <= _MAX_RUN_BYTES
+        rows, size_bytes = self.rows + run.rows, self.size_bytes + run.size_bytes
+        return rows <= self._tuning.most_run_rows and size_bytes <= self._tuning.most_run_bytes
 
     def add(self, run: Run) -> None:
         """One more."""
@@ -241,21 +241,25 @@ class _Group:
     @property
     def is_narrow(self) -> bool:
         """Whether it spans a small part of the window, or hardly more than one of its runs."""
-        return self._newest - self._oldest <= max(self._max_span, _SPAN_GROWTH * self._longest)
+        return self._newest - self._oldest <= self._most_span
 
     @property
     def is_filled(self) -> bool:
         """Whether one more would probably be too many."""
         advance = (self._newest - self._oldest - self._longest) / max(self.count - 1, 1)
-        return self._newest - self._oldest + advance > max(self._max_span, _SPAN_GROWTH * self._longest)
+        return self._newest - self._oldest + advance > self._most_span
+
+    @property
+    def _most_span(self) -> float:
+        return max(self._max_span, self._tuning.span_growth * self._longest)
 
 
-def _groups(runs: Sequence[Run], span: int) -> Iterator[tuple[slice, bool]]:
+def _groups(runs: Sequence[Run], span: int, tuning: MergeTuning) -> Iterator[tuple[slice, bool]]:
     """The longest groups of neighbours of level 0, from each start, oldest first; and whether one more is too many."""
     for start, first in enumerate(runs):
         if first.level:
             continue
-        group, stop, is_full = _Group(first, span), start + 1, False
+        group, stop, is_full = _Group(first, span, tuning), start + 1, False
         while stop < len(runs) and not runs[stop].level:
             is_full = not group.has_room(runs[stop])
             if is_full:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamjoin_ds.engine.arrays.columns import array_of, byte_column
+from streamjoin_ds.engine.arrays.columns import array_of, byte_column, one_batch
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.arrays.keys import is_stored, key_values
 from streamjoin_ds.engine.reference.arguments import Int32
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns, Task
 from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
+from streamjoin_ds.errors import ColumnError
 from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["RunForm"]
@@ -29,6 +31,7 @@ class RunForm:
     kernels : Kernels
     index : "auto", "scan" or sequence of str
         As for `SortLayoutChooser`.
+    tuning : Tuning, keyword-only
     """
 
     def __init__(
@@ -37,19 +40,23 @@ class RunForm:
         stream: int,
         kernels: Kernels,
         index: str | Sequence[str] = "auto",
+        *,
+        tuning: Tuning = DEFAULT,
     ) -> None:
+        self.tuning = tuning
         self.stream, self.stream_name = stream, bound.names[stream]
         self.kernels = kernels
         self.keys = bound.keys[stream]
         self.position_key = bound.position_keys[stream]
         self.columns = tuple(bound.key_name(stream, key) for key in self.keys)
         self.tuple_schema = bound.tuple_schema(stream).remove_metadata()
-        self.chooser = SortLayoutChooser(bound, stream, index)
+        self.chooser = SortLayoutChooser(bound, stream, index, tuning=tuning.layout)
         hashes = [pa.field(f"_key_{n}", pa.int64()) for n, key in enumerate(self.keys) if is_stored(key.kind)]
         self.run_schema = pa.schema([*self.tuple_schema, *hashes])
         self.kinds = {field.name: field.type for field in self.run_schema}
         self._tuple_form = kernels.module.BatchForm(self.tuple_schema)
         self._run_form = kernels.module.BatchForm(self.run_schema)
+        self._required = tuple(place for place, field in enumerate(self.tuple_schema) if not field.nullable)
 
     def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
         """Values of a key of tuples of `run_schema`, float64 or int64; none is null."""
@@ -57,6 +64,26 @@ class RunForm:
         if is_stored(kind):
             return key_values(tuples.column(f"_key_{number}"), "int")
         return key_values(tuples.column(self.columns[number]), kind)
+
+    def checked(self, tables: Sequence[pa.Table | pa.RecordBatch]) -> BatchColumns:
+        """Return tuples from outside as `tuple_columns`, in order; ColumnError where they are of another form."""
+        schema = self.tuple_schema
+        only = tables[0] if len(tables) == 1 else None
+        if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
+            columns = self.tuple_columns(only)
+            if not columns.has_null(self._required):
+                return columns
+        name = self.stream_name
+        for table in tables:
+            for field in schema:
+                found = table.schema.get_field_index(field.name)
+                if found < 0 or table.schema.field(found).type != field.type:
+                    msg = f"a batch of stream {name} lacks the column '{field.name}' or has it with another type"
+                    raise ColumnError(msg, name=field.name, hint=f"it must be {field.type}")
+                if not field.nullable and table.column(found).null_count:
+                    msg = f"column '{field.name}' of stream {name} holds nulls"
+                    raise ColumnError(msg, name=field.name, hint="set such rows aside before they reach the join")
+        return self.tuple_columns(one_batch(tables, schema))
 
     def tuple_columns(self, tuples: pa.RecordBatch) -> BatchColumns:
         """Tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""

@@ -117,7 +117,9 @@ class RunMaker(RunForm):
         """One run of the tuples of several, step by step; where these are in its order they are merged, not sorted."""
         rows = sum(run.rows for run in runs)
         keys = [[run.key(number) for number in range(len(self.keys))] for run in runs]
-        layout = self.chooser.choose([sampled([own[number] for own in keys]) for number in range(len(self.keys))], rows)
+        looked_at = self.tuning.layout.sample_rows
+        some = [sampled([own[number] for own in keys], looked_at) for number in range(len(self.keys))]
+        layout = self.chooser.choose(some, rows)
         if layout.second < 0 or any(run.sort_layout != layout for run in runs):
             return (yield from self.sealing(one_batch([run.tuples for run in runs], self.run_schema)))
         buckets = None if layout.first < 0 else [np.repeat(run.directory[0], np.diff(run.directory[1])) for run in runs]

@@ -22,6 +22,7 @@ from streamjoin_ds.engine.storage.run import Run
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.threads.cores import usable_core_count
+from streamjoin_ds.engine.tuning import DEFAULT, CacheTuning
 from streamjoin_ds.errors import BlockCorruptError, MapLimitError
 from streamjoin_ds.machine import map_limit, memory_limit_bytes, worker_count
 
@@ -29,11 +30,6 @@ __all__ = ["RunStore", "run_facts"]
 
 _VERSION = "1"
 _KEY_BYTES = 8
-# A quarter of the memory for all workers together; half of what one process may map.
-_MEMORY_SHARE, _MAPS_SHARE = 4, 2
-# With tasks spread at random, a worker meets a given cell again within 8 tasks for each cell in all but 1 of 3 000
-# cases.
-_IDLE_TASKS, _LEAST_IDLE_TASKS = 8, 16
 
 
 class _Key(NamedTuple):
@@ -71,10 +67,19 @@ class RunStore:
         What runs in the process's cache are told apart by besides their names: the join and the kernels they are for.
     least_bytes : int
         Runs whose columns are smaller stay inline.
+    tuning : CacheTuning, keyword-only
     """
 
-    def __init__(self, blocks: BlockStore, stems: Sequence[str], owner: Hashable, least_bytes: int = 0) -> None:
-        self.blocks = blocks
+    def __init__(
+        self,
+        blocks: BlockStore,
+        stems: Sequence[str],
+        owner: Hashable,
+        least_bytes: int = 0,
+        *,
+        tuning: CacheTuning = DEFAULT.cache,
+    ) -> None:
+        self.blocks, self._tuning = blocks, tuning
         self._stems = tuple(stems)
         self._owner = owner
         self._least_bytes = least_bytes
@@ -90,8 +95,9 @@ class RunStore:
         cells : int
             How many cells the join has. Tasks go to any worker: a cell may come back.
         """
-        _cache.resize(*_limits())
-        _cache.begin_round(max(_LEAST_IDLE_TASKS, _IDLE_TASKS * cells))
+        tuning = self._tuning
+        _cache.resize(*_limits(tuning))
+        _cache.begin_round(max(tuning.least_idle_tasks, tuning.idle_tasks * cells))
         kept = [key for key in _cache.names() if isinstance(key, _Key) and key.root == self.blocks.root]
         gone = set(self.blocks.gone({key.name for key in kept}))
         for key in kept:
@@ -197,11 +203,11 @@ def _foreign(name: str) -> BlockCorruptError:
     return BlockCorruptError(msg, name=name, hint="restore the checkpoint's files, all of one moment")
 
 
-def _limits() -> tuple[int, int]:
+def _limits(tuning: CacheTuning) -> tuple[int, int]:
     """Bytes and blocks that this process keeps: most of it is mapped files, which the system may take back any time."""
     # Each usable core may have a worker soon; a daemon that serves more cores than that has more already.
     memory_bytes, maps, cores = _machine()
-    return memory_bytes // _MEMORY_SHARE // max(cores, worker_count()), maps // _MAPS_SHARE
+    return memory_bytes // tuning.memory_parts // max(cores, worker_count()), maps // tuning.maps_parts
 
 
 @lru_cache(maxsize=1)  # asked by every task; half a millisecond
@@ -209,4 +215,4 @@ def _machine() -> tuple[int, int, int]:
     return memory_limit_bytes(), map_limit(), usable_core_count()
 
 
-_cache: Cache[SealedRun] = Cache(*_limits())
+_cache: Cache[SealedRun] = Cache(*_limits(DEFAULT.cache))

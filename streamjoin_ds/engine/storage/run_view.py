@@ -20,10 +20,7 @@ import numpy.typing as npt
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 
-__all__ = ["MIN_VIEWED_ROWS", "RunView"]
-
-# A smaller run is as soon scanned.
-MIN_VIEWED_ROWS = 256
+__all__ = ["RunView"]
 
 
 class RunView(SortedKeys):

@@ -15,7 +15,7 @@ from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run_base import ArrowRun
 from streamjoin_ds.engine.storage.run_form import RunForm
-from streamjoin_ds.engine.storage.run_view import MIN_VIEWED_ROWS, RunView
+from streamjoin_ds.engine.storage.run_view import RunView
 from streamjoin_ds.engine.storage.sorted_keys import SortedKeys
 from streamjoin_ds.engine.storage.zone import Range, range_of
 
@@ -121,12 +121,13 @@ class SealedRun(SortedKeys, ArrowRun):
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> SealedRun | RunView:
         """Return the run, or a view of it where that serves the conditions far better; a function of its rows."""
-        if self.rows < MIN_VIEWED_ROWS or not self.form.chooser.is_contested:
+        chooser = self.form.chooser
+        if not chooser.is_contested or self.rows < chooser.tuning.least_viewed_rows:
             return self
         partners = frozenset(condition.stream for condition in conditions)
         if partners not in self._views:
             keys = [self.key(number) for number in range(len(self.form.keys))]
-            layout = self.form.chooser.better(self.sort_layout, partners, keys, self.rows)
+            layout = chooser.better(self.sort_layout, partners, keys, self.rows)
             like = [view for view in list(self._views.values()) if view is not None and view.sort_layout == layout]
             if layout is not None and not like:
                 like = [RunView(self, layout, self.form.ordering(keys, layout).do())]

@@ -17,10 +17,6 @@ from streamjoin_ds.engine.storage.zoned import Zoned
 
 __all__ = ["SortedKeys"]
 
-_ROWS_PER_SEARCH = 64
-# A pass over fewer rows is sooner done than NumPy has searched (32 buckets of 5 000 rows: 50 us against 150).
-_SEARCHED_ROWS = 1 << 15
-
 
 class SortedKeys(Zoned):
     """Keys of some tuples of one stream, in the order of a layout; immutable.
@@ -80,7 +76,8 @@ class SortedKeys(Zoned):
         first = self.key(self.sort_layout.first)
         ends = self._buckets(np.array(self.zone[self.sort_layout.first], dtype=first.dtype))
         lowest, count = int(ends[0]), int(ends[1]) - int(ends[0]) + 1
-        if count * _ROWS_PER_SEARCH > self.rows or self.rows < _SEARCHED_ROWS:
+        tuning = self.form.tuning.layout
+        if count * tuning.rows_per_search > self.rows or self.rows < tuning.least_searched_rows:
             ids, starts = self.form.kernels.module.bucket_directory(self._buckets(first))
             return ids, starts
         ids = np.int64(lowest) + np.arange(count, dtype=np.int64)

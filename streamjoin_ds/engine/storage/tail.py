@@ -35,19 +35,25 @@ from streamjoin_ds.engine.storage.run_base import ArrowRun, UnsortedRun
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.zone import Range
 
-__all__ = ["TAIL_ROWS", "Tail", "TailBuffer"]
-
-# Scanned by every probe: 4096 rows are in the second-level cache, and take a probe about a microsecond.
-TAIL_ROWS = 4096
-_MAX_PIECES = 32
+__all__ = ["Tail", "TailBuffer"]
 
 
 class TailBuffer:
-    """Columns with room for some rows: values of fixed width in arrays, all else as pieces of Arrow arrays."""
+    """Columns with room for some rows: values of fixed width in arrays, all else as pieces of Arrow arrays.
 
-    def __init__(self, form: RunForm, pieced: frozenset[str] = frozenset(), room: int = TAIL_ROWS) -> None:
+    Parameters
+    ----------
+    form : RunForm
+    pieced : frozenset of str, optional
+        Columns that are to be in pieces whatever their type: they have nulls.
+    room : int or None
+        Of rows; None: as many as a tail holds.
+    """
+
+    def __init__(self, form: RunForm, pieced: frozenset[str] = frozenset(), room: int | None = None) -> None:
         self.form = form
-        self.room = room
+        self.room = room = form.tuning.tail.rows if room is None else room
+        self._most_pieces = form.tuning.tail.most_pieces
         self.filled = 0
         self.values: dict[str, npt.NDArray[Any]] = {}
         self.pieces: dict[str, list[pa.Array]] = {}
@@ -93,7 +99,7 @@ class TailBuffer:
         zone: tuple[Range, ...] = self._room.append(arrived, begin)
         for place, pieces in self._pieced:
             pieces.append(arrived.batch.column(place))
-            if len(pieces) > _MAX_PIECES and len(pieces) > _MAX_PIECES + begin.bit_length():
+            if len(pieces) > self._most_pieces and len(pieces) > self._most_pieces + begin.bit_length():
                 pieces[:] = [concatenated(pieces)]
         return zone
 
@@ -134,7 +140,7 @@ class Tail(ArrowRun, UnsortedRun):
 
     @classmethod
     def of(cls, form: RunForm, tuples: pa.RecordBatch) -> Tail:
-        """A tail that holds these tuples, ``TAIL_ROWS`` at most."""
+        """A tail that holds these tuples, `TailTuning.rows` at most."""
         empty = cls.empty(form)
         return empty.appended(form.run_columns(tuples)) if tuples.num_rows else empty
 

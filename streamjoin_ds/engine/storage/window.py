@@ -23,17 +23,15 @@ from streamjoin_ds.engine.storage.run_maker import RunMaker
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
-from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
+from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.zone import Range
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.spec.bound import BoundJoin
 
-__all__ = ["MAX_TAILED_ROWS", "GridPolicy", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
+__all__ = ["GridPolicy", "Window", "WindowForm", "corrupt_state_error", "thinned_tail"]
 
-_MIN_LIVE_SHARE = 0.5
-_THINNING_POINTS = 16
-MAX_TAILED_ROWS = TAIL_ROWS // 4
 _log = logging.getLogger(__name__)
 
 
@@ -58,11 +56,16 @@ class WindowForm(RunMaker):
 
     Parameters
     ----------
-    bound, stream, kernels, index
+    bound, stream, kernels, index, tuning
         As for `RunForm`.
     merge_policy : MergePolicy, optional
     bucket_policy : GridPolicy, optional
         None: windows stay in runs.
+
+    Attributes
+    ----------
+    tail_rows, tailed_rows : int
+        `TailTuning.rows` and `TailTuning.most_arrived_rows`: every push asks for them.
     """
 
     def __init__(
@@ -73,9 +76,12 @@ class WindowForm(RunMaker):
         index: str | Sequence[str] = "auto",
         merge_policy: MergePolicy | None = None,
         bucket_policy: GridPolicy | None = None,
+        *,
+        tuning: Tuning = DEFAULT,
     ) -> None:
-        super().__init__(bound, stream, kernels, index)
-        self.merge_policy = RatioMergePolicy() if merge_policy is None else merge_policy
+        super().__init__(bound, stream, kernels, index, tuning=tuning)
+        self.tail_rows, self.tailed_rows = tuning.tail.rows, tuning.tail.most_arrived_rows
+        self.merge_policy = RatioMergePolicy(tuning=tuning.merging) if merge_policy is None else merge_policy
         self.bucket_policy = bucket_policy
         self.no_tail = Tail.empty(self)  # of every window without new tuples
 
@@ -161,8 +167,8 @@ class Window:
         """
         if not tail_rows:
             return self
-        last = self.sealed[-1] if self.sealed else None
-        if last is None or last.rows != tail_rows or tail_rows > TAIL_ROWS or last.sort_layout != ARRIVAL_ORDER:
+        last, most_rows = self.sealed[-1] if self.sealed else None, self.form.tail_rows
+        if last is None or last.rows != tail_rows or tail_rows > most_rows or last.sort_layout != ARRIVAL_ORDER:
             raise corrupt_state_error()
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
@@ -171,7 +177,7 @@ class Window:
 
         The window may be one whose last tuples are still being taken in.
         """
-        return self.form.sealing(arrived.batch) if arrived.rows > MAX_TAILED_ROWS else None
+        return self.form.sealing(arrived.batch) if arrived.rows > self.form.tailed_rows else None
 
     def taking(self, arrived: BatchColumns, run: SealedRun | None) -> tuple[Window, Selection]:
         """The window with new tuples, before any merging, and these tuples as probes.
@@ -187,8 +193,8 @@ class Window:
             return self.inserted(run), Selection.whole(run)
         count = arrived.rows
         sealed, tail = self.sealed, self.tail
-        is_long = tail.rows >= max(MAX_TAILED_ROWS, 1) and self.form.merge_policy.ends(tail)
-        if is_long or tail.rows + count > TAIL_ROWS:
+        is_long = tail.rows >= max(self.form.tailed_rows, 1) and self.form.merge_policy.ends(tail)
+        if is_long or tail.rows + count > self.form.tail_rows:
             sealed, tail = (*sealed, self.form.sealed(tail.tuples)), self.form.no_tail
         hashed = self.form.with_hashes(arrived.batch)
         if hashed is not arrived.batch:
@@ -288,7 +294,8 @@ def _is_mostly_below(run: Run, point: int) -> bool:
     It is asked at fixed points of the run's span, so that the answer is a function of the run and the time alone, and
     is worked out a few times only.
     """
-    return int(np.count_nonzero(run.key(run.form.position_key) >= point)) < _MIN_LIVE_SHARE * run.rows
+    live = int(np.count_nonzero(run.key(run.form.position_key) >= point))
+    return live < run.form.tuning.expiry.least_live_share * run.rows
 
 
 def corrupt_state_error() -> StateCorruptError:
@@ -299,17 +306,17 @@ def corrupt_state_error() -> StateCorruptError:
 
 def _last_point(run: Run, lowest_kept: int) -> int | None:
     """The latest point, up to `lowest_kept`, at which a run may be thinned out; all lie in its second half."""
-    (lowest, highest), points = _ends(run), _THINNING_POINTS
+    (lowest, highest), points = _ends(run), run.form.tuning.expiry.thinning_points
     step = max((highest - lowest) // points, 1)
     number = (lowest_kept - lowest) // step
-    return lowest + number * step if 2 * number >= _THINNING_POINTS else None
+    return lowest + number * step if 2 * number >= points else None
 
 
 def _quiet_until(run: Run, seen: int | None = None) -> int:
     """Return the position up to which expiry leaves a run as it is; `seen`: the position of the last look, or None."""
-    lowest, highest = _ends(run)
-    step = max((highest - lowest) // _THINNING_POINTS, 1)
-    number = _THINNING_POINTS // 2
+    (lowest, highest), points = _ends(run), run.form.tuning.expiry.thinning_points
+    step = max((highest - lowest) // points, 1)
+    number = points // 2
     if seen is not None:
         number = max((seen - lowest) // step + 1, number)
     return min(highest, lowest + number * step - 1)

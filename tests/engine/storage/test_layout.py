@@ -10,10 +10,10 @@ import pytest
 
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.storage import sorted_keys
 from streamjoin_ds.engine.storage.bucket_grid.shape import chosen_shape
 from streamjoin_ds.engine.storage.layout import SortLayout, SortLayoutChooser
 from streamjoin_ds.engine.storage.window import WindowForm
+from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, Tuning
 from streamjoin_ds.spec import bind
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64(), "y": pa.int64()})
@@ -37,7 +37,7 @@ def test_a_stream_that_shares_no_band_but_time_does_not_decide(names: str, strea
     chooser, keys, columns = chooser_and_keys(names, stream)
     grid = chooser.choose(keys)
     assert {columns[grid.first], columns[grid.second]} == {"x", "y"}
-    shape = chosen_shape(chooser, keys, ROWS)
+    shape = chosen_shape(chooser, keys, ROWS, DEFAULT.grid)
     assert shape is not None
     assert {columns[number] for number in shape.keys} == {"x", "y"}
 
@@ -50,20 +50,22 @@ def test_where_no_band_narrows_the_rows_are_scanned() -> None:
 
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
 @pytest.mark.parametrize("values", ["even", "gaps", "one"])
-def test_a_directory_is_the_same_searched_or_passed_over(monkeypatch: pytest.MonkeyPatch, values: str, kind) -> None:
+def test_a_directory_is_the_same_searched_or_passed_over(values: str, kind) -> None:
     """Few buckets of many rows are searched for, in runs of any size here; buckets that do not occur are left out."""
     rng = np.random.default_rng(3)
     x = {"even": rng.integers(-5000, 5000, 3000), "gaps": rng.choice([-900, 17, 4000], 3000), "one": np.full(3000, 5)}
     schema = pa.schema({"ts": pa.int64(), "x": pa.from_numpy_dtype(kind), "y": pa.int64()})
     streams = [Stream(name, schema=schema) for name in "rs"]
     bound = bind(Join(streams, "abs(r.x - s.x) <= 10 AND abs(r.y - s.y) <= 10", "1h"), dict.fromkeys("rs", schema))
-    form = WindowForm(bound, 0, load_kernels("auto"))
+    forms = [
+        WindowForm(bound, 0, load_kernels("auto"), tuning=Tuning(layout=LayoutTuning(least_searched_rows=rows)))
+        for rows in (0, 1 << 15)
+    ]
     columns = [np.arange(3000), np.arange(3000), x[values].astype(kind), rng.integers(0, 5000, 3000)]
-    tuples = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=form.tuple_schema)
-    first, second = (next(n for n, key in enumerate(form.keys) if key.column == name) for name in "xy")
+    tuples = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=forms[0].tuple_schema)
+    first, second = (next(n for n, key in enumerate(forms[0].keys) if key.column == name) for name in "xy")
     directories = []
-    for searched_rows in (0, 1 << 15):
-        monkeypatch.setattr(sorted_keys, "_SEARCHED_ROWS", searched_rows)
+    for form in forms:
         ids, starts = form.sealed(tuples, SortLayout(first, second, 320)).directory
         directories.append((ids.tolist(), starts.tolist()))
     assert directories[0] == directories[1]

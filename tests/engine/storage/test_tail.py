@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import WindowJoin
-from streamjoin_ds.engine.storage.tail import TAIL_ROWS, Tail
+from streamjoin_ds.engine.storage.tail import Tail
+from streamjoin_ds.engine.tuning import DEFAULT
 from tests.engine.streams import band_join, pairs, tuples
 
 
@@ -42,11 +43,11 @@ def test_small_pushes_give_what_one_large_push_gives(kernel: str) -> None:
 def test_a_one_tuple_push_makes_no_run() -> None:
     bound = band_join(window="100s")
     join = WindowJoin(bound)
-    table = tuples(bound, 0, TAIL_ROWS + 1)
-    for row in range(TAIL_ROWS + 1):
+    table = tuples(bound, 0, DEFAULT.tail.rows + 1)
+    for row in range(DEFAULT.tail.rows + 1):
         list(join.push({0: table.slice(row, 1)}))
-        assert len(join.windows[0].runs) == (1 if row < TAIL_ROWS else 2)
-    assert [run.rows for run in join.windows[0].runs] == [TAIL_ROWS, 1]
+        assert len(join.windows[0].runs) == (1 if row < DEFAULT.tail.rows else 2)
+    assert [run.rows for run in join.windows[0].runs] == [DEFAULT.tail.rows, 1]
     assert isinstance(join.windows[0].runs[-1], Tail)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.stream import commit as commit_room
 from tests.faults.model import disk
 from tests.faults.model.delta_log import pointed
@@ -36,6 +38,7 @@ def installed(world: World) -> Iterator[None]:
             patch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
         patch.setattr(run_store, "_cache", CacheOfCurrent(world))
         patch.setattr(commit_room, "committer_for", world.committer_for)
-        patch.setattr("streamjoin_ds.engine.storage.window.MAX_TAILED_ROWS", world.schedule.tailed)
+        tail = TailTuning(most_arrived_rows=world.schedule.tailed)
+        patch.setattr(CellWindows, "tuning", Tuning(tail=tail))
         patch.setattr("streamjoin_ds.source.files.csv_lines.arrow_csv", remembering_csv())
         yield

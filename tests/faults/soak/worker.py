@@ -9,22 +9,22 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamjoin_ds.cell.cell import Cell, TaskFacts
-from streamjoin_ds.engine.storage import window
-from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
+from streamjoin_ds.cell.cell_windows import CellWindows
+from streamjoin_ds.engine.tuning import TailTuning, Tuning
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.stream.sensors import SensorsDataSource
 from tests.faults.soak.power import write_down
 
 __all__ = ["work"]
 
-_TAILED_ROWS = 20  # of a window's end that is in no block: batches are small here, and blocks are wanted
+# Rows of a window's end that are in no block: batches are small here, and blocks are wanted.
+_TUNING = Tuning(tail=TailTuning(most_arrived_rows=20))
 
 
 def work(pipe: Connection, root: str, plan_text: str, options: dict[str, str]) -> None:
     """Do tasks until the driver is gone."""
     write_down(Path(root))
-    for module in (window, bucket_window):
-        module.MAX_TAILED_ROWS = _TAILED_ROWS
+    CellWindows.tuning = _TUNING
     plan = Plan.from_json(plan_text)
     source = SensorsDataSource(options)
     reader = source.streamReader(source.schema())

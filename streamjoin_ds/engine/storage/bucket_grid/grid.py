@@ -27,9 +27,9 @@ from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import (
 )
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
 from streamjoin_ds.engine.storage.bucket_grid.rebuild import GridRebuild, rebuild_told
-from streamjoin_ds.engine.storage.bucket_grid.rows import SPARE_CHUNKS, TOO_MANY, BucketRows
+from streamjoin_ds.engine.storage.bucket_grid.rows import TOO_MANY, BucketRows
 from streamjoin_ds.engine.storage.bucket_grid.sample import SAMPLED_KEYS, GridSample
-from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, GridShape
+from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, tightest
 from streamjoin_ds.engine.storage.layout import ARRIVAL_ORDER
 from streamjoin_ds.engine.storage.run_base import UnsortedRun
@@ -39,17 +39,6 @@ from streamjoin_ds.engine.storage.zone import Range, spanning
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine, run_alone
 
 __all__ = ["BucketRun", "in_order"]
-
-# Spare chunks for each bucket. Only address space is reserved: pages that are never written take no memory.
-# Rows that arrive during a rebuild go there, so the grid need not be copied at once.
-_SPARE_PER_BUCKET = 2
-_WIDENED_ROWS = 1 << 18
-# How often all buckets are swept while the window advances by its own extent.
-_SWEEPS = 4
-# The grid is sampled anew when so many rows have come, as a share of those it had.
-_SAMPLED_SHARE = 4
-# Live rows are counted when so many more have come, as a share of those there are.
-_COUNTED_SHARE = 16
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
@@ -179,11 +168,12 @@ class BucketRun(BucketRows, UnsortedRun):
         swept: int = 0,
     ) -> BucketRun:
         """A grid for so many rows."""
-        chunk_rows = form.kernels.module.CHUNK_ROWS
-        crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, MAX_GRID_ROWS // chunk_rows
+        chunk_rows, tuning = form.kernels.module.CHUNK_ROWS, form.tuning.grid
+        crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, tuning.most_rows // chunk_rows
         if shape.buckets > most:
             raise MemoryError(TOO_MANY)
-        chunks = min(shape.buckets * (1 + _SPARE_PER_BUCKET) + crowded + SPARE_CHUNKS, most)
+        chunks = shape.buckets * (1 + tuning.spare_chunks_per_bucket) + crowded + tuning.spare_chunks
+        chunks = min(chunks, most)
         columns = chunk_columns(form, chunks, payload.names)
         keys = [(form.keys[n].kind == "float", width) for n, width in zip(shape.keys, shape.widths, strict=True)]
         native = form.kernels.module.BucketGrid(
@@ -230,7 +220,7 @@ class BucketRun(BucketRows, UnsortedRun):
         lowest, newest = self._swept_to, int(position[1])
         if lowest is None:
             lowest = min(int(position[0]), lowest_kept)
-        step = max((newest - lowest_kept) // _SWEEPS, 1)
+        step = max((newest - lowest_kept) // self.form.tuning.grid.sweeps, 1)
         buckets = min(self.shape.buckets, self.shape.buckets * (lowest_kept - lowest) // step)
         if buckets <= 0:
             return 0
@@ -242,8 +232,9 @@ class BucketRun(BucketRows, UnsortedRun):
         form, rows = self.form, self.native.row_numbers()
         payload = _payload(form, self.payload.names | payload_names(form, tuples))
         run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
-        for begin in range(0, len(rows), _WIDENED_ROWS):
-            moved = SealedRun(form, self._batch(rows[begin : begin + _WIDENED_ROWS]), ARRIVAL_ORDER, self.zone)
+        step = form.tuning.grid.widened_rows
+        for begin in range(0, len(rows), step):
+            moved = SealedRun(form, self._batch(rows[begin : begin + step]), ARRIVAL_ORDER, self.zone)
             run = run_alone(run.adding(moved, None))
         run.built_rows, run._swept_to, run.uncounted_rows = self.built_rows, self._swept_to, self.uncounted_rows
         run._sample, run.unsampled_rows = self._sample, self.unsampled_rows
@@ -268,7 +259,7 @@ class BucketRun(BucketRows, UnsortedRun):
 
     def falls_due(self) -> bool:
         """Whether its living rows should be counted again; False then until enough have come."""
-        if self.uncounted_rows * _COUNTED_SHARE < self.rows:
+        if self.uncounted_rows * self.form.tuning.grid.counted_parts < self.rows:
             return False
         self.uncounted_rows = 0
         return True
@@ -299,7 +290,8 @@ class BucketRun(BucketRows, UnsortedRun):
 
     def sample(self) -> None:
         """Sample the grid, where it never was or enough rows have come since."""
-        if self._sample is not None and self.unsampled_rows * _SAMPLED_SHARE < self._sample.rows:
+        parts = self.form.tuning.grid.sampled_parts
+        if self._sample is not None and self.unsampled_rows * parts < self._sample.rows:
             return
         module, rows = self.form.kernels.module, self.native.row_numbers()
         count = min(SAMPLED_KEYS, len(rows))
@@ -349,4 +341,5 @@ class BucketRun(BucketRows, UnsortedRun):
 
 def _payload(form: RunForm, names: frozenset[str]) -> Payload:
     """An empty one of these columns."""
-    return Payload(pa.schema([field for field in form.run_schema if field.name in names]), form.kernels)
+    schema = pa.schema([field for field in form.run_schema if field.name in names])
+    return Payload(schema, form.kernels, tuning=form.tuning.payload)

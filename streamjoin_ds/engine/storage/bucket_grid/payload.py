@@ -9,7 +9,8 @@
 Rows are numbered as they come, and the grid keeps the numbers (late materialisation: a row's payload is looked at when
 a result or a decision wants it). The list stays short: as soon as there are eight batches of a size or smaller they are
 put together, so a row is copied about as many times as the batches have sizes, three or four. Rows that the grid has
-dropped are left behind when they are half of all: there are never more than twice the grid's rows and `_SLACK_ROWS`.
+dropped are left behind when they are half of all: there are never more than twice the grid's rows and some
+(`PayloadTuning.slack_rows`).
 """
 
 from __future__ import annotations
@@ -23,21 +24,14 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import byte_column, bytes_of, concatenated, has_bytes, one_batch, taken_of
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.reference.kernel_objects import ByteColumn
+from streamjoin_ds.engine.tuning import DEFAULT, PayloadTuning
 
 __all__ = ["Payload"]
 
 Int32 = npt.NDArray[np.int32]
 
-# So many batches of like size become one.
+# So many batches of like size become one: the sizes are powers of it.
 _MERGED = 8
-_LEAST_ROWS = 1024
-# Batches of so many rows, or bytes, are left alone: Arrow's strings of one array have 2 GiB.
-_WHOLE_ROWS = 1 << 17
-_WHOLE_BYTES = 1 << 26
-# Rows that may be dead before anything is copied.
-_SLACK_ROWS = 1 << 14
-# A batch is copied where more than this share of its rows is dead.
-_DEAD_SHARE = 0.25
 
 
 class Payload:
@@ -48,6 +42,7 @@ class Payload:
     schema : pyarrow.Schema
         Of these columns; there may be none.
     kernels : Kernels
+    tuning : PayloadTuning, keyword-only
 
     Attributes
     ----------
@@ -55,10 +50,18 @@ class Payload:
         Of these columns.
     """
 
-    __slots__ = ("_kernels", "_numbered", "names", "schema")
+    __slots__ = ("_kernels", "_numbered", "_tuning", "_whole_size", "names", "schema")
 
-    def __init__(self, schema: pa.Schema, kernels: Kernels, batches: Sequence[_Batch] = ()) -> None:
-        self.schema, self._kernels = schema, kernels
+    def __init__(
+        self,
+        schema: pa.Schema,
+        kernels: Kernels,
+        batches: Sequence[_Batch] = (),
+        *,
+        tuning: PayloadTuning = DEFAULT.payload,
+    ) -> None:
+        self.schema, self._kernels, self._tuning = schema, kernels, tuning
+        self._whole_size = _rows_size(tuning.whole_rows, tuning.least_rows)
         self.names = frozenset(schema.names)
         self._numbered = _Numbered(batches)
 
@@ -92,7 +95,7 @@ class Payload:
         """
         numbers = np.arange(self.rows, self.rows + tuples.num_rows, dtype=np.int32)
         if tuples.num_rows:
-            columns = [_own(tuples.column(name)) for name in self.schema.names]
+            columns = [_own(tuples.column(name), self._tuning.slack_bytes) for name in self.schema.names]
             batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
             # One assignment: what comes from outside must not find batches that are not numbered.
             self._numbered = _Numbered(self._with(self._batches, batch))
@@ -120,7 +123,7 @@ class Payload:
 
     def is_loose(self, rows: int) -> bool:
         """Whether it holds far more than the rows that are still wanted, so many."""
-        return self.rows > 2 * rows + _SLACK_ROWS
+        return self.rows > 2 * rows + self._tuning.slack_rows
 
     def thinned(self, numbers: Int32) -> tuple[Payload, Int32]:
         """One without what is not among these numbers, and their new ones.
@@ -136,27 +139,33 @@ class Payload:
             part = wanted[begin : begin + batch.num_rows]
             begin += batch.num_rows
             count = int(np.count_nonzero(part))
-            if count >= (1 - _DEAD_SHARE) * len(part):
+            if count >= (1 - self._tuning.dead_share) * len(part):
                 part[:] = True
             elif count:
                 batch = batch.filter(pa.array(part))
             if count:
                 kept = self._with(kept, batch)
         moved = np.cumsum(wanted, dtype=np.int32) - np.int32(1)
-        return Payload(self.schema, self._kernels, kept), np.ascontiguousarray(moved[numbers])
+        return Payload(self.schema, self._kernels, kept, tuning=self._tuning), np.ascontiguousarray(moved[numbers])
 
     def _with(self, batches: Sequence[_Batch], batch: pa.RecordBatch) -> list[_Batch]:
         """Batches with one more at the end; together with those before, where there are many of its size or smaller."""
-        batches = [*batches, _Batch(batch)]
+        batches = [*batches, self._sized(batch)]
         size = 0
-        while size < _WHOLE_SIZE:
+        while size < self._whole_size:
             sizes = [other.size for other in reversed(batches)]
             count = next((n for n, other in enumerate(sizes) if other > size), len(sizes))
             if count < _MERGED:
                 size += 1
                 continue
-            batches[-count:] = [_Batch(one_batch([other.tuples for other in batches[-count:]], self.schema))]
+            batches[-count:] = [self._sized(one_batch([other.tuples for other in batches[-count:]], self.schema))]
         return batches
+
+    def _sized(self, tuples: pa.RecordBatch) -> _Batch:
+        tuning = self._tuning
+        if tuples.num_rows >= tuning.whole_rows or tuples.nbytes >= tuning.whole_bytes:
+            return _Batch(tuples, self._whole_size)
+        return _Batch(tuples, _rows_size(tuples.num_rows, tuning.least_rows))
 
 
 class _Numbered:
@@ -176,8 +185,8 @@ class _Batch:
 
     __slots__ = ("_byte_columns", "size", "tuples")
 
-    def __init__(self, tuples: pa.RecordBatch) -> None:
-        self.tuples, self.size = tuples, _size(tuples)
+    def __init__(self, tuples: pa.RecordBatch, size: int) -> None:
+        self.tuples, self.size = tuples, size
         self._byte_columns: dict[str, ByteColumn] = {}
 
     def byte_column(self, name: str, kernels: Kernels) -> ByteColumn:
@@ -187,22 +196,13 @@ class _Batch:
         return found
 
 
-def _size(batch: pa.RecordBatch) -> int:
+def _rows_size(rows: int, least_rows: int) -> int:
     """0, 1, 2 and so on: each stands for eight times as many rows."""
-    if batch.num_rows >= _WHOLE_ROWS or batch.nbytes >= _WHOLE_BYTES:
-        return _WHOLE_SIZE
-    return _rows_size(batch.num_rows)
+    return (max(1, rows // least_rows).bit_length() + 1) // 3
 
 
-def _rows_size(rows: int) -> int:
-    return (max(1, rows // _LEAST_ROWS).bit_length() + 1) // 3
-
-
-_WHOLE_SIZE = _rows_size(_WHOLE_ROWS)
-
-
-def _own(column: pa.Array) -> pa.Array:
+def _own(column: pa.Array, slack_bytes: int) -> pa.Array:
     """A column that does not keep much more in memory than its own values, as a slice of a large one does."""
-    if column.get_total_buffer_size() <= 2 * column.nbytes + _LEAST_ROWS:
+    if column.get_total_buffer_size() <= 2 * column.nbytes + slack_bytes:
         return column
     return concatenated([column, column.slice(0, 0)])

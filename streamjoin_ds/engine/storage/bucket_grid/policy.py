@@ -11,25 +11,18 @@ import pyarrow as pa
 from streamjoin_ds.engine.arrays.columns import one_batch
 from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun, in_order
-from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS, SAMPLE_ROWS, GridShape, chosen_shape
+from streamjoin_ds.engine.storage.bucket_grid.shape import GridShape, chosen_shape
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayout, sampled
 from streamjoin_ds.engine.storage.window import Window, WindowForm, corrupt_state_error
 from streamjoin_ds.engine.storage.zone import Range, spanning
+from streamjoin_ds.engine.tuning import DEFAULT, GridTuning
 from streamjoin_ds.errors import KernelError
 
 __all__ = ["BUCKET_ROWS", "BucketGridPolicy", "bucketed"]
 
 # Where nothing is forced: a smaller window stays in cache whatever its form.
 BUCKET_ROWS = 1 << 16
-
-# A window that is still filling gets a grid for its full size, but for at most this many times the rows that it
-# rows it has: few grids are made on the way, and none when it is full, which would be a second one beside it.
-_FORESEEN = 8
-# Half of the rows that 32 bits can number: the spare chunks are numbered too.
-_MOST_FORESEEN = MAX_GRID_ROWS // 2
-# Where neighbours probe by different keys, a grid is considered only when the newest run holds this share of the rows.
-_CONTESTED_SHARE = 4
 _log = logging.getLogger(__name__)
 
 
@@ -44,11 +37,14 @@ class BucketGridPolicy:
         What the window spans once it is full, in units of its position.
     is_sampled : bool
         Whether an order of joining is to be decided by samples of it.
+    tuning : GridTuning
     """
 
-    def __init__(self, least_rows: int, extent: int, *, is_sampled: bool = False) -> None:
+    def __init__(
+        self, least_rows: int, extent: int, *, is_sampled: bool = False, tuning: GridTuning = DEFAULT.grid
+    ) -> None:
         self.least_rows, self.is_sampled = least_rows, is_sampled
-        self._extent = extent
+        self._extent, self._tuning = extent, tuning
 
     def wanted_rows(self, rows: int, position: Range, lowest_kept: int | None) -> int:
         """How many rows a grid is to be made for: as many as there will be, at this rate, when the window is full.
@@ -63,23 +59,24 @@ class BucketGridPolicy:
         """
         oldest = int(position[0]) if lowest_kept is None else max(int(position[0]), lowest_kept)
         span = int(position[1]) - oldest + 1
-        foreseen = rows * _FORESEEN if span * _FORESEEN <= self._extent else rows * self._extent // span
-        return max(rows, min(foreseen, _MOST_FORESEEN))
+        times = self._tuning.foreseen_times
+        foreseen = rows * times if span * times <= self._extent else rows * self._extent // span
+        return max(rows, min(foreseen, self._tuning.most_foreseen_rows))
 
     def window(self, window: Window) -> Window:
         """The window in a bucket grid, where it is large enough and a key narrows what a probe meets.
 
         Where neighbours ask by other keys each, it stays in runs, which can be seen in several orders.
         """
-        form, rows = window.form, sum(run.rows for run in window.sealed)
-        if not self.least_rows <= rows <= _MOST_FORESEEN:
+        form, tuning, rows = window.form, self._tuning, sum(run.rows for run in window.sealed)
+        if not self.least_rows <= rows <= tuning.most_foreseen_rows:
             return window
-        if form.chooser.is_contested and window.sealed[-1].rows * _CONTESTED_SHARE < rows:
+        if form.chooser.is_contested and window.sealed[-1].rows * tuning.contested_parts < rows:
             return window  # asked again when the newest run is a large one
         try:
             parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]
-            keys = [sampled(values, SAMPLE_ROWS) for values in parts]
-            shape = chosen_shape(form.chooser, keys, rows)
+            keys = [sampled(values, tuning.sample_rows) for values in parts]
+            shape = chosen_shape(form.chooser, keys, rows, tuning)
             if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
                 return window
             made = self._made(window, shape)

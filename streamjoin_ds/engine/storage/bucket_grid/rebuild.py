@@ -27,12 +27,6 @@ __all__ = ["GridRebuild", "rebuild_told"]
 
 _Grid = TypeVar("_Grid", bound=BucketRows)
 
-# Copied at a time: in cache, and little beside the grids.
-_MOVED_ROWS = 1 << 14
-# Of the new grid's memory, which the system clears when it is first touched: that much a push, a few milliseconds in a
-# virtual machine.
-_TOUCHED_BYTES = 1 << 21
-
 
 class GridRebuild(Generic[_Grid]):
     """Rows of a grid on their way to another.
@@ -61,16 +55,17 @@ class GridRebuild(Generic[_Grid]):
 
     def advancing(self, run: BucketRows, rows: int, lowest_kept: int) -> TaskCoroutine[bool]:
         """Copy living rows of the next buckets of `run`, which have about so many; whether all are copied."""
+        tuning = run.form.tuning.rebuild
         if self.place < 0:
             # Touch at least as much memory as the new rows will need, so that the rebuild keeps up with a large push.
-            parts, count = _parts(self.to), max(1, rows * self.to.row_bytes // _TOUCHED_BYTES)
+            parts, count = _parts(self.to), max(1, rows * self.to.row_bytes // tuning.touched_bytes)
             for part in range(self.place + parts, min(self.place + count, 0) + parts):
                 self.to.touch(part, parts)
             self.place = min(self.place + count, 0)
             return False
         buckets, module = run.shape.buckets, run.form.kernels.module
         end = min(buckets, self.place + max(1, rows * buckets // max(run.rows, 1)))
-        step = max(1, _MOVED_ROWS * buckets // max(run.rows, 1))
+        step = max(1, tuning.moved_rows * buckets // max(run.rows, 1))
         while self.place < end:
             stop = min(self.place + step, end)
             moved = run.native.row_numbers(self.place, stop)
@@ -122,4 +117,4 @@ def rebuild_told(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[
 
 def _parts(to: BucketRows) -> int:
     """Return the number of steps in which a new grid's memory is touched."""
-    return -(-to.size_bytes // _TOUCHED_BYTES)
+    return -(-to.size_bytes // to.form.tuning.rebuild.touched_bytes)

@@ -12,7 +12,6 @@ from streamjoin_ds.engine.arrays.keys import widened
 from streamjoin_ds.engine.reference.kernel_objects import RunIndex
 from streamjoin_ds.engine.storage.bucket_grid.chunk_columns import PAYLOAD_NUMBER, chunk_columns, key_column_name
 from streamjoin_ds.engine.storage.bucket_grid.columns import BucketColumns
-from streamjoin_ds.engine.storage.bucket_grid.shape import MAX_GRID_ROWS
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
@@ -20,10 +19,8 @@ from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SPARE_CHUNKS", "TOO_MANY", "BucketRows"]
+__all__ = ["TOO_MANY", "BucketRows"]
 
-SPARE_CHUNKS = 64  # behind the buckets' own, besides those for each
-_ENLARGED = 1.25
 _PAGE_BYTES = 4096
 TOO_MANY = "a grid has as many rows as can be numbered"
 
@@ -71,12 +68,13 @@ class BucketRows(BucketColumns):
 
     def _enlarged(self) -> Self:
         """The same rows with more room."""
-        chunk_rows = self.form.kernels.module.CHUNK_ROWS
-        chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, MAX_GRID_ROWS // chunk_rows
+        chunk_rows, tuning = self.form.kernels.module.CHUNK_ROWS, self.form.tuning.grid
+        chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, tuning.most_rows // chunk_rows
         if chunks >= most:
             raise MemoryError(TOO_MANY)
         run = copy(self)
-        run.columns = chunk_columns(self.form, min(int(chunks * _ENLARGED) + SPARE_CHUNKS, most), self.payload.names)
+        chunks = min(int(chunks * tuning.enlarged_times) + tuning.spare_chunks, most)
+        run.columns = chunk_columns(self.form, chunks, self.payload.names)
         run.native = self.native.enlarged(list(run.columns.values()))
         run._indexes = {}  # they are of the columns that were there
         return run

@@ -17,7 +17,7 @@ from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 
 __all__ = ["SAMPLED_KEYS", "GridSample"]
 
-# A window's whole sample, when a grid is all of it.
+# A window's whole sample, when a grid is all of it; `probe.join_order` draws as many of any window.
 SAMPLED_KEYS = 128
 
 Keys = Sequence[npt.NDArray[Any]]

@@ -14,25 +14,14 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.engine.storage.layout import Keys, Sample, SortLayoutChooser
+from streamjoin_ds.engine.tuning import GridTuning
 
-__all__ = ["MAX_GRID_ROWS", "SAMPLE_ROWS", "GridShape", "chosen_shape", "tested_rows"]
+__all__ = ["MAX_GRID_ROWS", "GridShape", "chosen_shape", "tested_rows"]
 
-_ROWS_PER_BUCKET = 14.0
-# Cells that a probe's band may cover on the average, before they are made wider than a bucket holds.
-_MAX_COVERED_CELLS = 12.0
-_MAX_ROWS_PER_BUCKET = 64.0
-_MIN_BUCKETS = 16
-# More than a run is laid out by: two shares are multiplied, and the grid is made seldom.
-SAMPLE_ROWS = 8192
 # Of a grid: they are numbered in 32 bits.
 MAX_GRID_ROWS = 2**31 - 1
-_NEIGHBOURS = 32
 _MAX_STRIDE = 1 << 31
 _MAX_WIDTH = 1 << 62
-_ROUNDS = 24
-_CLOSE = 1.25
-# Times what most of a key's values span, for values to be told apart along the second key of a cell.
-_REACHED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +67,7 @@ class GridShape:
         return cls(keys, widths, stride, buckets)
 
 
-def chosen_shape(chooser: SortLayoutChooser, keys: Keys, rows: int) -> GridShape | None:
+def chosen_shape(chooser: SortLayoutChooser, keys: Keys, rows: int, tuning: GridTuning) -> GridShape | None:
     """The shape for a window of so many rows; None where no key narrows, and all rows are to be scanned.
 
     Parameters
@@ -91,16 +80,17 @@ def chosen_shape(chooser: SortLayoutChooser, keys: Keys, rows: int) -> GridShape
     if not numbers:
         return None
     numbers = chooser.serving_all(numbers, keys, rows)
-    axes = _axes(chooser, numbers, keys, rows)
-    scale = _scale(axes, rows)
+    axes = _axes(chooser, numbers, keys, rows, tuning)
+    scale = _scale(axes, rows, tuning)
     widths = tuple(axis.width(scale) for axis in axes)
     per_cell = _rows_per_cell(axes, scale, rows)
-    per_bucket = min(max(per_cell, _ROWS_PER_BUCKET), _MAX_ROWS_PER_BUCKET)
+    per_bucket = min(max(per_cell, tuning.rows_per_bucket), tuning.most_rows_per_bucket)
     stride = int(min(_MAX_STRIDE, axes[1].reach / widths[1] + 2)) if len(axes) > 1 else 1
-    return GridShape(tuple(numbers), widths, stride, _prime(max(_MIN_BUCKETS, int(rows / per_bucket))))
+    buckets = _prime(max(tuning.least_buckets, int(rows / per_bucket)))
+    return GridShape(tuple(numbers), widths, stride, buckets)
 
 
-def tested_rows(chooser: SortLayoutChooser, shape: GridShape, keys: Keys, rows: int) -> float:
+def tested_rows(chooser: SortLayoutChooser, shape: GridShape, keys: Keys, rows: int, tuning: GridTuning) -> float:
     """About how many of so many rows a probe tests in a grid of this shape, where it lies as the rows lie.
 
     Parameters
@@ -109,25 +99,28 @@ def tested_rows(chooser: SortLayoutChooser, shape: GridShape, keys: Keys, rows: 
         Of a sample of the rows.
     """
     tested = float(rows)
-    for axis, width in zip(_axes(chooser, shape.keys, keys, rows), shape.widths, strict=True):
+    for axis, width in zip(_axes(chooser, shape.keys, keys, rows, tuning), shape.widths, strict=True):
         tested *= axis.met(width)
     return tested
 
 
-def _axes(chooser: SortLayoutChooser, numbers: Sequence[int], keys: Keys, rows: int) -> list[_Axis]:
-    samples = (Sample(keys[number], SAMPLE_ROWS, _NEIGHBOURS) for number in numbers)
-    return [_Axis(sample, chooser.extent(number), rows) for number, sample in zip(numbers, samples, strict=True)]
+def _axes(chooser: SortLayoutChooser, numbers: Sequence[int], keys: Keys, rows: int, tuning: GridTuning) -> list[_Axis]:
+    axes = []
+    for number in numbers:
+        sample = Sample(keys[number], chooser.tuning, tuning.sample_rows, tuning.neighbours)
+        axes.append(_Axis(sample, chooser.extent(number), rows, tuning.reached_spans))
+    return axes
 
 
 class _Axis:
     """One key of a cell."""
 
-    def __init__(self, sample: Sample, extent: int | float, rows: int) -> None:
+    def __init__(self, sample: Sample, extent: int | float, rows: int, reached_spans: int) -> None:
         self._sample = sample
         self._extent = float(extent)
         self._is_equality = sample.is_int and extent == 0
         # How far the values go: those that go further share cells, with others far away.
-        self.reach = min(sample.full_span, _REACHED * sample.span)
+        self.reach = min(sample.full_span, reached_spans * sample.span)
         # What a scale of one stands for: the band, or where that is a point of a float, what one row lies in.
         self._unit = self._extent or max(sample.span, 1e-290) / rows
 
@@ -163,20 +156,22 @@ def _rows_per_cell(axes: Sequence[_Axis], scale: float, rows: int) -> float:
     return rows * float(np.prod([axis.share(scale) for axis in axes]))
 
 
-def _scale(axes: Sequence[_Axis], rows: int) -> float:
+def _scale(axes: Sequence[_Axis], rows: int, tuning: GridTuning) -> float:
     """By what the bands are to be multiplied, so that a cell holds about as many rows as a bucket shall."""
     free = sum(axis.is_free for axis in axes)
+    rounds = range(tuning.shape_rounds if free else 0)
+    wanted, close, most_covered = tuning.rows_per_bucket, tuning.close_factor, tuning.most_covered_cells
     scale = 1.0
-    for _ in range(_ROUNDS if free else 0):
+    for _ in rounds:
         found = _rows_per_cell(axes, scale, rows)
-        if _ROWS_PER_BUCKET / _CLOSE <= found <= _ROWS_PER_BUCKET * _CLOSE:
+        if wanted / close <= found <= wanted * close:
             break
-        scale *= float(np.clip((_ROWS_PER_BUCKET / max(found, 1e-9)) ** (1 / free), 1 / 64, 64))
-    for _ in range(_ROUNDS if free else 0):
+        scale *= float(np.clip((wanted / max(found, 1e-9)) ** (1 / free), 1 / 64, 64))
+    for _ in rounds:
         covered = float(np.prod([axis.covered(scale) for axis in axes]))
-        if not _MAX_COVERED_CELLS < covered < np.inf:
+        if not most_covered < covered < np.inf:
             break
-        scale *= max(_CLOSE, (covered / _MAX_COVERED_CELLS) ** (1 / free))
+        scale *= max(close, (covered / most_covered) ** (1 / free))
     return scale
 
 

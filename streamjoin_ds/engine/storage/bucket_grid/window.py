@@ -29,19 +29,11 @@ from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.tail import Tail
-from streamjoin_ds.engine.storage.window import MAX_TAILED_ROWS, Window, WindowForm, thinned_tail
+from streamjoin_ds.engine.storage.window import Window, WindowForm, thinned_tail
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 
 __all__ = ["BucketWindow"]
 
-_GROWN, _SHRUNK = 1.3, 0.25
-# Rows copied for each new row during a rebuild. The window grows by an eighth until the rebuild is done.
-_COPIED_ROWS = 8
-# A grid is rebuilt when the buckets that rows go to are this many times fuller than they were,
-# and when a probe would test this many times fewer rows in another shape.
-_CROWDED = 4
-# Batches that are sorted in one layout, before it is chosen anew.
-_LAYOUT_USES = 64
 _log = logging.getLogger(__name__)
 
 
@@ -101,7 +93,7 @@ class BucketWindow(Window):
 
     def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
         """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
-        if arrived.rows <= MAX_TAILED_ROWS:
+        if arrived.rows <= self.form.tailed_rows:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
@@ -119,7 +111,7 @@ class BucketWindow(Window):
         if self.layout is None:
             return None
         grid, like, uses = self.layout
-        return grid if like <= 2 * rows <= 4 * like and uses < _LAYOUT_USES else None
+        return grid if like <= 2 * rows <= 4 * like and uses < self.form.tuning.grid.layout_uses else None
 
     def merging_steps(self) -> TaskCoroutine[Window]:
         """As `Window.merging_steps`: all but the tail goes into the grid.
@@ -180,7 +172,7 @@ class BucketWindow(Window):
 
         Or for rows that lie as those in it do, where this one was made for others. None: no grid is wanted any more.
         """
-        run, bucketing = self.bucket_run, self.form.bucket_policy
+        run, bucketing, tuning = self.bucket_run, self.form.bucket_policy, self.form.tuning
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
         if bucketing is None:
             return self
@@ -188,8 +180,8 @@ class BucketWindow(Window):
             live = live_rows(run, lowest)
             wanted = bucketing.wanted_rows(live, run.position, self.lowest_kept)
             # Rows that are still to come are no reason before this one is half full.
-            is_small = wanted > _GROWN * run.built_rows and 2 * live > run.built_rows
-            is_large = wanted < _SHRUNK * run.built_rows and run.built_rows > bucketing.least_rows
+            is_small = wanted > tuning.rebuild.grown_times * run.built_rows and 2 * live > run.built_rows
+            is_large = wanted < tuning.rebuild.shrunk_share * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
                 return None
             if live and not self._suits_all(run, run.shape, live):
@@ -197,15 +189,15 @@ class BucketWindow(Window):
             if live and (is_small or is_large):
                 keys, why = some_keys(run, lowest), "too small" if is_small else "too large"
                 try:
-                    self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted), why)
+                    self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted, tuning.grid), why)
                 except MemoryError:  # for what is still to come; what is there needs less
-                    self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live), why)
+                    self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live, tuning.grid), why)
             elif live:
                 self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
         if run.rebuild is None:
             return self
         arrived_rows = sum([other.rows for other in arrived])
-        if not (yield from run.rebuild.advancing(run, _COPIED_ROWS * arrived_rows, lowest)):
+        if not (yield from run.rebuild.advancing(run, tuning.rebuild.copied_rows * arrived_rows, lowest)):
             return self
         made = run.replaced(run.rebuild.to)
         _log.debug("stream %s: the bucket grid is rebuilt, %d rows are in it", self.form.stream_name, made.rows)
@@ -214,17 +206,18 @@ class BucketWindow(Window):
 
     def _relieve(self, run: BucketRun, crowd: int, live: int, lowest_kept: int) -> None:
         """Begin with another shape where the rows have moved together since this one was chosen, and it helps."""
-        if crowd * _CROWDED < run.known_crowd:
+        grid, times = self.form.tuning.grid, self.form.tuning.rebuild.crowded_times
+        if crowd * times < run.known_crowd:
             run.known_crowd = max(crowd, USUAL_CROWD)
-        if crowd <= _CROWDED * run.known_crowd:
+        if crowd <= times * run.known_crowd:
             return
         run.known_crowd, chooser = crowd, self.form.chooser  # a hot value's bucket is no reason again
         keys = some_keys(run, lowest_kept)
-        shape = chosen_shape(chooser, keys, run.built_rows)
+        shape = chosen_shape(chooser, keys, run.built_rows, grid)
         if shape is None or shape == run.shape:
             return
-        before, after = (tested_rows(chooser, tried, keys, live) for tried in (run.shape, shape))
-        if before > _CROWDED * after:
+        before, after = (tested_rows(chooser, tried, keys, live, grid) for tried in (run.shape, shape))
+        if before > times * after:
             self._begin_move(run, run.built_rows, shape, "crowded")
 
     def _begin_move(self, run: BucketRun, rows: int, shape: GridShape | None, why: str) -> None:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import kernel_names
 from streamjoin_ds.engine.arrays.kernels import load_kernels
-from streamjoin_ds.engine.storage.bucket_grid import payload
 from streamjoin_ds.engine.storage.bucket_grid.payload import Payload
+from streamjoin_ds.engine.tuning import PayloadTuning
 
 SCHEMA = pa.schema([("s", pa.string()), ("n", pa.int64()), ("parts", pa.list_(pa.int8()))])
 KERNELS = [name for name in kernel_names() if name != "auto"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload, "_LEAST_ROWS", 4)
-        patch.setattr(payload, "_SLACK_ROWS", 16)
-        yield
+SMALL = PayloadTuning(least_rows=4, slack_rows=16)
 
 
 def batch(first: int, count: int) -> pa.RecordBatch:
@@ -57,7 +49,7 @@ def expected(rows: list[int]) -> list[tuple]:
 def test_numbers_lead_to_their_rows_whatever_is_put_together_or_left_behind(
     sizes: list[int], seed: int, window: int, kernel: str
 ) -> None:
-    held, chooser = Payload(SCHEMA, load_kernels(kernel)), np.random.default_rng(seed)
+    held, chooser = Payload(SCHEMA, load_kernels(kernel), tuning=SMALL), np.random.default_rng(seed)
     assert held.take("s", np.empty(0, np.int32)).type == pa.string()
     known: dict[int, int] = {}  # row: its number
     first = 0
@@ -80,20 +72,19 @@ def test_numbers_lead_to_their_rows_whatever_is_put_together_or_left_behind(
 
 
 def test_the_list_of_batches_stays_short() -> None:
-    held, first, longest = Payload(SCHEMA, load_kernels("auto")), 0, 0
+    held, first, longest = Payload(SCHEMA, load_kernels("auto"), tuning=SMALL), 0, 0
     for number in range(1500):
         size = 1 if number % 3 else 30  # small ones between large ones
         held.append(batch(first, size))
         first += size
         longest = max(longest, len(held))
     assert held.rows == first
-    whole = first // payload._WHOLE_ROWS
+    whole = first // SMALL.whole_rows
     assert longest <= whole + 7 * 8
 
 
-def test_whole_batches_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, "_WHOLE_BYTES", 1)
-    held = Payload(SCHEMA, load_kernels("auto"))
+def test_whole_batches_are_left_alone() -> None:
+    held = Payload(SCHEMA, load_kernels("auto"), tuning=replace(SMALL, whole_bytes=1))
     for number in range(20):
         held.append(batch(10 * number, 10))
     assert len(held) == 20, "batches of so many bytes are not put together"
@@ -101,14 +92,14 @@ def test_whole_batches_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_slice_does_not_keep_what_it_is_a_slice_of() -> None:
     large = batch(0, 5000)
-    held = Payload(SCHEMA, load_kernels("auto"))
+    held = Payload(SCHEMA, load_kernels("auto"), tuning=SMALL)
     held.append(large.slice(100, 10))
     assert values(held, np.arange(10, dtype=np.int32)) == expected(list(range(100, 110)))
     assert sum(one.tuples.get_total_buffer_size() for one in held._batches) < 4000
 
 
 def test_nothing_is_left_of_rows_that_nobody_wants() -> None:
-    held = Payload(SCHEMA, load_kernels("auto"))
+    held = Payload(SCHEMA, load_kernels("auto"), tuning=SMALL)
     held.append(batch(0, 100))
     assert held.is_loose(0)
     held, moved = held.thinned(np.empty(0, np.int32))

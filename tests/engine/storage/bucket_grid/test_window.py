@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,39 +21,54 @@ from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe import pipeline, run_probe, window_probe
-from streamjoin_ds.engine.storage import layout, window
-from streamjoin_ds.engine.storage.bucket_grid import census, grid, payload, policy, rebuild, rows
-from streamjoin_ds.engine.storage.bucket_grid import window as bucket_window
+from streamjoin_ds.engine.storage import window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
 from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.snapshot import opened
+from streamjoin_ds.engine.tuning import GridTuning, LayoutTuning, PayloadTuning, RebuildTuning, TailTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
-from streamjoin_ds.spec import bind
+from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(60)
+# A handful of rows is indexed, and too many for the tail.
+SMALL = Tuning(
+    tail=TailTuning(rows=4, most_arrived_rows=2),
+    layout=LayoutTuning(least_sorted_rows=1, gain_share=100.0, bucket_cost=0.0),
+)
 KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _thresholds() -> Iterator[None]:
-    """A handful of rows is indexed, and too many for the tail."""
+    """A handful of rows is probed by its index, in several slices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "_MIN_SORTED_ROWS", 1)
-        patch.setattr(layout, "_MIN_GAIN", 100.0)
-        patch.setattr(layout, "_BUCKET_COST", 0.0)
         patch.setattr(run_probe, "_SCAN_PAIRS", 0)
-        for module in (window, bucket_window):
-            patch.setattr(module, "MAX_TAILED_ROWS", 2)
-        patch.setattr(window, "TAIL_ROWS", 4)
         for module in (window_probe, pipeline):
             patch.setattr(module, "SLICE_PROBES", 8)
         yield
+
+
+def window_join(bound: BoundJoin, **options: Any) -> WindowJoin:
+    return WindowJoin(bound, **{"tuning": SMALL, **options})
+
+
+def restored_join(*saved: Any, **options: Any) -> WindowJoin:
+    return WindowJoin.restored(*saved, **{"tuning": SMALL, **options})
+
+
+def join_engine(join: Join, **options: Any) -> JoinEngine:
+    return JoinEngine(join, tuning=SMALL, **options)
+
+
+def run_small(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: Any) -> tuple[pa.Table, JoinEngine]:
+    return run_engine(scenario, cuts, tuning=SMALL, **options)
 
 
 def any_streams():
@@ -69,9 +86,9 @@ def any_streams():
 )
 def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str, threads: int) -> None:
     options = {"kernel": kernel, "chunk_rows": 64, "bucket_rows": 1}
-    result, engine = run_engine(scenario, cuts_of(scenario, seed), threads=threads, **options)
+    result, engine = run_small(scenario, cuts_of(scenario, seed), threads=threads, **options)
     if threads > 1:
-        alone, other = run_engine(scenario, cuts_of(scenario, seed), **options)
+        alone, other = run_small(scenario, cuts_of(scenario, seed), **options)
         assert plain(result) == plain(alone)
         assert engine.save() == other.save()
         assert engine.counters == other.counters
@@ -84,9 +101,9 @@ def test_results_are_the_contracts(scenario: Scenario, seed: int, kernel: str, t
 @given(scenario=any_streams(), seed=st.integers(0, 99))
 def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(scenario: Scenario, seed: int) -> None:
     cuts = {name: list(random_batches(table, seed, 6)) for name, table in scenario.tables.items()}
-    first, engine = run_engine(scenario, cuts, kernel=KERNELS[0], chunk_rows=64, bucket_rows=1)
+    first, engine = run_small(scenario, cuts, kernel=KERNELS[0], chunk_rows=64, bucket_rows=1)
     for kernel in KERNELS[1:]:
-        other, other_engine = run_engine(scenario, cuts, kernel=kernel, chunk_rows=64, bucket_rows=1)
+        other, other_engine = run_small(scenario, cuts, kernel=kernel, chunk_rows=64, bucket_rows=1)
         assert plain(other) == plain(first)
         assert other_engine.save() == engine.save()
 
@@ -95,11 +112,11 @@ def test_every_kernel_gives_the_same_rows_in_the_same_order_and_the_same_state(s
 @given(scenario=any_streams(), seed=st.integers(0, 99), kernel=st.sampled_from(KERNELS))
 def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel: str) -> None:
     cuts = {name: list(random_batches(table, seed, 6)) for name, table in scenario.tables.items()}
-    straight = JoinEngine(scenario.join, kernel=kernel, bucket_rows=1)
-    blob = JoinEngine(scenario.join, bucket_rows=1).save()
+    straight = join_engine(scenario.join, kernel=kernel, bucket_rows=1)
+    blob = join_engine(scenario.join, bucket_rows=1).save()
     for n in range(max(len(pieces) for pieces in cuts.values())):
         batch = {name: pieces[n] for name, pieces in cuts.items() if n < len(pieces)}
-        restarted = JoinEngine(scenario.join, kernel=kernel, bucket_rows=1)
+        restarted = join_engine(scenario.join, kernel=kernel, bucket_rows=1)
         restarted.restore(blob)
         assert restarted.save() == blob
         assert plain(restarted.push(batch)) == plain(straight.push(batch))
@@ -191,8 +208,8 @@ def pairs_of(chunks: Iterable[pa.Table]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("domain", [60, 400])
 def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -> None:
     bound, batch = steady(4000, domain)
-    plain_join = WindowJoin(bound)
-    joins = [WindowJoin(bound, bucket_rows=1000), WindowJoin(bound, bucket_rows=1000, threads=3, chunk_rows=1 << 12)]
+    plain_join = window_join(bound)
+    joins = [window_join(bound, bucket_rows=1000), window_join(bound, bucket_rows=1000, threads=3, chunk_rows=1 << 12)]
     place, in_buckets, orders = 0, 0, [[], []]
     for number in range(40 if max(sizes) > 100 else 300):
         count = sizes[number % len(sizes)]
@@ -215,14 +232,15 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("domain", [60, 3000])
-def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pytest.MonkeyPatch, domain: int) -> None:
+def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> None:
     """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
-    monkeypatch.setattr(rebuild, "_MOVED_ROWS", 100)
-    monkeypatch.setattr(rebuild, "_TOUCHED_BYTES", 100_000)
-    monkeypatch.setattr(policy, "_FORESEEN", 1 if domain == 60 else 8)
-    monkeypatch.setattr(census, "_COUNTED_BUCKETS", 100)
+    tuning = replace(
+        SMALL,
+        grid=GridTuning(foreseen_times=1 if domain == 60 else 8, counted_buckets=100),
+        rebuild=RebuildTuning(moved_rows=100, touched_bytes=100_000),
+    )
     bound, batch = steady(6000, domain)
-    join, runs = WindowJoin(bound, bucket_rows=300), WindowJoin(bound)
+    join, runs = window_join(bound, bucket_rows=300, tuning=tuning), window_join(bound)
     place, shapes, rates, moving = 0, set(), [200] * 40 + [1500] * 12 + [60] * 60, []
     copied = 0
     for number, count in enumerate(rates):
@@ -230,8 +248,8 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
         place += count if count != 60 else 600  # the same time has fewer rows
         expected = sorted(pushed(runs, batches, place))
         if number % 5 == 3:
-            join = WindowJoin.restored(bound, join.save(), bucket_rows=300)
-        straight = WindowJoin.restored(bound, join.save(), bucket_rows=300)
+            join = restored_join(bound, join.save(), bucket_rows=300, tuning=tuning)
+        straight = restored_join(bound, join.save(), bucket_rows=300, tuning=tuning)
         found = pushed(join, batches, place)
         assert sorted(found) == expected
         assert pushed(straight, batches, place) == found
@@ -245,7 +263,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
             moving.append(run.rebuild is not None)
             if run.rebuild is not None:
                 more = run.rebuild.to.rows - (copied if moving[-2:] == [True, True] else 0)
-                assert more <= (1 + bucket_window._COPIED_ROWS) * count * 1.5 + 100, "a push copies a few"
+                assert more <= (1 + tuning.rebuild.copied_rows) * count * 1.5 + 100, "a push copies a few"
                 copied = run.rebuild.to.rows
                 assert "being made anew" in "".join(join.explain())
     assert len(shapes) >= 3
@@ -254,12 +272,11 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(monkeypatch: pyt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_grid_is_made_anew_with_its_payload(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
     """Strings, lists and nulls that come and go while rows are on their way, a restart at each step."""
-    monkeypatch.setattr(payload, "_SLACK_ROWS", 64)
     bound, batch = mixed(3000, 200)
-    options = {"bucket_rows": 200, "threads": threads}
-    join, runs, place, moves = WindowJoin(bound, **options), WindowJoin(bound), 0, 0
+    options = {"bucket_rows": 200, "threads": threads, "tuning": replace(SMALL, payload=PayloadTuning(slack_rows=64))}
+    join, runs, place, moves = window_join(bound, **options), window_join(bound), 0, 0
     for number, count in enumerate([100] * 40 + [600] * 16 + [40] * 40):
         batches = {stream: batch(place, count) for stream in (0, 1)}
         if number % 9 > 4:
@@ -268,7 +285,7 @@ def test_a_grid_is_made_anew_with_its_payload(monkeypatch: pytest.MonkeyPatch, t
             batches = {stream: one.set_column(at, one.schema.field(at), some) for stream, one in batches.items()}
         place += count if count != 40 else 400
         before = join.save()
-        restored = WindowJoin.restored(bound, before, **options)
+        restored = restored_join(bound, before, **options)
         assert restored.save() == before
         expected = results(runs, batches, place)
         assert results(join, batches, place) == expected
@@ -276,13 +293,13 @@ def test_a_grid_is_made_anew_with_its_payload(monkeypatch: pytest.MonkeyPatch, t
         assert restored.save() == join.save()
         moves += any(isinstance(one, BucketWindow) and one.bucket_run.rebuild is not None for one in join.windows)
     assert moves >= 3
-    without = WindowJoin.restored(bound, before, bucket_rows=None)
+    without = restored_join(bound, before, bucket_rows=None)
     assert results(without, batches, place) == expected
 
 
 def test_what_the_dead_leave_behind_is_no_reason_to_grow() -> None:
     bound, batch = steady(4000, 400)
-    join, shapes = WindowJoin(bound, bucket_rows=1000), []
+    join, shapes = window_join(bound, bucket_rows=1000), []
     for place in range(0, 40_000, 250):
         pushed(join, {stream: batch(place, 250) for stream in (0, 1)}, place + 250)
         if isinstance(join.windows[0], BucketWindow):
@@ -294,7 +311,7 @@ def test_what_the_dead_leave_behind_is_no_reason_to_grow() -> None:
 @pytest.mark.slow
 def test_a_push_that_is_given_up_leaves_the_windows_as_they_were() -> None:
     bound, batch = steady(2000, 30)
-    join, twin = WindowJoin(bound, bucket_rows=100, chunk_rows=64), WindowJoin(bound, bucket_rows=100, chunk_rows=64)
+    join, twin = window_join(bound, bucket_rows=100, chunk_rows=64), window_join(bound, bucket_rows=100, chunk_rows=64)
     for place in range(0, 6000, 500):
         batches = {stream: batch(place, 500) for stream in (0, 1)}
         before = join.save()
@@ -314,7 +331,7 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
 ) -> None:
     """The push is in, what it finds is right, and they go into the grid when there is room again."""
     bound, batch = steady(6000, 150)
-    join, twin = WindowJoin(bound, bucket_rows=100, threads=threads), WindowJoin(bound, bucket_rows=100)
+    join, twin = window_join(bound, bucket_rows=100, threads=threads), window_join(bound, bucket_rows=100)
     batches = [{stream: batch(place, 1500) for stream in (0, 1)} for place in range(0, 12_000, 1500)]
     expected = [sorted(pushed(twin, one, 0)) for one in batches]
     adding = BucketRun.adding
@@ -338,18 +355,16 @@ def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
     for number in (5, 6, 7):
         assert sorted(pushed(join, batches[number], 0)) == expected[number]
     assert [len(window.before_tail) for window in join.windows] == [1, 1]
-    again = WindowJoin.restored(bound, saved, bucket_rows=100, threads=threads)
+    again = restored_join(bound, saved, bucket_rows=100, threads=threads)
     for number in (5, 6, 7):
         assert sorted(pushed(again, batches[number], 0)) == expected[number]
     assert join.counters["state_rows"] == again.counters["state_rows"] == twin.counters["state_rows"]
 
 
-def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (grid, rows):
-        monkeypatch.setattr(module, "MAX_GRID_ROWS", 4_000)
-    monkeypatch.setattr("streamjoin_ds.engine.storage.bucket_grid.policy._MOST_FORESEEN", 2_000)
+def test_more_tuples_than_a_grid_can_number_stay_beside_it() -> None:
+    tuning = replace(SMALL, grid=GridTuning(most_rows=4_000))
     bound, batch = steady(6000, 150)
-    join, twin = WindowJoin(bound, bucket_rows=100, threads=2), WindowJoin(bound)
+    join, twin = window_join(bound, bucket_rows=100, threads=2, tuning=tuning), window_join(bound)
     beside = 0
     for place in range(0, 12_000, 1500):
         batches = {stream: batch(place, 1500) for stream in (0, 1)}
@@ -357,7 +372,7 @@ def test_more_tuples_than_a_grid_can_number_stay_beside_it(monkeypatch: pytest.M
         beside += len(join.windows[0].sealed)
     assert isinstance(join.windows[0], BucketWindow)
     assert beside
-    again = WindowJoin.restored(bound, join.save(), bucket_rows=100)
+    again = restored_join(bound, join.save(), bucket_rows=100, tuning=tuning)
     batches = {stream: batch(12_000, 1500) for stream in (0, 1)}
     assert sorted(pushed(again, batches, 0)) == sorted(pushed(twin, batches, 0))
 
@@ -378,7 +393,7 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
 
     monkeypatch.setattr(window_probe.WindowProbe, "begin_parts", counted)
     bound, batch = make(2000, 60)
-    alone, join = (WindowJoin(bound, threads=threads, chunk_rows=chunk_rows) for threads in (1, 3))
+    alone, join = (window_join(bound, threads=threads, chunk_rows=chunk_rows) for threads in (1, 3))
     place = 0
     for size in (500, 10, 600, 1, 400, 500):
         batches = {stream: batch(place, size) for stream in (0, 1)}
@@ -396,7 +411,7 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
 def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) -> None:
     """Nobody waits for a push's tuples to be taken in, until something is asked for: then by anyone."""
     bound, batch = steady(6000, 50)
-    alone, left, asked, watched = (WindowJoin(bound, bucket_rows=100, threads=threads) for threads in (1, 2, 3, 2))
+    alone, left, asked, watched = (window_join(bound, bucket_rows=100, threads=threads) for threads in (1, 2, 3, 2))
     asks = (
         lambda join: join.save(),
         lambda join: join.counters["state_rows"],
@@ -437,7 +452,7 @@ def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_goes_on_by_itself() -> None:
     bound, batch = steady(6000, 50)
-    join, twin = WindowJoin(bound, bucket_rows=100, threads=3), WindowJoin(bound, bucket_rows=100)
+    join, twin = window_join(bound, bucket_rows=100, threads=3), window_join(bound, bucket_rows=100)
     for place in range(0, 30_000, 3000):
         batches = {stream: batch(place, 3000) for stream in (0, 1)}
         expected = pushed(twin, batches, place)
@@ -462,7 +477,7 @@ def test_a_push_that_another_overtook_is_refused(
 ) -> None:
     """It has seen grids that are changed when the other is over: what was begun for it is waited for first."""
     bound, batch = steady(2000, 50)
-    join, twin = (WindowJoin(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
+    join, twin = (window_join(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
     of_push, take_in = join._joining.results, join._kept.take_in
     begun, left = [], []
 
@@ -495,8 +510,8 @@ def test_a_push_that_another_overtook_is_refused(
 def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
     """The window stays in a grid, and all but that column is as it would be without a null."""
     bound, batch = steady(2000, 30)
-    join, runs = WindowJoin(bound, bucket_rows=100), WindowJoin(bound)
-    without = WindowJoin(bound, bucket_rows=100)
+    join, runs = window_join(bound, bucket_rows=100), window_join(bound)
+    without = window_join(bound, bucket_rows=100)
     for number, place in enumerate(range(0, 12_000, 500)):
         batches = given = {stream: batch(place, 500) for stream in (0, 1)}
         if number in (8, 9):
@@ -504,7 +519,7 @@ def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
             at = bound.tuple_schema(0).get_field_index("z")
             batches = {stream: one.set_column(at, one.schema.field(at), null) for stream, one in given.items()}
         before = join.save()
-        restored = WindowJoin.restored(bound, before, bucket_rows=100)
+        restored = restored_join(bound, before, bucket_rows=100)
         assert restored.save() == before
         expected = results(runs, batches, place)
         assert results(join, batches, place) == expected
@@ -523,14 +538,12 @@ def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2)])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_full_windows_with_a_payload_give_what_runs_give(
-    monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], threads: int
-) -> None:
+def test_full_windows_with_a_payload_give_what_runs_give(sizes: tuple[int, ...], threads: int) -> None:
     """Strings, lists, truth values and nulls; batches put together and thinned on the way, a restart now and then."""
-    monkeypatch.setattr(payload, "_LEAST_ROWS", 64)
-    monkeypatch.setattr(payload, "_SLACK_ROWS", 512)
+    tuning = replace(SMALL, payload=PayloadTuning(least_rows=64, slack_rows=512))
     bound, batch = mixed(4000, 300)
-    join, runs = WindowJoin(bound, bucket_rows=1000, threads=threads, chunk_rows=512), WindowJoin(bound)
+    options = {"bucket_rows": 1000, "threads": threads, "chunk_rows": 512, "tuning": tuning}
+    join, runs = window_join(bound, **options), window_join(bound)
     place, found, thinned = 0, 0, 0
     for number in range(60):
         count = sizes[number % len(sizes)]
@@ -539,13 +552,13 @@ def test_full_windows_with_a_payload_give_what_runs_give(
         expected = results(runs, batches, place)
         before = join.windows[0]
         held = before.bucket_run.payload.rows if isinstance(before, BucketWindow) else 0
-        straight = WindowJoin.restored(bound, join.save(), bucket_rows=1000) if number % 4 == 1 else None
+        straight = restored_join(bound, join.save(), bucket_rows=1000, tuning=tuning) if number % 4 == 1 else None
         assert results(join, batches, place) == expected
         if straight is not None:
             assert results(straight, batches, place) == expected
             assert straight.save() == join.save()
         if number % 7 == 6:
-            join = WindowJoin.restored(bound, join.save(), bucket_rows=1000, threads=threads, chunk_rows=512)
+            join = restored_join(bound, join.save(), **options)
         window = join.windows[0]
         if isinstance(window, BucketWindow):
             run = window.bucket_run
@@ -582,15 +595,15 @@ def test_a_chain_of_streams_gives_what_runs_give_in_one_order(names: str) -> Non
         inside = bound.tuple_schema(stream)
         return pa.RecordBatch.from_arrays([pa.array(given[f.name], f.type) for f in inside], schema=inside)
 
-    runs, options = WindowJoin(bound), {"bucket_rows": 400, "chunk_rows": 128}
-    joins = [WindowJoin(bound, **options), WindowJoin(bound, threads=3, **options)]
+    runs, options = window_join(bound), {"bucket_rows": 400, "chunk_rows": 128}
+    joins = [window_join(bound, **options), window_join(bound, threads=3, **options)]
     place, found, in_grids, orders = 0, 0, 0, set()
     for number in range(24):
         count = (300, 7, 500)[number % 3]
         batches = {stream: batch(stream, place, count) for stream in range(len(names))}
         place += count
         expected = sorted(rows_of(runs, batches, place))
-        restored = WindowJoin.restored(bound, joins[0].save(), **options)
+        restored = restored_join(bound, joins[0].save(), **options)
         first, *others = [rows_of(one, batches, place) for one in (*joins, restored)]
         assert sorted(first) == expected
         assert all(other == first for other in others)
@@ -618,7 +631,7 @@ def test_nulls_in_keys_never_reach_a_grid(kind: pa.DataType) -> None:
     schema = pa.schema([pa.field("ts", pa.int64()), pa.field("k", kind, nullable=True), ("x", pa.int64())])
     on = "r.k = s.k AND abs(r.x - s.x) <= 3"
     bound = bind(Join([Stream(name, schema=schema) for name in "rs"], on, "900us"), dict.fromkeys("rs", schema))
-    join, runs = WindowJoin(bound, bucket_rows=200), WindowJoin(bound)
+    join, runs = window_join(bound, bucket_rows=200), window_join(bound)
     chooser = np.random.default_rng(2)
     for place in range(0, 3000, 300):
         batches = {}
@@ -648,7 +661,7 @@ def test_one_hot_value_and_a_drifting_one() -> None:
     """A chain of many chunks, values that come and go: exact, and no row is kept for long after its death."""
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     bound = bind(Join([Stream(n, schema=schema) for n in "rs"], "r.k = s.k", "3000us"), dict.fromkeys("rs", schema))
-    join, runs = WindowJoin(bound, bucket_rows=500), WindowJoin(bound)
+    join, runs = window_join(bound, bucket_rows=500), window_join(bound)
     chooser = np.random.default_rng(5)
     for place in range(0, 30_000, 600):
         drift = place // 40
@@ -667,7 +680,7 @@ def test_one_hot_value_and_a_drifting_one() -> None:
 
 def test_all_rows_go_when_time_jumps() -> None:
     bound, batch = steady(2000, 30)
-    join = WindowJoin(bound, bucket_rows=100)
+    join = window_join(bound, bucket_rows=100)
     for place in range(0, 2000, 500):
         pushed(join, {stream: batch(place, 500) for stream in (0, 1)}, place)
     assert join.state_rows == 4000
@@ -679,29 +692,29 @@ def test_all_rows_go_when_time_jumps() -> None:
 
 def test_explained_and_forced() -> None:
     bound, batch = steady(2000, 30)
-    join = WindowJoin(bound, bucket_rows=100)
+    join = window_join(bound, bucket_rows=100)
     for place in range(0, 2000, 500):
         pushed(join, {stream: batch(place, 500) for stream in (0, 1)}, place)
     text = "\n".join(join.explain())
     assert text.count(" buckets by cells of ") == 2
     assert "beside them" not in text
-    forced = WindowJoin(bound, bucket_rows=100, index={"r": ["x"], "s": ["y"]})
+    forced = window_join(bound, bucket_rows=100, index={"r": ["x"], "s": ["y"]})
     pushed(forced, {stream: batch(0, 1500) for stream in (0, 1)}, 0)
     assert not any(isinstance(one, BucketWindow) for one in forced.windows)
     with pytest.raises(ArgumentError, match="bucket_rows"):
-        WindowJoin(bound, bucket_rows=0)
+        window_join(bound, bucket_rows=0)
 
 
 def test_facts_that_lie_are_named() -> None:
     bound, batch = steady(2000, 30)
-    join = WindowJoin(bound, bucket_rows=100)
+    join = window_join(bound, bucket_rows=100)
     pushed(join, {stream: batch(0, 1500) for stream in (0, 1)}, 0)
     facts = join.windows[0].to_facts()
     runs, bucketing = join.windows[0].in_runs(), join.forms[0].bucket_policy
     again = bucketing.restored(runs, facts)
     assert isinstance(again.before_tail[0], BucketRun)
     laid_out = {"first": -1, "second": 1, "width": 1, "rows": 1500}
-    assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (layout.SortLayout(-1, 1, 1), 1500, 1)
+    assert bucketing.restored(runs, {**facts, "layout": laid_out}).layout == (SortLayout(-1, 1, 1), 1500, 1)
     for name, value in [
         ("layout", {**laid_out, "first": 9}),
         ("layout", {**laid_out, "second": "1"}),
@@ -746,7 +759,7 @@ def test_facts_that_lie_are_named() -> None:
 @pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
 def test_a_push_that_is_given_up_while_another_is_read_takes_nothing_from_it(threads: int, chunk_rows: int) -> None:
     bound, batch = steady(2000, 30)
-    join, twin = (WindowJoin(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
+    join, twin = (window_join(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
     for place in range(0, 6000, 500):
         batches = {stream: batch(place, 500) for stream in (0, 1)}
         expected = pushed(twin, batches, place)

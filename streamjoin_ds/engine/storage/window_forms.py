@@ -1,0 +1,44 @@
+"""The forms of a join's windows, as its options say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.storage.bucket_grid.policy import BucketGridPolicy
+from streamjoin_ds.engine.storage.forced_index import forced_index
+from streamjoin_ds.engine.storage.merge_policy import chosen_merge_policy
+from streamjoin_ds.engine.storage.window import WindowForm
+from streamjoin_ds.engine.tuning import Tuning
+from streamjoin_ds.spec.bound import BoundJoin
+
+__all__ = ["window_forms"]
+
+
+def window_forms(
+    bound: BoundJoin,
+    kernels: Kernels,
+    tuning: Tuning,
+    *,
+    index: str | Mapping[str, Sequence[str]],
+    merge_runs: int | None,
+    block_bytes: int | None,
+    bucket_rows: int | None,
+) -> tuple[WindowForm, ...]:
+    """Return a form for each stream; the options are those of `WindowJoin`.
+
+    Raises
+    ------
+    ArgumentError, ColumnError
+        As `forced_index` and `chosen_merge_policy`.
+    """
+    forms = []
+    for stream, layout in enumerate(forced_index(bound, index)):
+        extent = bound.join.window.extent(stream)
+        merging = chosen_merge_policy(merge_runs, block_bytes, extent, tuning.merging)
+        grid = None
+        if bucket_rows is not None and layout == "auto":
+            is_sampled = len(bound.names) > 2
+            grid = BucketGridPolicy(bucket_rows, extent, is_sampled=is_sampled, tuning=tuning.grid)
+        forms.append(WindowForm(bound, stream, kernels, layout, merging, grid, tuning=tuning))
+    return tuple(forms)

@@ -1,0 +1,127 @@
+"""What the engine is tuned with: no row depends on it, and every number says what it is."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.engine import kernel_names, tuning
+from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
+from streamjoin_ds.testing import oracle_numbers
+from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, run_engine, scenarios
+from tests.support.examples import examples
+
+KERNELS = [name for name in kernel_names() if name != "auto"]
+# A handful of rows does what a million do; some as they are.
+SMALL_OR_USUAL = {
+    "layout": {
+        "bucket_cost": (0.0, 6.0),
+        "probe_cost": (0.0, 4.0),
+        "sample_rows": (3, 512),
+        "neighbours": (1, 8),
+        "least_sorted_rows": (1, 48),
+        "gain_share": (0.8, 100.0),
+        "narrow_share": (0.0, 0.5, 1.1),
+        "far_better": (1.0, 4.0),
+        "outlier_share": (0.0, 0.125),
+        "least_viewed_rows": (1, 256),
+        "rows_per_search": (1, 64),
+        "least_searched_rows": (0, 1 << 15),
+    },
+    "merging": {
+        "ratio": (2, 3, 4),
+        "most_run_rows": (9, 1 << 23),
+        "most_run_bytes": (900, 1 << 29),
+        "span_parts": (1, 4),
+        "span_growth": (1.0, 1.5),
+    },
+    "expiry": {"least_live_share": (0.1, 0.5, 1.0), "thinning_points": (2, 16)},
+    "grid": {
+        "foreseen_times": (1, 8),
+        "contested_parts": (1, 4, 100),
+        "rows_per_bucket": (1.0, 14.0),
+        "most_covered_cells": (2.0, 12.0),
+        "sample_rows": (5, 8192),
+        "reached_spans": (1, 16),
+        "spare_chunks": (1, 64),
+        "spare_chunks_per_bucket": (0, 2),
+        "widened_rows": (3, 1 << 18),
+        "sweeps": (1, 4),
+        "sampled_parts": (1, 100),
+        "counted_parts": (1, 16, 100),
+        "counted_buckets": (1, 2048),
+        "crowd_sample_rows": (1, 256),
+        "layout_uses": (1, 64),
+    },
+    "rebuild": {
+        "grown_times": (1.0, 1.3),
+        "shrunk_share": (0.25, 0.9),
+        "crowded_times": (1, 4),
+        "copied_rows": (1, 8),
+        "moved_rows": (1, 1 << 14),
+        "touched_bytes": (5_000, 1 << 21),
+    },
+    "payload": {
+        "least_rows": (1, 1024),
+        "whole_rows": (8, 1 << 17),
+        "whole_bytes": (100, 1 << 26),
+        "slack_rows": (0, 1 << 14),
+        "dead_share": (0.0, 0.25),
+        "slack_bytes": (0, 1024),
+    },
+}
+
+
+@st.composite
+def tunings(draw: st.DrawFn) -> Tuning:
+    rows = draw(st.integers(1, 20))
+    tail = TailTuning(rows, draw(st.integers(0, rows)), draw(st.sampled_from([1, 32])))
+    groups = {
+        group: replace(
+            getattr(DEFAULT, group), **{name: draw(st.sampled_from(values)) for name, values in numbers.items()}
+        )
+        for group, numbers in SMALL_OR_USUAL.items()
+    }
+    return Tuning(tail, **groups)
+
+
+@pytest.mark.slow
+@examples(150)
+@given(
+    scenario=scenarios(rows=60),
+    tuned=tunings(),
+    seed=st.integers(0, 1000),
+    bucket_rows=st.sampled_from([1, 30, None]),
+    kernel=st.sampled_from(KERNELS),
+)
+def test_no_result_depends_on_it(
+    scenario: Scenario, tuned: Tuning, seed: int, bucket_rows: int | None, kernel: str
+) -> None:
+    options = {"kernel": kernel, "chunk_rows": 64, "bucket_rows": bucket_rows, "tuning": tuned}
+    result, _ = run_engine(scenario, cuts_of(scenario, seed), **options)
+    assert numbers_of(scenario.join, result) == oracle_numbers(scenario.join, scenario.tables)
+    assert_values(scenario, result)
+
+
+def test_every_number_says_what_it_is() -> None:
+    groups = [node for node in ast.parse(inspect.getsource(tuning)).body if isinstance(node, ast.ClassDef)]
+    counted = 0
+    for group in groups[:-1]:
+        for field, told in zip(group.body[1:], group.body[2:], strict=False):
+            if isinstance(field, ast.AnnAssign):
+                assert isinstance(told, ast.Expr), f"{group.name}.{ast.unparse(field.target)}"
+                assert isinstance(told.value, ast.Constant)
+                counted += 1
+    assert groups[-1].name == "Tuning"
+    assert counted == sum(len(fields(getattr(DEFAULT, group.name))) for group in fields(DEFAULT))
+
+
+def test_it_never_changes() -> None:
+    with pytest.raises(FrozenInstanceError):
+        DEFAULT.tail.rows = 5  # type: ignore[misc]
+    assert hash(Tuning()) == hash(DEFAULT)
