@@ -1,0 +1,32 @@
+"""Files of tests that take long: they begin first, so that no worker is left alone with one of them at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["by_length"]
+
+_TESTS = Path(__file__).resolve().parents[1]
+# By the seconds of CPU that they take, the longest first (a minute and more down to ten seconds).
+_LONGEST = (
+    "faults/test_driver_kill.py",
+    "faults/test_exhaustive.py",
+    "stream/test_cluster.py",
+    "faults/test_planted.py",
+    "bench/test_command.py",
+    "faults/test_soak.py",
+    "faults/test_seeds.py",
+    "test_readme.py",
+    "bench/test_stream_suite.py",
+    "sink/test_long_log.py",
+    "cli/test_demo.py",
+    "spark/test_session.py",
+    "faults/test_power.py",
+    "faults/test_delta_log.py",
+)
+_PLACES = {_TESTS / name: place for place, name in enumerate(_LONGEST)}
+
+
+def by_length(path: Path) -> int:
+    """A file's place in the order; files that take no time come after all that do, in the order in which they were."""
+    return _PLACES.get(path, len(_PLACES))
