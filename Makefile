@@ -10,6 +10,8 @@ BIN := .venv/bin
 # Two workers: each file of tests stays in one of them, so a Spark session is shared within a file.
 PYTEST_WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(PYTEST_WORKERS)
+# In the order of tests/support/longest.py: by itself it begins with the files of most tests, and ends with the longest.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 # What `make check` tests: no Spark, no Java, no data from outside, nothing that takes more than a second.
 QUICK := not (spark or delta or shared or slow or campaign or bench)
 
@@ -44,7 +46,8 @@ doctor: setup
 
 test:
 	@.ci/bootstrap test
-	@$(PYTEST) --dist loadfile $(ARGS)
+	@$(BIN)/python -m tests.support.class_archive
+	@$(PYTEST) $(BY_FILE) $(ARGS)
 
 # No Spark session is shared, so each test goes to the worker that is free. A fifth of Hypothesis' examples.
 check: lint
@@ -53,7 +56,8 @@ check: lint
 # Of this process and its workers; what runs in processes that tests start (Spark's too) is not counted.
 coverage:
 	@.ci/bootstrap test
-	@$(PYTEST) --dist loadfile --cov --cov-report term-missing:skip-covered $(ARGS)
+	@$(BIN)/python -m tests.support.class_archive
+	@$(PYTEST) $(BY_FILE) --cov --cov-report term-missing:skip-covered $(ARGS)
 
 lint:
 	@.ci/bootstrap test dev

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.examples import register_profiles
+from tests.support.java import quick_to_start
+from tests.support.longest import by_length
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 register_profiles()
+quick_to_start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for a Spark session: nobody has to remember."""
+    """Mark what asks for a Spark session: nobody has to remember; and put first what takes long."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    items.sort(key=lambda item: by_length(item.path))
 
 
 @pytest.fixture(scope="session")

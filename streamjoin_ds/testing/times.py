@@ -12,7 +12,7 @@ __all__ = ["event_time_ns", "event_time_us", "instant_us"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # the years 1 to 9999
+_FIRST_NS, _END_NS = -62_135_596_800_000_000_000, 253_402_300_800_000_000_000  # the years 1 to 9999
 
 
 def event_time_us(value: Any, unit: str = "us") -> int | None:
@@ -22,22 +22,25 @@ def event_time_us(value: Any, unit: str = "us") -> int | None:
     between two the even one.
     """
     found = event_time_ns(value, unit)
-    return None if found is None else math.floor(found / 1000)
+    return None if found is None else found // 1000
 
 
-def event_time_ns(value: Any, unit: str) -> Fraction | None:
-    """The same as it was written, in nanoseconds; of a float the nearest microsecond."""
+def event_time_ns(value: Any, unit: str) -> int | Fraction | None:
+    """The same as it was written, in nanoseconds, exactly; of a float the nearest microsecond."""
     if value is None or value != value:
         return None
+    found: int | Fraction
     if isinstance(value, date):  # and moments, which are dates to Python
         found = instant_us(value) * 1000
     elif isinstance(value, float):
         if math.isinf(value):
             return None
-        found = Fraction(round(Fraction(value) * _UNITS_NS[unit] / 1000) * 1000)
+        found = round(Fraction(value) * _UNITS_NS[unit] / 1000) * 1000
+    elif isinstance(value, Decimal):
+        found = Fraction(value) * _UNITS_NS[unit]
     else:
-        found = Fraction(value if isinstance(value, Decimal) else int(value)) * _UNITS_NS[unit]
-    return found if _FIRST_US <= found / 1000 < _LAST_US + 1 else None
+        found = int(value) * _UNITS_NS[unit]
+    return found if _FIRST_NS <= found < _END_NS else None
 
 
 def instant_us(value: date) -> Fraction:

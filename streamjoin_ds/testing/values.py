@@ -56,7 +56,7 @@ def column_value(join: Join, column: Column, row: Mapping[str, Any]) -> Any:
     if column.name != stream.time:
         return plain_value(row[column.name])
     found = event_time_ns(row[column.name], stream.time_unit)
-    return None if found is None else found / 1000
+    return None if found is None else Fraction(found, 1000)
 
 
 _COMPARED = {

@@ -16,6 +16,7 @@ from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream import query as queries
 from streamjoin_ds.stream.commit import watch
 from tests.faults.driver import MAX_ROWS_PER_BATCH, join
+from tests.support.class_archive import archive_options
 
 
 def executors() -> list[psutil.Process]:
@@ -31,6 +32,8 @@ def main() -> None:
     master, folder, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     folder.mkdir(exist_ok=True)
     conf = {"spark.driver.host": "127.0.0.1", "spark.cores.max": "2", "spark.executor.memory": "512m"}
+    conf |= {"spark.executor.extraJavaOptions": " ".join(archive_options())}
+    conf |= {"spark.driver.extraJavaOptions": " ".join(archive_options())}  # a session has it with a local master only
     # Both workers are to be there when it is asked what they see.
     conf |= {
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",

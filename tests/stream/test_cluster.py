@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.sink.reader import scanned
-from tests.support.cluster import Cluster, cluster, may_mount
+from tests.support.cluster import cluster, may_mount
 from tests.support.microbatch import MicroBatches
 
 pytestmark = pytest.mark.spark
@@ -21,10 +22,33 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 240
 
 
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path / "cluster") as made:
-        yield made
+@dataclass(frozen=True)
+class Standalone:
+    """A cluster for all tests: each has a folder, of which one of the workers may not see all."""
+
+    master: str
+    root: Path
+
+    def folder(self, name: str) -> Path:
+        """A test's own."""
+        (self.root / name).mkdir(exist_ok=True)
+        return self.root / name
+
+
+# What the second worker does not see.
+BLIND_TO = ("no-checkpoint/ckpt/exchange", "no-checkpoint/ckpt/blocks", "no-table/matches")
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    root = tmp_path_factory.mktemp("standalone")
+    hidden = [root / name for name in BLIND_TO] if may_mount() else []
+    for folder in hidden:
+        folder.mkdir(parents=True)
+    with cluster(root / "cluster") as made:
+        made.add_worker()
+        made.add_worker(*hidden)
+        yield Standalone(made.master, root)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +67,7 @@ def pairs(table) -> list[tuple[int, int]]:  # type: ignore[no-untyped-def]
     return sorted(zip(table["r_seq"].to_pylist(), table["s_seq"].to_pylist(), strict=True))
 
 
-def submitted(standalone: Cluster, folder: Path, **options: object) -> dict[str, object]:
+def submitted(standalone: Standalone, folder: Path, **options: object) -> dict[str, object]:
     """The driver as a process of its own: what it says in the end."""
     command = [sys.executable, "-m", "tests.stream.cluster_driver", standalone.master, str(folder), json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=ROOT)
@@ -57,41 +81,34 @@ def found(folder: Path) -> list[tuple[int, int]]:
 
 
 def test_two_workers_and_one_executor_killed_on_the_way(
-    standalone: Cluster, tmp_path: Path, expected: list[tuple[int, int]]
+    standalone: Standalone, expected: list[tuple[int, int]]
 ) -> None:
-    standalone.add_worker()
-    standalone.add_worker()
-    facts = submitted(standalone, tmp_path, kill_in_batch=1)
+    folder = standalone.folder("all-is-seen")
+    facts = submitted(standalone, folder, kill_in_batch=1)
     assert facts["error"] is None
     assert facts["killed"]
     assert facts["exchange"] == "reference"
     assert facts["blocks"]
-    assert found(tmp_path) == expected
+    assert found(folder) == expected
 
 
 @pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
 def test_a_worker_that_does_not_see_the_checkpoints_files(
-    standalone: Cluster, tmp_path: Path, expected: list[tuple[int, int]]
+    standalone: Standalone, expected: list[tuple[int, int]]
 ) -> None:
-    hidden = [tmp_path / "ckpt" / name for name in ("exchange", "blocks")]
-    for folder in hidden:
-        folder.mkdir(parents=True)
-    standalone.add_worker()
-    standalone.add_worker(*hidden)
-    facts = submitted(standalone, tmp_path)
+    folder = standalone.folder("no-checkpoint")
+    facts = submitted(standalone, folder)
     assert facts["error"] is None
     assert facts["exchange"] == "packed"
     assert not facts["blocks"]
-    assert found(tmp_path) == expected
-    refused = submitted(standalone, tmp_path / "other", exchange="reference", hide=str(tmp_path / "ckpt"))
+    assert found(folder) == expected
+    refused = submitted(standalone, folder / "other", exchange="reference", hide=str(folder / "ckpt"))
     assert "does not see the exchange's folder" in str(refused["error"])
 
 
 @pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
-def test_a_worker_that_does_not_see_the_table(standalone: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "matches").mkdir()
-    standalone.add_worker()
-    standalone.add_worker(tmp_path / "matches")
-    facts = submitted(standalone, tmp_path)
+def test_a_worker_that_does_not_see_the_table(standalone: Standalone) -> None:
+    folder = standalone.folder("no-table")
+    facts = submitted(standalone, folder)
     assert "does not see the folder of the table" in str(facts["error"])
-    assert not list((tmp_path / "matches").glob("*.parquet"))
+    assert not list((folder / "matches").glob("*.parquet"))

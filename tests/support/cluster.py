@@ -16,6 +16,7 @@ import psutil
 import pyspark
 
 from streamjoin_ds.spark.java import find_java
+from tests.support.class_archive import archive_options, spark_classes
 
 _HOST = "127.0.0.1"
 _START_S = 60.0
@@ -58,8 +59,8 @@ class Cluster:
     def _launch(self, name: str, role: str, *arguments: str, hidden: tuple[Path, ...] = ()) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
         java = find_java().home / "bin" / "java"
-        command = [str(java), "-cp", f"{home}/jars/*", "-Xmx512m", f"org.apache.spark.deploy.{role.lower()}.{role}"]
-        command += arguments
+        command = [str(java), "-cp", spark_classes(), *archive_options(), "-Xmx512m"]
+        command += [f"org.apache.spark.deploy.{role.lower()}.{role}", *arguments]
         if hidden:
             mounts = " && ".join(f"mount -t tmpfs none '{path}'" for path in hidden)
             command = [

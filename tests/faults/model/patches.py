@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
+from streamjoin_ds.blocks import memory
 from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.tuning import TailTuning, Tuning
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["installed"]
 
+# What a worker may use of its machine: the same for all of them, and asked once instead of by each task.
+_limits = cache(run_store._limits)
+
 
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[None]:
@@ -37,6 +42,10 @@ def installed(world: World) -> Iterator[None]:
         if world.case.files:
             patch.setattr("streamjoin_ds.source.files.line_blocks.MAX_LINE_BYTES", LONGEST_LINE)
         patch.setattr(run_store, "_cache", CacheOfCurrent(world))
+        patch.setattr(run_store, "_limits", _limits)
+        # The workers of a run are one Python process, whose imports are frozen once.
+        memory.freeze_imports()
+        patch.setattr(memory, "_freezes", memory._MOST_FREEZES)
         patch.setattr(commit_room, "committer_for", world.committer_for)
         tail = TailTuning(most_arrived_rows=world.schedule.tailed)
         patch.setattr(CellWindows, "tuning", Tuning(tail=tail))

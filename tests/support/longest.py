@@ -1,0 +1,42 @@
+"""Files of tests that take long: they begin first, so that no worker is left alone with one of them at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["by_length"]
+
+_TESTS = Path(__file__).resolve().parents[1]
+# By what they take, CPU and waits: two minutes down to ten seconds.
+_LONGEST = (
+    "faults/test_driver_kill.py",
+    "spark/test_class_archive.py",
+    "faults/test_seeds.py",
+    "faults/test_exhaustive.py",
+    "stream/test_cluster.py",
+    "bench/test_command.py",
+    "faults/test_planted.py",
+    "faults/test_soak.py",
+    "test_readme.py",
+    "bench/test_stream_suite.py",
+    "stream/test_execution.py",
+    "stream/test_window_kinds.py",
+    "sink/test_long_log.py",
+    "stream/test_invariance.py",
+    "stream/test_frames.py",
+    "sql/test_sql_files.py",
+    "stream/test_restart.py",
+    "faults/test_disk_full.py",
+    "cli/test_demo.py",
+    "spark/test_session.py",
+    "spark/test_scratch.py",
+    "faults/test_power.py",
+    "faults/test_storage.py",
+)
+# Strict: a file that was renamed is told of.
+_PLACES = {(_TESTS / name).resolve(strict=True): place for place, name in enumerate(_LONGEST)}
+
+
+def by_length(path: Path) -> int:
+    """A file's place in the order; files that take no time come after all that do, in the order in which they were."""
+    return _PLACES.get(path, len(_PLACES))
