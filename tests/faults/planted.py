@@ -386,7 +386,7 @@ BUGS = (
     ),
     _bug(
         "VACUUM removes files that the table has",
-        ("sink.cleaning:vacuum", "name in table.live or", ""),
+        ("sink.cleaning:vacuum", "if name in table.live:", "if False:"),
         asks=("upkeep",),
     ),
     _bug(
