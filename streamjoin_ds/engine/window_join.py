@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["WindowJoin"]
 
 Tuples: TypeAlias = "pa.Table | pa.RecordBatch"
-# New tuples that one thread sorts sooner than another is woken.
-_SORTED_ALONE_ROWS = 2048
 _log = logging.getLogger(__name__)
 
 
@@ -119,8 +117,8 @@ class WindowJoin:
         is_own = bucket_rows is not None
         self._scheduler = Scheduler()
         if is_own or threads > 1:
-            self._scheduler = Scheduler.of(self.kernels.module, threads, cores, is_own=is_own)
-        self.chunk_rows = chunk_rows
+            self._scheduler = Scheduler.of(self.kernels.module, threads, cores, tuning.threads, is_own=is_own)
+        self.chunk_rows, self._sorted_alone_rows = chunk_rows, tuning.threads.sorted_alone_rows
         count = len(bound.names)
         self.forms = window_forms(
             bound,
@@ -134,8 +132,8 @@ class WindowJoin:
         self._joinable = [NullKeyMask(bound, stream) for stream in range(count)]
         self._reading: list[Generator[pa.Table]] = []
         self.progress = Progress()  # of the push that is being read, or was last
-        self._order = JoinOrder(bound, order)
-        self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows)
+        self._order = JoinOrder(bound, order, tuning.order)
+        self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows, tuning)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
         goes_on = bucket_rows is not None
         self._kept = WindowSet(empty, self._scheduler, self.kernels.module, goes_on=goes_on)
@@ -279,7 +277,7 @@ class WindowJoin:
         if not any(works):
             return list(self._kept.settled(before)), [None] * len(works)
         due = [work for work in works if work is not None]
-        if self._scheduler.has_crew and rows > _SORTED_ALONE_ROWS:
+        if self._scheduler.has_crew and rows > self._sorted_alone_rows:
             with self._scheduler.staying():
                 ended = self._scheduler.begun(due)
                 windows, made = list(self._kept.settled(before)), ended()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine, kernel_names
-from streamjoin_ds.engine.probe import run_probe as probe
-from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, TailTuning, Tuning
+from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning, ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.testing import filtered_rows, late_rows, oracle_numbers, random_batches, shuffled_within
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, plain, run_engine, scenarios
 from tests.support.examples import examples
@@ -22,19 +19,15 @@ QUICK = examples(40)
 
 # A handful of rows is indexed, and too many for the tail.
 SMALL = Tuning(
+    probe=ProbeTuning(scan_pairs=0),
     tail=TailTuning(rows=4, most_arrived_rows=2),
     layout=LayoutTuning(least_sorted_rows=1, gain_share=100.0, bucket_cost=0.0),
 )
 
 
 @pytest.fixture(scope="module", params=["small runs are indexed", "as always"])
-def tuning(request: pytest.FixtureRequest) -> Iterator[Tuning]:
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "small runs are indexed":
-            patch.setattr(probe, "_SCAN_PAIRS", 0)
-            yield SMALL
-        else:
-            yield DEFAULT
+def tuning(request: pytest.FixtureRequest) -> Tuning:
+    return SMALL if request.param == "small runs are indexed" else DEFAULT
 
 
 @QUICK

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds.engine import kernel_names, tuning
-from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning
+from streamjoin_ds.engine import kernel_names
+from streamjoin_ds.engine.tuning import DEFAULT, TailTuning, Tuning, grids, probes, windows
 from streamjoin_ds.testing import oracle_numbers
 from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of, run_engine, scenarios
 from tests.support.examples import examples
@@ -66,6 +66,29 @@ SMALL_OR_USUAL = {
         "moved_rows": (1, 1 << 14),
         "touched_bytes": (5_000, 1 << 21),
     },
+    "probe": {
+        "few_probes": (0, 1024),
+        "batch_probes": (0, 1 << 16),
+        "slice_probes": (1, 7, 2048),
+        "groups_per_thread": (1, 2),
+        "parts_per_thread": (1, 4),
+        "least_part_probes": (1, 2048),
+        "chain_slices": (1, 4),
+        "scan_pairs": (0, 4096),
+        "trim_share": (0.0, 0.7, 1.1),
+        "first_pairs": (64, 2048),
+        "pairs_growth": (2, 8),
+        "gathered_rows": (1, 8_192),
+    },
+    "order": {
+        "sampled_runs": (1, 8),
+        "sampled_share": (0.1, 0.75),
+        "least_fresh_rows": (1, 64),
+        "fresh_share": (0.0, 0.25),
+        "many_fresh_rows": (1, 1024),
+        "equal_share": (0.05, 0.9),
+    },
+    "threads": {"held_chunks": (1, 4), "sorted_alone_rows": (0, 2048)},
     "payload": {
         "least_rows": (1, 1024),
         "whole_rows": (8, 1 << 17),
@@ -98,26 +121,37 @@ def tunings(draw: st.DrawFn) -> Tuning:
     seed=st.integers(0, 1000),
     bucket_rows=st.sampled_from([1, 30, None]),
     kernel=st.sampled_from(KERNELS),
+    threads=st.sampled_from([1, 1, 2, 3]),
 )
 def test_no_result_depends_on_it(
-    scenario: Scenario, tuned: Tuning, seed: int, bucket_rows: int | None, kernel: str
+    scenario: Scenario, tuned: Tuning, seed: int, bucket_rows: int | None, kernel: str, threads: int
 ) -> None:
-    options = {"kernel": kernel, "chunk_rows": 64, "bucket_rows": bucket_rows, "tuning": tuned}
+    options = {
+        "kernel": kernel,
+        "threads": threads,
+        "cores": (),
+        "chunk_rows": 64,
+        "bucket_rows": bucket_rows,
+        "tuning": tuned,
+    }
     result, _ = run_engine(scenario, cuts_of(scenario, seed), **options)
     assert numbers_of(scenario.join, result) == oracle_numbers(scenario.join, scenario.tables)
     assert_values(scenario, result)
 
 
 def test_every_number_says_what_it_is() -> None:
-    groups = [node for node in ast.parse(inspect.getsource(tuning)).body if isinstance(node, ast.ClassDef)]
+    texts = [inspect.getsource(module) for module in (grids, probes, windows)]
+    groups = [node for text in texts for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
     counted = 0
-    for group in groups[:-1]:
+    for group in groups:
         for field, told in zip(group.body[1:], group.body[2:], strict=False):
             if isinstance(field, ast.AnnAssign):
                 assert isinstance(told, ast.Expr), f"{group.name}.{ast.unparse(field.target)}"
                 assert isinstance(told.value, ast.Constant)
                 counted += 1
-    assert groups[-1].name == "Tuning"
+    assert sorted(group.name for group in groups) == sorted(
+        type(getattr(DEFAULT, group.name)).__name__ for group in fields(DEFAULT)
+    )
     assert counted == sum(len(fields(getattr(DEFAULT, group.name))) for group in fields(DEFAULT))
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.engine import CHUNK_ROWS, WindowJoin, kernel_names
-from streamjoin_ds.engine.probe import run_probe
+from streamjoin_ds.engine.tuning import ProbeTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, ColumnError, KernelError
 from streamjoin_ds.spec import BoundJoin, Join, Stream, bind
 from tests.engine.streams import TIME, band_join, filled, pairs, tuples
@@ -68,10 +68,11 @@ def test_the_layout_changes_nothing(index: object) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("index", ["auto", "scan"])
 @pytest.mark.parametrize("on", ["abs(r.x - s.a) <= 10 and abs(r.y - s.b) <= 10", "abs(r.x - s.a) <= 200"])
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, index: str, on: str) -> None:
-    monkeypatch.setattr(run_probe, "_MIN_PART_PROBES", 100)
+def test_threads_change_nothing(index: str, on: str) -> None:
     bound = band_join(on=on)
-    one, three = WindowJoin(bound, index=index), WindowJoin(bound, index=index, threads=3)
+    small = Tuning(probe=ProbeTuning(least_part_probes=100))
+    one = WindowJoin(bound, index=index, tuning=small)
+    three = WindowJoin(bound, index=index, threads=3, tuning=small)
     for batch in _streams(bound, 2, 1500):
         expected, found = list(one.push(batch)), list(three.push(batch))
         assert pa.concat_tables(found).equals(pa.concat_tables(expected))

@@ -14,11 +14,9 @@ from deltalake import DeltaTable
 from streamjoin_ds import Generator, Stream, StreamJoin
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.cell.cell_windows import CellWindows, task_cores
-from streamjoin_ds.engine.probe import run_probe
-from streamjoin_ds.engine.probe import window_probe as finder
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores, leased_cores
-from streamjoin_ds.engine.tuning import TailTuning, Tuning
+from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned
@@ -68,9 +66,8 @@ def rows_of(table: pa.Table) -> list[str]:
 def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads are used for batches of any size, and small batches too are runs."""
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
-    monkeypatch.setattr(CellWindows, "tuning", Tuning(tail=TailTuning(most_arrived_rows=0)))
-    monkeypatch.setattr(finder, "_FEW_PROBES", 4)
-    monkeypatch.setattr(run_probe, "_MIN_PART_PROBES", 8)
+    tuning = Tuning(tail=TailTuning(most_arrived_rows=0), probe=ProbeTuning(few_probes=4, least_part_probes=8))
+    monkeypatch.setattr(CellWindows, "tuning", tuning)
 
 
 @pytest.mark.slow

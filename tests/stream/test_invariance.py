@@ -24,8 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from streamjoin_ds.cell.cell_windows import CellWindows
-from streamjoin_ds.engine.probe import window_probe as finder
-from streamjoin_ds.engine.tuning import TailTuning, Tuning
+from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, Tuning
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
@@ -88,8 +87,9 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
         execution=way.execution,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CellWindows, "tuning", Tuning(tail=TailTuning(most_arrived_rows=way.tailed_rows)))
-        patch.setattr(finder, "_FEW_PROBES", 4)  # threads, where there are some, are for few tuples too
+        tail = TailTuning(most_arrived_rows=way.tailed_rows)
+        # Threads, where there are some, are for few tuples too.
+        patch.setattr(CellWindows, "tuning", Tuning(tail=tail, probe=ProbeTuning(few_probes=4)))
         batches.run()
     return batches
 

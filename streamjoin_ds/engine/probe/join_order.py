@@ -33,6 +33,7 @@ from streamjoin_ds.engine.storage.run import Run, Sampled
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.tail import Tail, TailBuffer
 from streamjoin_ds.engine.storage.window import Window
+from streamjoin_ds.engine.tuning import DEFAULT, OrderTuning
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.bound import BoundJoin, Condition, Term
 
@@ -40,15 +41,6 @@ if TYPE_CHECKING:
     from streamjoin_ds.spec.typed import Typed
 
 __all__ = ["Estimate", "JoinOrder"]
-
-_SAMPLED_RUNS = 8
-_SAMPLED_SHARE = 0.75
-_LEAST_SHARE = 1e-15
-# New tuples that are looked at themselves: so many, where they are that share of their window, or many in any case.
-_MIN_FRESH, _FRESH_SHARE, _MANY_FRESH = 64, 0.25, 1024
-# Of pairs that a residual leaves, by its operator.
-_TERM_SHARES = {"=": 0.05, "<>": 0.95, "between": 0.25, "in": 0.1, "is_null": 0.05}
-_COMPARED_SHARE, _OTHER_SHARE = 1 / 3, 0.5
 
 Values = npt.NDArray[np.float64]
 
@@ -77,6 +69,7 @@ class JoinOrder:
     bound : BoundJoin
     forced : "auto" or sequence of str
         Names of all streams: whatever stream new tuples are of, the others join in this order.
+    tuning : OrderTuning
 
     Raises
     ------
@@ -84,8 +77,10 @@ class JoinOrder:
         `forced` is not the join's streams, each once.
     """
 
-    def __init__(self, bound: BoundJoin, forced: str | Sequence[str] = "auto") -> None:
-        self._bound = bound
+    def __init__(
+        self, bound: BoundJoin, forced: str | Sequence[str] = "auto", tuning: OrderTuning = DEFAULT.order
+    ) -> None:
+        self._bound, self._tuning = bound, tuning
         self._forced: tuple[int, ...] | None = None
         if forced != "auto":
             names = [] if isinstance(forced, str) else list(forced)
@@ -102,7 +97,7 @@ class JoinOrder:
         self._links |= {frozenset(term.streams) for term in bound.terms}
         # An equality of strings is counted once, by the condition on their hashes.
         terms = [term for term in bound.terms if not _is_hashed(term, conditions)]
-        self._term_shares = [(frozenset(term.streams), _term_share(term.condition)) for term in terms]
+        self._term_shares = [(frozenset(term.streams), _term_share(term.condition, tuning)) for term in terms]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,7 +128,8 @@ class JoinOrder:
         sides = [self._side(number, window) for number, window in enumerate(windows)]
         rows = [_rounded(window.rows) for window in windows]
         rows[stream] = 1
-        if fresh is not None and len(fresh) >= min(_MANY_FRESH, max(_MIN_FRESH, _FRESH_SHARE * windows[stream].rows)):
+        least_fresh = max(self._tuning.least_fresh_rows, self._tuning.fresh_share * windows[stream].rows)
+        if fresh is not None and len(fresh) >= min(self._tuning.many_fresh_rows, least_fresh):
             sides[stream] = _Side([fresh])
             return self._estimated(stream, others, sides, rows, is_own=True)
         known, asked = self._known.get(stream), ([side.number for side in sides], rows)
@@ -151,7 +147,7 @@ class JoinOrder:
             # What the new tuples have a part in is asked once; what the others say among them, push after push.
             mine = is_own and stream in pair
             share = _share(condition, left, right) if mine else self._share(number, left, right)
-            shares[pair] = shares.get(pair, 1.0) * max(share, _LEAST_SHARE)
+            shares[pair] = shares.get(pair, 1.0) * max(share, self._tuning.least_share)
         start = frozenset((stream,))
         sizes = {start: 1.0}
         for count in range(1, len(others) + 1):
@@ -215,7 +211,7 @@ class JoinOrder:
         parts = [run.sampled for run in window.before_tail]
         if rows:  # of the tail its first rows, which stay as they are
             parts.append(Tail(tail.buffer, rows, tail.zone))
-        largest = _largest(parts)
+        largest = _largest(parts, self._tuning)
         side = known[1] if known is not None and known[1].is_of(largest) else _Side(largest)
         self._sides[stream] = (window.before_tail, first, tail.buffer, rows), side
         return side
@@ -233,12 +229,12 @@ def _rounded(rows: int) -> int:
     return rows >> shift << shift
 
 
-def _largest(runs: Sequence[Sampled]) -> list[Sampled]:
+def _largest(runs: Sequence[Sampled], tuning: OrderTuning) -> list[Sampled]:
     """The largest of what can be sampled, until they have most of the rows: few new ones leave it as it is."""
     total, sampled = sum(run.rows for run in runs), 0
     largest: list[Sampled] = []
-    for run in sorted(runs, key=lambda run: -run.rows)[:_SAMPLED_RUNS]:
-        if sampled >= _SAMPLED_SHARE * total:
+    for run in sorted(runs, key=lambda run: -run.rows)[: tuning.sampled_runs]:
+        if sampled >= tuning.sampled_share * total:
             break
         largest.append(run)
         sampled += run.rows
@@ -305,14 +301,21 @@ def _is_hashed(term: Term, conditions: Sequence[Condition]) -> bool:
     return term.streams in pairs
 
 
-def _term_share(condition: Typed) -> float:
+def _term_share(condition: Typed, tuning: OrderTuning) -> float:
     """What share of the pairs a residual may leave."""
-    parts = [_term_share(part) for part in condition.args] if condition.op in ("and", "or", "not") else []
+    parts = [_term_share(part, tuning) for part in condition.args] if condition.op in ("and", "or", "not") else []
     if condition.op == "and":
         return float(np.prod(parts))
     if condition.op in ("or", "not"):
         gone = float(np.prod([1.0 - part for part in parts]))
-        return max(1.0 - gone if condition.op == "or" else gone, _LEAST_SHARE)
+        return max(1.0 - gone if condition.op == "or" else gone, tuning.least_share)
     if condition.op in ("<", "<=", ">", ">="):
-        return _COMPARED_SHARE
-    return _TERM_SHARES.get(condition.op, _OTHER_SHARE)
+        return tuning.compared_share
+    shares = {
+        "=": tuning.equal_share,
+        "<>": tuning.unequal_share,
+        "between": tuning.between_share,
+        "in": tuning.in_share,
+        "is_null": tuning.null_share,
+    }
+    return shares.get(condition.op, tuning.other_share)

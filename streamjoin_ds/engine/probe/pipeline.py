@@ -28,19 +28,17 @@ from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
 from streamjoin_ds.engine.probe.residual import Residual
 from streamjoin_ds.engine.probe.results import PartialResults, ResultBuilder
 from streamjoin_ds.engine.probe.window_ids import WindowIds
-from streamjoin_ds.engine.probe.window_probe import SLICE_PROBES, ProbeCursor, WindowProbe
+from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.scheduler import HELD_CHUNKS, Scheduler
+from streamjoin_ds.engine.threads.scheduler import Scheduler
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, run_alone
+from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound import BoundJoin
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
 __all__ = ["JoinPipeline", "ProbeBatch"]
-
-# Slices of probes in one piece, in joins of three streams and more.
-_CHAIN_SLICES = 4
 
 _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 
@@ -85,6 +83,7 @@ class JoinPipeline:
     scheduler : Scheduler
     chunk_rows : int
         Upper bound of pairs held at each step, and of rows in a result table.
+    tuning : Tuning
 
     Attributes
     ----------
@@ -92,15 +91,22 @@ class JoinPipeline:
         Results of some streams, found so far, that others were still to join.
     """
 
-    def __init__(self, bound: BoundJoin, kernels: Kernels, scheduler: Scheduler, chunk_rows: int) -> None:
+    def __init__(
+        self, bound: BoundJoin, kernels: Kernels, scheduler: Scheduler, chunk_rows: int, tuning: Tuning = DEFAULT
+    ) -> None:
         self._bound = bound
+        self._slice_probes, self._chain_probes = tuning.probe.slice_probes, tuning.probe.chain_slices
+        self._chain_probes *= self._slice_probes
+        self._gathered_rows, self._held_chunks = tuning.probe.gathered_rows, tuning.threads.held_chunks
         self._scheduler, self._chunk_rows = scheduler, chunk_rows
         self._threads = scheduler.helpers + 1
-        self._finder = WindowProbe(kernels, self._threads, chunk_rows)
+        self._finder = WindowProbe(kernels, self._threads, chunk_rows, tuning.probe)
         self._steps: dict[tuple[tuple[int, ...], int], _JoinStep] = {}
         window = bound.join.window
-        self._window_ids = WindowIds(window, kernels.module) if isinstance(window, PeriodicWindow) else None
-        self._results = ResultBuilder(bound)
+        self._window_ids = (
+            WindowIds(window, kernels.module, self._gathered_rows) if isinstance(window, PeriodicWindow) else None
+        )
+        self._results = ResultBuilder(bound, tuning.probe)
         self.result_schema = self._results.schema
         self._rows_per_probe = 0.0  # of the last push that was cut into pieces
         self.partials = 0
@@ -117,7 +123,7 @@ class JoinPipeline:
     def results(self, arrivals: Sequence[ProbeBatch]) -> tuple[Progress, Generator[pa.Table]]:
         """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
         count = sum([len(arrived.selection) for arrived in arrivals])
-        if count <= SLICE_PROBES:
+        if count <= self._slice_probes:
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
             pieces = [self._piece(arrived, mark) for arrived, mark in zip(arrivals, done, strict=True)]
             return Progress(done), self._scheduler.one_by_one(pieces)
@@ -170,8 +176,8 @@ class JoinPipeline:
         count, (stream,) = len(arrived.selection), arrived.order
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
         if window.is_grid:
-            slices = -(-count // (self._threads * SLICE_PROBES))
-            pieces = self._cut([arrived], slices * SLICE_PROBES)
+            slices = -(-count // (self._threads * self._slice_probes))
+            pieces = self._cut([arrived], slices * self._slice_probes)
             probings = [self._begun({piece.stream: piece.selection}, step, window) for piece in pieces]
         else:
             columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
@@ -212,7 +218,7 @@ class JoinPipeline:
         threads. Where two streams meet, the pieces' pairs are those of one probing, in its order.
         """
         if len(arrivals[0].order) > 1:
-            return [self._marked(piece) for piece in self._cut(arrivals, _CHAIN_SLICES * SLICE_PROBES)]
+            return [self._marked(piece) for piece in self._cut(arrivals, self._chain_probes)]
         if self._threads == 1:
             return [self._marked(arrived) for arrived in arrivals]
         pieces = []
@@ -220,9 +226,9 @@ class JoinPipeline:
             window = arrived.windows[arrived.order[0]]
             if window.is_grid:
                 # A piece keeps a few chunks for the reader and then waits: it is to have no more than that.
-                wanted = max(self._threads, int(count * self._rows_per_probe / (HELD_CHUNKS * self._chunk_rows)))
-                slices = -(-count // (wanted * SLICE_PROBES))
-                pieces += [self._marked(piece) for piece in self._cut([arrived], slices * SLICE_PROBES)]
+                wanted = max(self._threads, int(count * self._rows_per_probe / (self._held_chunks * self._chunk_rows)))
+                slices = -(-count // (wanted * self._slice_probes))
+                pieces += [self._marked(piece) for piece in self._cut([arrived], slices * self._slice_probes)]
                 continue
             step = self._step((arrived.stream,), arrived.order[0])
             columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
@@ -265,7 +271,7 @@ class JoinPipeline:
                 told = yield given
                 continue
             told, (positions, found) = None, given
-            grown = yield from taken(block, positions)
+            grown = yield from taken(block, positions, self._gathered_rows)
             grown[step.stream] = found
             grown = step.standing(grown)
             if not len(grown[step.stream]):
@@ -285,7 +291,8 @@ class JoinPipeline:
 
     def _beginning(self, block: PartialResults, step: _JoinStep, window: Window) -> TaskCoroutine[ProbeCursor]:
         """A block of partial results on its way through the window of the stream that joins them, step by step."""
-        columns = yield from keys_of([(block[condition.stream], condition.probe_key) for condition in step.tested])
+        wanted = [(block[condition.stream], condition.probe_key) for condition in step.tested]
+        columns = yield from keys_of(wanted, self._gathered_rows)
         return self._finder.begin(step.tested, columns, len(next(iter(block.values()))), window)
 
     def _step(self, joined: tuple[int, ...], stream: int) -> _JoinStep:

@@ -13,12 +13,10 @@ from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
 from streamjoin_ds.engine.reference.kernel_objects import Part
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
+from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
 __all__ = ["PartialResults", "ResultBuilder"]
-
-# Gathered by one thread at a time.
-_PIECE_ROWS = 8_192
 
 PartialResults: TypeAlias = Mapping[int, Selection]
 
@@ -26,13 +24,19 @@ PartialResults: TypeAlias = Mapping[int, Selection]
 class ResultBuilder:
     """The form of the results of one join.
 
+    Parameters
+    ----------
+    bound : BoundJoin
+    tuning : ProbeTuning
+
     Attributes
     ----------
     schema : pyarrow.Schema
         That of the table of matches, but for ``batch_id``.
     """
 
-    def __init__(self, bound: BoundJoin) -> None:
+    def __init__(self, bound: BoundJoin, tuning: ProbeTuning = DEFAULT.probe) -> None:
+        self._piece_rows = tuning.gathered_rows
         self.schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
         names = [[TS, SEQ] for _ in bound.names]
         self._placed = []
@@ -81,14 +85,17 @@ class ResultBuilder:
         plain = tuple([block[stream].run_set.plain(names) for stream, names in enumerate(self._gathered)])
         part = self._kernel_parts.get(plain)
         if part is None:
-            part = self._kernel_parts[plain] = _KernelPart(self, plain, block)
+            part = self._kernel_parts[plain] = _KernelPart(self, plain, block, self._piece_rows)
         return part
 
 
 class _KernelPart:
     """Those result columns that kernels can gather: of fixed width and without nulls, and the event time."""
 
-    def __init__(self, results: ResultBuilder, plain: Sequence[tuple[str, ...]], block: PartialResults) -> None:
+    def __init__(
+        self, results: ResultBuilder, plain: Sequence[tuple[str, ...]], block: PartialResults, piece_rows: int
+    ) -> None:
+        self._piece_rows = piece_rows
         run_sets = [block[stream].run_set for stream in range(len(plain))]
         widths = [
             [item_dtype(stack.kinds[name]).itemsize for name in names]
@@ -109,13 +116,14 @@ class _KernelPart:
         """The results' columns of `places`, of all blocks, one after the other, step by step."""
         counts = [len(block[0]) for block in blocks]
         rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
-        if len(blocks) == 1 and counts[0] <= _PIECE_ROWS:  # sooner done than handed to another thread
+        step = self._piece_rows
+        if len(blocks) == 1 and counts[0] <= step:  # sooner done than handed to another thread
             rows.gather(self._parts(blocks[0], 0, counts[0]))
             return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
         for block, count in zip(blocks, counts, strict=True):
             tasks += [
-                rows.gathering(self._parts(block, begin, min(begin + _PIECE_ROWS, count)), to + begin)
-                for begin in range(0, count, _PIECE_ROWS)
+                rows.gathering(self._parts(block, begin, min(begin + step, count)), to + begin)
+                for begin in range(0, count, step)
             ]
             to += count
         yield tasks

@@ -18,15 +18,10 @@ from streamjoin_ds.engine.reference.kernel_objects import Probing, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.zone import Range
+from streamjoin_ds.engine.tuning import ProbeTuning
 
 __all__ = ["RunByRunProbe", "RunProbe"]
 
-_SCAN_PAIRS = 4096
-_TRIM_SHARE = 0.7
-
-# Parts of one probing for each thread: a thread that is done early takes another.
-_PARTS_PER_THREAD = 4
-_MIN_PART_PROBES = 2048
 # Parts begin on a kernel's tile of probes, so that a scan in parts walks as a whole one does.
 _TILE_PROBES = 32
 
@@ -57,6 +52,7 @@ class RunProbe:
     columns : list of ndarray, shape (n_probe,), float64 or int64
         The probe's key of each condition.
     count : int
+    tuning : ProbeTuning
     """
 
     def __init__(
@@ -65,8 +61,9 @@ class RunProbe:
         conditions: Sequence[ProbeCondition],
         columns: Sequence[Column],
         count: int,
+        tuning: ProbeTuning,
     ) -> None:
-        self._kernels = kernels
+        self._kernels, self._tuning = kernels, tuning
         self._conditions = conditions
         self._columns = columns
         self.count = count
@@ -84,7 +81,7 @@ class RunProbe:
         open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
         first, second = serving(run.sort_layout, self._conditions)
         sorted_keys = run.in_order
-        if self.count * run.rows <= _SCAN_PAIRS or (first < 0 and second < 0) or sorted_keys is None:
+        if self.count * run.rows <= self._tuning.scan_pairs or (first < 0 and second < 0) or sorted_keys is None:
             return self._scan(run, open_conditions, stretch.of(self.count))
         order, columns = self._trimmed(*self._ordered(run, first, second), run)
         if not len(order):
@@ -115,7 +112,7 @@ class RunProbe:
         """The kernels of all runs, one after the other, in parts for so many threads that are worth it."""
         if threads == 1:
             return [RunByRunProbe(self, [_Stretch(place, run) for place, run in enumerate(runs)])]
-        part_rows = max(sum(run.rows for run in runs) // (threads * _PARTS_PER_THREAD), 1)
+        part_rows = max(sum(run.rows for run in runs) // (threads * self._tuning.parts_per_thread), 1)
         parts: list[list[_Stretch]] = [[]]
         for stretch in self._stretches(runs, part_rows):
             if sum(other.run.rows // other.parts for other in parts[-1]) >= part_rows:
@@ -124,7 +121,7 @@ class RunProbe:
         return [RunByRunProbe(self, part) for part in parts]
 
     def _stretches(self, runs: Sequence[Probed], part_rows: int) -> Iterator[_Stretch]:
-        most = max(self.count // _MIN_PART_PROBES, 1)
+        most = max(self.count // self._tuning.least_part_probes, 1)
         for place, run in enumerate(runs):
             parts = min(max(run.rows // part_rows, 1), most)
             yield from (_Stretch(place, run, part, parts) for part in range(parts))
@@ -166,7 +163,7 @@ class RunProbe:
             oldest, newest = int(run.zone[0][0] + condition.lo), int(run.zone[0][1] + condition.hi)
             smallest, largest = self._ranges[number]
             reach = min(newest, largest) - max(oldest, smallest) + 1
-            if reach < _TRIM_SHARE * (largest - smallest + 1):
+            if reach < self._tuning.trim_share * (largest - smallest + 1):
                 times = columns[number]
                 inside = (times >= max(oldest, smallest)) & (times <= min(newest, largest))
                 mask = inside if mask is None else mask & inside

@@ -36,10 +36,12 @@ class WindowIds:
     ----------
     window : PeriodicWindow
     module : KernelModule
+    gathered_rows : int
+        As `ProbeTuning.gathered_rows`.
     """
 
-    def __init__(self, window: PeriodicWindow, module: KernelModule) -> None:
-        self._module, self._every_us = module, window.every_us
+    def __init__(self, window: PeriodicWindow, module: KernelModule, gathered_rows: int) -> None:
+        self._module, self._every_us, self._gathered_rows = module, window.every_us, gathered_rows
         self._windows = list(zip(window.windows_us, window.lags, strict=True))
         self._most = min(-(-window_us // window.every_us) for window_us in window.windows_us)
 
@@ -50,7 +52,7 @@ class WindowIds:
         (kept,) = yield [self._common(block).filling(positions)]
         if kept == count:
             return block
-        return (yield from taken(block, positions[:kept]))
+        return (yield from taken(block, positions[:kept], self._gathered_rows))
 
     def expanded(self, block: PartialResults, most_rows: int) -> ChunkCoroutine[Expansion]:
         """Each result once for each of its windows, in ascending order of them, at most so many rows at a time.
@@ -66,7 +68,7 @@ class WindowIds:
             positions, window_ids = np.empty(room, np.int32), np.empty(room, np.int64)
             (count,) = yield [common.filling(positions, window_ids)]
             if count:
-                grown = yield from taken(block, positions[:count])
+                grown = yield from taken(block, positions[:count], self._gathered_rows)
                 yield grown, window_ids[:count]
 
     def _common(self, block: PartialResults) -> CommonWindows:

@@ -31,14 +31,9 @@ from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
+from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 
-__all__ = ["SLICE_PROBES", "ProbeCursor", "WindowProbe"]
-
-_FEW_PROBES = 1024
-_BATCH_PROBES = 1 << 16
-# Groups of runs for each thread. With more than one, a thread that is done early takes another group.
-_GROUPS_PER_THREAD = 2
-SLICE_PROBES = 2048
+__all__ = ["ProbeCursor", "WindowProbe"]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +78,7 @@ class WindowProbe:
         That parts of a probing are for.
     chunk_rows : int
         Pairs that are given at a time.
+    tuning : ProbeTuning
 
     Attributes
     ----------
@@ -90,8 +86,8 @@ class WindowProbe:
         Pairs tested so far.
     """
 
-    def __init__(self, kernels: Kernels, threads: int, chunk_rows: int) -> None:
-        self._kernels, self._threads = kernels, threads
+    def __init__(self, kernels: Kernels, threads: int, chunk_rows: int, tuning: ProbeTuning = DEFAULT.probe) -> None:
+        self._kernels, self._threads, self._tuning = kernels, threads, tuning
         self._chunk_rows = chunk_rows
         self._pairs: list[MatchBuffer] = []
         self.candidates = 0
@@ -110,7 +106,11 @@ class WindowProbe:
 
     def has_groups(self, window: Window, count: int) -> bool:
         """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
-        return _has_groups(window.before_tail, count)
+        return self._has_groups(window.before_tail, count)
+
+    def _has_groups(self, sealed: Sequence[Probed], count: int) -> bool:
+        is_batch = count <= self._tuning.batch_probes
+        return bool(sealed) and is_batch and all(run.sort_layout.is_sorted for run in sealed)
 
     def begin_parts(
         self,
@@ -121,14 +121,14 @@ class WindowProbe:
     ) -> list[ProbeCursor]:
         """Probes against all runs of a window, in parts whose pairs follow each other; of few pairs, one part."""
         has_groups = self.has_groups(window, count)
-        if window.is_grid or (not has_groups and count <= _FEW_PROBES):
+        if window.is_grid or (not has_groups and count <= self._tuning.few_probes):
             return [self.begin(conditions, columns, count, window)]
         if not has_groups:
             run_set = window.run_set.seen_by(conditions)
             kernels = self._run_probe(conditions, columns, count).in_parts(self._seen(window, run_set), self._threads)
             return [ProbeCursor(kernel, self._buffer(), run_set, kernel.row_count) for kernel in kernels]
         runs, parts = window.runs, []
-        for begin, end in pairwise(_edges(len(runs), self._threads * _GROUPS_PER_THREAD)):
+        for begin, end in pairwise(_edges(len(runs), self._threads * self._tuning.groups_per_thread)):
             run_set = window.run_set if end - begin == len(runs) else RunSet(runs[begin:end])
             seen = run_set.seen_by(conditions)
             last_rows = window.tail.rows or -1 if end == len(runs) else -1
@@ -181,7 +181,7 @@ class WindowProbe:
         try:
             return self._pairs.pop()
         except IndexError:
-            return MatchBuffer()
+            return MatchBuffer(self._tuning)
 
     def _kernel(
         self,
@@ -197,8 +197,8 @@ class WindowProbe:
             return self._runs_probe(columns, [], -1, count)
         if window.is_grid:
             indexes, last_rows = run_set.indexes(conditions), window.tail.rows or -1
-            return self._runs_probe(columns, indexes, last_rows, count, SLICE_PROBES)
-        if count > _FEW_PROBES and not _has_groups(runs[: len(window.before_tail)], count):
+            return self._runs_probe(columns, indexes, last_rows, count, self._tuning.slice_probes)
+        if count > self._tuning.few_probes and not self._has_groups(runs[: len(window.before_tail)], count):
             (kernel,) = self._run_probe(conditions, columns, count).in_parts(self._seen(window, run_set), 1)
             return kernel
         return self._runs_probe(columns, run_set.indexes(conditions), window.tail.rows or -1, count)
@@ -210,7 +210,7 @@ class WindowProbe:
         return (*run_set.runs[:sealed], *window.runs[sealed:])
 
     def _run_probe(self, conditions: tuple[ProbeCondition, ...], columns: list[Column], count: int) -> RunProbe:
-        return RunProbe(self._kernels, conditions, columns, count)
+        return RunProbe(self._kernels, conditions, columns, count, self._tuning)
 
     def _runs_probe(
         self,
@@ -228,11 +228,6 @@ class WindowProbe:
             left_count=count,
             slice_probes=slice_probes,
         )
-
-
-def _has_groups(sealed: Sequence[Probed], count: int) -> bool:
-    """As `WindowProbe.has_groups`."""
-    return bool(sealed) and count <= _BATCH_PROBES and all(run.sort_layout.is_sorted for run in sealed)
 
 
 def _edges(count: int, groups: int) -> list[int]:

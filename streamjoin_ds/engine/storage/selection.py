@@ -21,9 +21,6 @@ __all__ = ["Selection", "keys_of", "taken"]
 
 Int32 = npt.NDArray[np.int32]
 
-# Tuples that are gathered sooner than handed to another thread.
-_FEW_ROWS = 8_192
-
 
 @dataclass(slots=True, eq=False)
 class Selection:
@@ -133,9 +130,9 @@ class Selection:
         return self.key(0)
 
 
-def taken(block: Mapping[int, Selection], positions: Int32) -> TaskCoroutine[dict[int, Selection]]:
-    """Those of each stream's selection that stand at these positions, step by step."""
-    if len(positions) <= _FEW_ROWS:
+def taken(block: Mapping[int, Selection], positions: Int32, few_rows: int) -> TaskCoroutine[dict[int, Selection]]:
+    """Those of each stream's selection that stand at these positions, step by step; so few at once."""
+    if len(positions) <= few_rows:
         return {stream: selection.take(positions) for stream, selection in block.items()}
     made, tasks = {}, []
     for stream, selection in block.items():
@@ -151,12 +148,12 @@ def taken(block: Mapping[int, Selection], positions: Int32) -> TaskCoroutine[dic
     return made
 
 
-def keys_of(wanted: Sequence[tuple[Selection, int]]) -> TaskCoroutine[list[npt.NDArray[Any]]]:
-    """A key of each tuple of some selections, given with the key's number, step by step."""
+def keys_of(wanted: Sequence[tuple[Selection, int]], few_rows: int) -> TaskCoroutine[list[npt.NDArray[Any]]]:
+    """A key of each tuple of some selections, given with the key's number, step by step; those of so few at once."""
     found, tasks = [], []
     for selection, number in wanted:
         rows, run_set = selection.rows, selection.run_set
-        if rows is None or len(rows) <= _FEW_ROWS or run_set.narrow_key(number) is not None:
+        if rows is None or len(rows) <= few_rows or run_set.narrow_key(number) is not None:
             found.append(selection.key(number))
             continue
         values = np.empty(len(rows), dtype=run_set.key_dtype(number))

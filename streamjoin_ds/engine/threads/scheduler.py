@@ -22,11 +22,9 @@ from streamjoin_ds.engine.reference.kernel_module import KernelModule
 from streamjoin_ds.engine.reference.kernel_objects import Crew, Task
 from streamjoin_ds.engine.threads.core_lease import staying_on
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, chunks_alone, run_alone
+from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
 
-__all__ = ["HELD_CHUNKS", "Scheduler", "run_in_order", "run_interleaved"]
-
-# Most chunks of a piece that are kept for the reader: beyond them a piece waits, so that memory is bounded.
-HELD_CHUNKS = 4
+__all__ = ["Scheduler", "run_in_order", "run_interleaved"]
 
 _Made = TypeVar("_Made")
 _Chunk = TypeVar("_Chunk")
@@ -41,13 +39,18 @@ class Scheduler:
         Threads for kernel tasks; None: the caller does everything, one work after the other.
     cores : sequence of int
         Where the caller stays while the crew works with it; none: wherever the system puts it.
+    tuning : ThreadTuning
     """
 
-    def __init__(self, crew: Crew | None = None, cores: Sequence[int] = ()) -> None:
-        self._crew, self._cores = crew, cores
+    def __init__(
+        self, crew: Crew | None = None, cores: Sequence[int] = (), tuning: ThreadTuning = DEFAULT.threads
+    ) -> None:
+        self._crew, self._cores, self._held_chunks = crew, cores, tuning.held_chunks
 
     @classmethod
-    def of(cls, module: KernelModule, threads: int, cores: Sequence[int], *, is_own: bool) -> Scheduler:
+    def of(
+        cls, module: KernelModule, threads: int, cores: Sequence[int], tuning: ThreadTuning, *, is_own: bool
+    ) -> Scheduler:
         """A scheduler for so many threads, the caller among them.
 
         Parameters
@@ -59,9 +62,9 @@ class Scheduler:
             runs on all of the cores, and the caller wherever it was (`core_lease` says why).
         """
         if is_own and len(cores) > 1:
-            return cls(module.Crew(threads - 1, cores[1:]), cores[:1])
+            return cls(module.Crew(threads - 1, cores[1:]), cores[:1], tuning)
         with staying_on(cores):
-            return cls(module.Crew(threads - 1))
+            return cls(module.Crew(threads - 1), (), tuning)
 
     @property
     def has_crew(self) -> bool:
@@ -107,7 +110,7 @@ class Scheduler:
             for piece in pieces:
                 yield from chunks_alone(piece)
             return
-        with closing(run_in_order(self._crew, pieces, self._crew.helpers + 2)) as chunks:
+        with closing(run_in_order(self._crew, pieces, self._crew.helpers + 2, self._held_chunks)) as chunks:
             while True:
                 with staying_on(self._cores):
                     chunk = next(chunks, None)
@@ -182,9 +185,10 @@ def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made
 class _Piece(Generic[_Chunk]):
     """A piece in work: what it waits for, and chunks that the reader has not come to."""
 
-    __slots__ = ("chunks", "is_ended", "is_full", "steps", "tasks")
+    __slots__ = ("chunks", "held_chunks", "is_ended", "is_full", "steps", "tasks")
 
-    def __init__(self, steps: ChunkCoroutine[_Chunk]) -> None:
+    def __init__(self, steps: ChunkCoroutine[_Chunk], held_chunks: int) -> None:
+        self.held_chunks = held_chunks
         self.steps, self.tasks = steps, cast("list[Task[object]]", [])
         self.chunks: deque[_Chunk] = deque()
         self.is_ended = self.is_full = False
@@ -204,12 +208,14 @@ class _Piece(Generic[_Chunk]):
                 return True
             self.chunks.append(given)
             told = None
-            if len(self.chunks) >= HELD_CHUNKS:
+            if len(self.chunks) >= self.held_chunks:
                 self.is_full = True
                 return False
 
 
-def run_in_order(crew: Crew, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int) -> Generator[_Chunk]:
+def run_in_order(
+    crew: Crew, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int, held_chunks: int
+) -> Generator[_Chunk]:
     """Chunks of all pieces, piece after piece.
 
     Parameters
@@ -218,7 +224,9 @@ def run_in_order(crew: Crew, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int
     pieces : iterable of generators
         No two may change the same thing.
     most : int
-        How many pieces are in work at a time. At most ``most * HELD_CHUNKS`` chunks are held besides the one given.
+        How many pieces are in work at a time.
+    held_chunks : int
+        How many chunks of each piece are held at most, besides the one given.
 
     Yields
     ------
@@ -235,7 +243,7 @@ def run_in_order(crew: Crew, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int
     def begin() -> None:
         steps = next(to_come, None)
         if steps is not None:
-            begun.append(_Piece(steps))
+            begun.append(_Piece(steps, held_chunks))
             advance(begun[-1], None)
 
     try:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine import reference
-from streamjoin_ds.engine.threads.scheduler import HELD_CHUNKS, Scheduler, run_in_order
+from streamjoin_ds.engine.threads.scheduler import Scheduler, run_in_order
 from streamjoin_ds.errors import KernelError
 from tests.support.examples import examples
 
 MODULES = [native, reference]
+HELD_CHUNKS = 4
 ITEMS = np.arange(100)[::-1].copy()
 
 
@@ -61,14 +62,14 @@ def test_chunks_come_in_the_order_of_one_thread(sizes: list[int], module: Any, h
             assert list(run(Piece(module, *told, tasks).steps() for told in enumerate(sizes))) == expected
     for most in (1, 2, 5):
         pieces = [Piece(module, *told, tasks) for told in enumerate(sizes)]
-        assert list(run_in_order(crew, (piece.steps() for piece in pieces), most)) == expected
+        assert list(run_in_order(crew, (piece.steps() for piece in pieces), most, HELD_CHUNKS)) == expected
         assert all(piece.is_closed for piece in pieces)
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_chunks_are_held_than_a_few_a_piece(most: int) -> None:
     pieces = [Piece(native, number, 9) for number in range(20)]
-    with closing(run_in_order(native.Crew(1), (piece.steps() for piece in pieces), most)) as chunks:
+    with closing(run_in_order(native.Crew(1), (piece.steps() for piece in pieces), most, HELD_CHUNKS)) as chunks:
         for given_chunks, _ in enumerate(chunks, 1):
             assert sum(piece.made for piece in pieces) <= given_chunks + most * HELD_CHUNKS
     assert sum(piece.made for piece in pieces) == 180
@@ -76,7 +77,7 @@ def test_no_more_chunks_are_held_than_a_few_a_piece(most: int) -> None:
 
 def test_several_pieces_are_in_work_at_a_time() -> None:
     pieces = [Piece(native, number, 3 * HELD_CHUNKS) for number in range(4)]
-    with closing(run_in_order(native.Crew(1), (piece.steps() for piece in pieces), 2)) as chunks:
+    with closing(run_in_order(native.Crew(1), (piece.steps() for piece in pieces), 2, HELD_CHUNKS)) as chunks:
         for _ in range(HELD_CHUNKS):
             next(chunks)
         assert pieces[1].made > 0
@@ -89,7 +90,7 @@ def test_an_error_reaches_the_reader_and_nothing_is_left_at_work(module: Any, fa
     crew = module.Crew(1)
     pieces = [Piece(module, number, 3, fails=1 if number == failing else None) for number in range(4)]
     begun = [piece.steps() for piece in pieces]
-    chunks, found = run_in_order(crew, begun, 2), []
+    chunks, found = run_in_order(crew, begun, 2, HELD_CHUNKS), []
     with pytest.raises(ZeroDivisionError):
         found.extend(iter(lambda: next(chunks, None), None))
     assert found == [(number, chunk) for number in range(4) for chunk in range(3)][: len(found)]
@@ -118,7 +119,7 @@ def test_a_kernels_error_reaches_the_reader(module: Any) -> None:
 def test_a_reader_that_gives_up_leaves_nothing_at_work() -> None:
     pieces = [Piece(native, number, 9) for number in range(5)]
     begun = [piece.steps() for piece in pieces]
-    chunks = run_in_order(native.Crew(2), begun, 3)
+    chunks = run_in_order(native.Crew(2), begun, 3, HELD_CHUNKS)
     assert next(chunks) == (0, 0)
     chunks.close()
     assert all(piece.is_closed for piece in pieces[:3])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from queue import SimpleQueue
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from streamjoin_ds import Join, Stream
 from streamjoin_ds.engine import JoinEngine, WindowJoin, kernel_names
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
-from streamjoin_ds.engine.probe import pipeline, run_probe, window_probe
+from streamjoin_ds.engine.probe import window_probe
 from streamjoin_ds.engine.storage import window
 from streamjoin_ds.engine.storage.bucket_grid.grid import BucketRun
 from streamjoin_ds.engine.storage.bucket_grid.policy import bucketed
@@ -28,7 +28,15 @@ from streamjoin_ds.engine.storage.bucket_grid.sample import GridSample
 from streamjoin_ds.engine.storage.bucket_grid.window import BucketWindow
 from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.snapshot import opened
-from streamjoin_ds.engine.tuning import GridTuning, LayoutTuning, PayloadTuning, RebuildTuning, TailTuning, Tuning
+from streamjoin_ds.engine.tuning import (
+    GridTuning,
+    LayoutTuning,
+    PayloadTuning,
+    ProbeTuning,
+    RebuildTuning,
+    TailTuning,
+    Tuning,
+)
 from streamjoin_ds.errors import ArgumentError, StateCorruptError
 from streamjoin_ds.spec import BoundJoin, bind
 from streamjoin_ds.testing import oracle_numbers, random_batches
@@ -39,20 +47,11 @@ KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(60)
 # A handful of rows is indexed, and too many for the tail.
 SMALL = Tuning(
+    probe=ProbeTuning(scan_pairs=0, slice_probes=8),
     tail=TailTuning(rows=4, most_arrived_rows=2),
     layout=LayoutTuning(least_sorted_rows=1, gain_share=100.0, bucket_cost=0.0),
 )
 KINDS = {"numbers": {"domains": ("int", "float"), "note": False}, "all": {}}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _thresholds() -> Iterator[None]:
-    """A handful of rows is probed by its index, in several slices."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_probe, "_SCAN_PAIRS", 0)
-        for module in (window_probe, pipeline):
-            patch.setattr(module, "SLICE_PROBES", 8)
-        yield
 
 
 def window_join(bound: BoundJoin, **options: Any) -> WindowJoin:
