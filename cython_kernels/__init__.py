@@ -34,8 +34,8 @@ import os
 from . import native
 
 __all__ = [
-    "CHUNK_ROWS",
     "FENCE_ROWS",
+    "GRID_CHUNK_ROWS",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",

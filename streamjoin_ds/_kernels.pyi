@@ -15,8 +15,8 @@ from streamjoin_ds.engine.reference import kernel_objects as objects
 from streamjoin_ds.engine.reference.arguments import Bound, Bytes, Column, Int32, Int64
 
 __all__ = [
-    "CHUNK_ROWS",
     "FENCE_ROWS",
+    "GRID_CHUNK_ROWS",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
@@ -57,7 +57,7 @@ __all__ = [
 _Made = TypeVar("_Made")
 _MadeCo = TypeVar("_MadeCo", covariant=True)
 
-CHUNK_ROWS: int
+GRID_CHUNK_ROWS: int
 FENCE_ROWS: int
 SCAN_PAIRS: int
 SCAN_ROWS_ALONE: int

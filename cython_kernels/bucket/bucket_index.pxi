@@ -58,4 +58,4 @@ cdef class BucketIndex(RunIndex):
 
 
 _ITEMS = {"f8": SJ_FLOAT64, "f4": SJ_FLOAT32, "i8": SJ_INT64, "i4": SJ_INT32}
-CHUNK_ROWS = SJ_CHUNK_ROWS
+GRID_CHUNK_ROWS = SJ_CHUNK_ROWS

@@ -18,7 +18,7 @@ QUICK = examples(60)
 
 def grid_of(module, kinds, keys, *, buckets=7, chunks=40, stride=3):
     """An empty grid over columns of these kinds, the first of which is its position."""
-    columns = [np.zeros(chunks * module.CHUNK_ROWS, dtype=DTYPES[kind]) for kind in kinds]
+    columns = [np.zeros(chunks * module.GRID_CHUNK_ROWS, dtype=DTYPES[kind]) for kind in kinds]
     return module.BucketGrid(columns, position=0, buckets=buckets, keys=keys, stride=stride)
 
 
@@ -179,8 +179,8 @@ def test_a_full_grid_stops_and_goes_on_enlarged(kernel):
     grid = grid_of(module, ("i8", "i4"), [(False, 1)], buckets=2, chunks=4)
     batch = [np.arange(200), np.zeros(200, dtype=np.int32)]
     stopped = inserted(grid, batch, (1,))
-    assert stopped == 3 * module.CHUNK_ROWS  # bucket 0 and the two chunks that no bucket has
-    larger = grid.enlarged([np.zeros(20 * module.CHUNK_ROWS, dtype=column.dtype) for column in grid.columns])
+    assert stopped == 3 * module.GRID_CHUNK_ROWS  # bucket 0 and the two chunks that no bucket has
+    larger = grid.enlarged([np.zeros(20 * module.GRID_CHUNK_ROWS, dtype=column.dtype) for column in grid.columns])
     assert inserted(larger, batch, (1,), begin=stopped) == 200
     assert larger.columns[0][larger.row_numbers()].tolist() == list(range(200))
     assert grid.rows == stopped

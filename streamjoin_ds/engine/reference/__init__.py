@@ -28,7 +28,7 @@ make.
 from __future__ import annotations
 
 from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, BatchForm, RoomColumns, Rows, RowsForm
-from streamjoin_ds.engine.reference.bucket_grid import CHUNK_ROWS, BucketGrid
+from streamjoin_ds.engine.reference.bucket_grid import GRID_CHUNK_ROWS, BucketGrid
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex
 from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
 from streamjoin_ds.engine.reference.crew import Crew, Task
@@ -51,8 +51,8 @@ from streamjoin_ds.engine.reference.sealing import SealForm
 from streamjoin_ds.engine.reference.windows import CommonWindows
 
 __all__ = [
-    "CHUNK_ROWS",
     "FENCE_ROWS",
+    "GRID_CHUNK_ROWS",
     "SCAN_PAIRS",
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",

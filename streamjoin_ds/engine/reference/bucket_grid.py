@@ -26,9 +26,9 @@ from streamjoin_ds.engine.reference.arguments import (
 from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.layout import grid_buckets
 
-__all__ = ["CELL_LIMIT", "CHUNK_ROWS", "BucketGrid"]
+__all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid"]
 
-CHUNK_ROWS = 16
+GRID_CHUNK_ROWS = 16
 MAX_KEYS = 2
 WALKED_CHUNKS = 4
 # Beyond so many cells a float is too coarse to tell them apart: what lies there shares the outermost ones.
@@ -80,7 +80,7 @@ class BucketGrid:
         if not 1 <= index(stride, "stride") <= INT64_MAX:
             refuse("stride must be > 0 and within int64", "stride")
         self._check_columns(position)
-        if not 1 <= index(buckets, "buckets") <= len(self.columns[0]) // CHUNK_ROWS:
+        if not 1 <= index(buckets, "buckets") <= len(self.columns[0]) // GRID_CHUNK_ROWS:
             refuse("buckets is out of range", "buckets", hint="one chunk of 16 rows a bucket, at least")
         self.buckets, self.keys, self.stride, self._position = buckets, list(keys), stride, position
         self.chains: list[list[int]] = [[bucket] for bucket in range(buckets)]
@@ -95,7 +95,7 @@ class BucketGrid:
         if not self.columns:
             refuse("a grid has a column at least", "columns")
         rows = len(self.columns[0])
-        if rows % CHUNK_ROWS:
+        if rows % GRID_CHUNK_ROWS:
             refuse("columns must have room for whole chunks of 16 rows", "columns")
         for column in self.columns:
             check_array(column, "columns", column.dtype, writeable=True)
@@ -108,7 +108,7 @@ class BucketGrid:
 
     @property
     def _chunks(self) -> int:
-        return len(self.columns[0]) // CHUNK_ROWS
+        return len(self.columns[0]) // GRID_CHUNK_ROWS
 
     @property
     def rows(self) -> int:
@@ -155,7 +155,7 @@ class BucketGrid:
 
     def _row(self, chunk: int, n: int) -> int:
         """Where the n-th row of a chunk is: it is a ring."""
-        return chunk * CHUNK_ROWS + (self.heads[chunk] + n) % CHUNK_ROWS
+        return chunk * GRID_CHUNK_ROWS + (self.heads[chunk] + n) % GRID_CHUNK_ROWS
 
     def insert(self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int) -> int:
         """Append the rows of a batch from `begin` on to the buckets of their keys.
@@ -199,20 +199,20 @@ class BucketGrid:
 
     def _chunk_with_room(self, bucket: int, lowest_kept: int) -> int:
         chain = self.chains[bucket]
-        if self.counts[chain[-1]] < CHUNK_ROWS:
+        if self.counts[chain[-1]] < GRID_CHUNK_ROWS:
             return chain[-1]
         if len(chain) <= WALKED_CHUNKS:
             self._drop_dead(bucket, lowest_kept)
         positions = self.columns[self._position]
-        while len(chain) > 1 and all(positions[row] < lowest_kept for row in self.rows_of(bucket)[:CHUNK_ROWS]):
+        while len(chain) > 1 and all(positions[row] < lowest_kept for row in self.rows_of(bucket)[:GRID_CHUNK_ROWS]):
             # The first chunk is the bucket's own: the second's rows move into it, lane by lane.
             second = chain.pop(1)
             for n in range(self.counts[second]):
                 row = self._row(second, n)
-                self._move(row, bucket * CHUNK_ROWS + row % CHUNK_ROWS)
+                self._move(row, bucket * GRID_CHUNK_ROWS + row % GRID_CHUNK_ROWS)
             self.counts[bucket], self.heads[bucket] = self.counts[second], self.heads[second]
             self._give_back(second)
-        if self.counts[chain[-1]] == CHUNK_ROWS:
+        if self.counts[chain[-1]] == GRID_CHUNK_ROWS:
             if not self._free and self._unused == self._chunks:
                 return -1
             chain.append(self._free.pop() if self._free else self._unused)
@@ -235,12 +235,12 @@ class BucketGrid:
         # The first chunk begins behind its first dead rows; what is left moves up in the rings.
         in_first = rows[: self.counts[bucket]]
         first = next((n for n, row in enumerate(in_first) if positions[row] >= lowest_kept), len(in_first))
-        self.heads[bucket] = (self.heads[bucket] + first) % CHUNK_ROWS
+        self.heads[bucket] = (self.heads[bucket] + first) % GRID_CHUNK_ROWS
         for place, row in enumerate(kept):
-            self._move(row, self._row(chain[place // CHUNK_ROWS], place % CHUNK_ROWS))
-        used = max(1, -(-len(kept) // CHUNK_ROWS))
+            self._move(row, self._row(chain[place // GRID_CHUNK_ROWS], place % GRID_CHUNK_ROWS))
+        used = max(1, -(-len(kept) // GRID_CHUNK_ROWS))
         for place, chunk in enumerate(chain[:used]):
-            self.counts[chunk] = min(CHUNK_ROWS, len(kept) - place * CHUNK_ROWS)
+            self.counts[chunk] = min(GRID_CHUNK_ROWS, len(kept) - place * GRID_CHUNK_ROWS)
         for chunk in chain[used:]:
             self._give_back(chunk)
         del chain[used:]

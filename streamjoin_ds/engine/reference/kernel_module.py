@@ -20,7 +20,7 @@ __all__ = ["KernelModule"]
 class KernelModule(Protocol):
     """Every name that the engine may ask a kernel module for; classes stand as functions that make their objects."""
 
-    CHUNK_ROWS: int
+    GRID_CHUNK_ROWS: int
     FENCE_ROWS: int
     SCAN_PAIRS: int
     SCAN_ROWS_ALONE: int

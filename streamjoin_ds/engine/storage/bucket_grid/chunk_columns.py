@@ -34,7 +34,7 @@ def payload_names(form: RunForm, tuples: pa.RecordBatch) -> frozenset[str]:
 
 def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[str, npt.NDArray[Any]]:
     """Uninitialised columns of so many chunks: the form's own, then the keys that are none of them, then numbers."""
-    rows = chunks * int(form.kernels.module.CHUNK_ROWS)
+    rows = chunks * int(form.kernels.module.GRID_CHUNK_ROWS)
     own = [field for field in form.run_schema if field.name not in payload]
     dtypes: dict[str, np.dtype[Any]] = {field.name: item_dtype(field.type) for field in own}
     for number, key in enumerate(form.keys):

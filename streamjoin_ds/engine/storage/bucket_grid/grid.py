@@ -168,7 +168,7 @@ class BucketRun(BucketRows, UnsortedRun):
         swept: int = 0,
     ) -> BucketRun:
         """A grid for so many rows."""
-        chunk_rows, tuning = form.kernels.module.CHUNK_ROWS, form.tuning.grid
+        chunk_rows, tuning = form.kernels.module.GRID_CHUNK_ROWS, form.tuning.grid
         crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, tuning.most_rows // chunk_rows
         if shape.buckets > most:
             raise MemoryError(TOO_MANY)

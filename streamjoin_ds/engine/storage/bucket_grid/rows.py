@@ -68,7 +68,7 @@ class BucketRows(BucketColumns):
 
     def _enlarged(self) -> Self:
         """The same rows with more room."""
-        chunk_rows, tuning = self.form.kernels.module.CHUNK_ROWS, self.form.tuning.grid
+        chunk_rows, tuning = self.form.kernels.module.GRID_CHUNK_ROWS, self.form.tuning.grid
         chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, tuning.most_rows // chunk_rows
         if chunks >= most:
             raise MemoryError(TOO_MANY)
@@ -82,7 +82,7 @@ class BucketRows(BucketColumns):
     @property
     def size_bytes(self) -> int:
         """Bytes of the buckets' own chunks."""
-        rows = self.shape.buckets * int(self.form.kernels.module.CHUNK_ROWS)
+        rows = self.shape.buckets * int(self.form.kernels.module.GRID_CHUNK_ROWS)
         return rows * self.row_bytes
 
     @property
@@ -92,6 +92,6 @@ class BucketRows(BucketColumns):
 
     def touch(self, part: int, parts: int) -> None:
         """Have the system give a part of the buckets' own chunks, where no row is yet."""
-        rows = self.shape.buckets * int(self.form.kernels.module.CHUNK_ROWS)
+        rows = self.shape.buckets * int(self.form.kernels.module.GRID_CHUNK_ROWS)
         for column in self.columns.values():
             column[rows * part // parts : rows * (part + 1) // parts : _PAGE_BYTES // column.itemsize] = 0
