@@ -207,9 +207,9 @@ BUGS = (
     _bug(
         "as many results as pairs, where each is in several windows",
         (
-            _IDS + "expanded",
-            "if count:",
-            "if count := len(set(positions[:count].tolist())):",
+            "engine.probe.pipeline:JoinPipeline._tables_of_windows",
+            "if written:",
+            "if written := len(set(expansion.positions[:written].tolist())):",
         ),
         asks=("periodic",),
     ),
@@ -293,7 +293,7 @@ BUGS = (
     _bug(
         "the residual is not asked of the last stream",
         (
-            "engine.probe.pipeline:JoinPipeline._extended",
+            "engine.probe.pipeline:JoinPipeline._grown",
             "grown = step.standing(grown)",
             "grown = step.standing(grown) if len(order) > 1 else grown",
         ),

@@ -18,7 +18,6 @@ from streamjoin_ds.engine.storage.conditions import oriented
 from streamjoin_ds.engine.storage.run_form import RunForm
 from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.tasks import chunks_alone
 from streamjoin_ds.source.generated.synthetic import words
 
 __all__ = ["basic_windows", "chain", "copying", "nested_loop"]
@@ -174,12 +173,7 @@ def chain(trial: Trial) -> TrialOutcome:
         nonlocal found
         began = time.perf_counter()
         found = sum(
-            [
-                len(places)
-                for places, _ in chunks_alone(
-                    finder.matches(finder.begin(conditions, columns, trial.push_rows, window), None)
-                )
-            ]
+            [len(places) for places, _ in finder.matches(finder.begin(conditions, columns, trial.push_rows, window))]
         )
         return time.perf_counter() - began
 

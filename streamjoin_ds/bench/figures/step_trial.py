@@ -11,7 +11,7 @@ from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS
 from streamjoin_ds.engine.probe.results import ResultBuilder
 from streamjoin_ds.engine.probe.window_probe import WindowProbe
 from streamjoin_ds.engine.storage.conditions import oriented
-from streamjoin_ds.engine.threads.tasks import chunks_alone, run_alone
+from streamjoin_ds.engine.threads.tasks import run_alone
 
 __all__ = ["STEPS", "steps"]
 
@@ -54,7 +54,7 @@ def steps(pushes: Pushes) -> TrialOutcome:
                 took["insert"] += inserted - began
                 began = inserted
                 probing = finder.begin(places, columns, len(selection), other)
-                for positions, partners in chunks_alone(finder.matches(probing, None)):
+                for positions, partners in finder.matches(probing):
                     searched = time.perf_counter()
                     block = {stream: selection.take(positions), 1 - stream: partners}
                     matches += run_alone(results.table(block)).num_rows

@@ -18,15 +18,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
 from streamjoin_ds.engine.probe.residual import Residual
-from streamjoin_ds.engine.probe.results import PartialResults, ResultBuilder
+from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
@@ -97,7 +98,9 @@ class JoinPipeline:
         self._bound = bound
         self._slice_probes, self._chain_probes = tuning.probe.slice_probes, tuning.probe.chain_slices
         self._chain_probes *= self._slice_probes
-        self._gathered_rows, self._held_chunks = tuning.probe.gathered_rows, tuning.threads.held_chunks
+        # Alone, a thread gathers all at once: pieces are for others.
+        self._gathered_rows = tuning.probe.gathered_rows if scheduler.helpers else MAX_GATHERED_ROWS
+        self._held_chunks = tuning.threads.held_chunks
         self._scheduler, self._chunk_rows = scheduler, chunk_rows
         self._threads = scheduler.helpers + 1
         self._finder = WindowProbe(kernels, self._threads, chunk_rows, tuning.probe)
@@ -106,7 +109,7 @@ class JoinPipeline:
         self._window_ids = (
             WindowIds(window, kernels.module, self._gathered_rows) if isinstance(window, PeriodicWindow) else None
         )
-        self._results = ResultBuilder(bound, tuning.probe)
+        self._results = ResultBuilder(bound, self._gathered_rows)
         self.result_schema = self._results.schema
         self._rows_per_probe = 0.0  # of the last push that was cut into pieces
         self.partials = 0
@@ -125,6 +128,8 @@ class JoinPipeline:
         count = sum([len(arrived.selection) for arrived in arrivals])
         if count <= self._slice_probes:
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
+            if len(arrivals) == 1 and len(arrivals[0].order) == 1 and self._window_ids is None:
+                return Progress(done), self._few(arrivals[0], done[0])
             pieces = [self._piece(arrived, mark) for arrived, mark in zip(arrivals, done, strict=True)]
             return Progress(done), self._scheduler.one_by_one(pieces)
         if self._is_at_once(arrivals, count):
@@ -139,6 +144,21 @@ class JoinPipeline:
             rows += chunk.num_rows
             yield chunk
         self._rows_per_probe = rows / count
+
+    def _few(self, arrived: ProbeBatch, mark: PieceProgress) -> Generator[pa.Table]:
+        """`_piece` of a few tuples that meet one window, without steps: they cost a push of one tuple a tenth."""
+        (stream,) = arrived.order
+        step = self._step((arrived.stream,), stream)
+        columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
+        probing = self._finder.begin(step.tested, columns, len(arrived.selection), arrived.windows[stream])
+        for positions, found in self._finder.matches(probing, mark):
+            grown = step.standing({arrived.stream: arrived.selection.take(positions), stream: found})
+            count = len(grown[stream])
+            if count > self._gathered_rows:
+                yield from self._scheduler.interleaved([self._results.table(grown)])
+            elif count:
+                yield self._results.table_at_once(grown)
+        mark.finish()
 
     def _is_at_once(self, arrivals: Sequence[ProbeBatch], count: int) -> bool:
         """Whether all pairs are looked for at once: new tuples of two streams."""
@@ -183,15 +203,16 @@ class JoinPipeline:
             columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
             probings = self._finder.begin_parts(step.tested, columns, count, window)
             pieces = [arrived] * len(probings)
-        written = yield [self._finder.filling(probing) for probing in probings]
-        for probing, filled in zip(probings, written, strict=True):
-            probing.filled = filled
+        tasks = [task for probing in probings if (task := probing.filling()) is not None]
+        assert len(tasks) == len(probings), "nothing was asked of a new probing"
+        for probing, written in zip(probings, (yield tasks), strict=True):
+            probing.used = written
         blocks: list[PartialResults] = []
         rows = 0
         for piece, probing in zip(pieces, probings, strict=True):
-            if not probing.kernel.is_done or rows + (probing.filled or 0) > self._chunk_rows:
+            if not probing.kernel.is_done or rows + probing.used > self._chunk_rows:
                 break
-            positions, found = probing.found()
+            positions, found = probing.rest()
             blocks.append(step.standing({piece.stream: piece.selection.take(positions), stream: found}))
             rows += len(found)
         results = [block for block in blocks if len(block[stream])]
@@ -244,9 +265,7 @@ class JoinPipeline:
         return mark, self._piece(arrived, mark, probing)
 
     def _piece(self, arrived: ProbeBatch, mark: PieceProgress, probing: ProbeCursor | None = None) -> _Tables:
-        block = {arrived.stream: arrived.selection}
-        yield from self._extended(block, arrived.order, arrived.windows, mark, probing)
-        mark.finish()
+        return self._extended({arrived.stream: arrived.selection}, arrived.order, arrived.windows, mark, probing)
 
     def _extended(
         self,
@@ -260,30 +279,51 @@ class JoinPipeline:
         step = self._step(tuple(block), order[0])
         if probing is None:
             probing = yield from self._beginning(block, step, windows[step.stream])
-        matches = self._finder.matches(probing, mark)
-        told: list[Any] | None = None
-        while True:
-            try:
-                given = matches.send(told)
-            except StopIteration:
-                return
-            if isinstance(given, list):
-                told = yield given
-                continue
-            told, (positions, found) = None, given
+        elif (matched := probing.whole_chunk()) is not None:
+            yield from self._grown(block, matched, step, order, windows)
+        while (task := probing.filling()) is not None:
+            (written,) = yield [task]
+            if (matched := probing.took(written)) is not None:
+                if mark is not None:
+                    mark.tested(probing.tested_pairs)
+                yield from self._grown(block, matched, step, order, windows)
+        if probing.used:
+            yield from self._grown(block, probing.rest(), step, order, windows)
+        self._finder.end(probing)
+        if mark is not None:
+            mark.finish()
+
+    def _grown(
+        self,
+        block: Mapping[int, Selection],
+        matched: tuple[npt.NDArray[np.int32], Selection],
+        step: _JoinStep,
+        order: Sequence[int],
+        windows: Sequence[Window],
+    ) -> _Tables:
+        """All results that a chunk of matches grows into."""
+        positions, found = matched
+        is_small = len(positions) <= self._gathered_rows
+        if is_small:
+            grown = {stream: selection.take(positions) for stream, selection in block.items()}
+        else:
             grown = yield from taken(block, positions, self._gathered_rows)
-            grown[step.stream] = found
-            grown = step.standing(grown)
-            if not len(grown[step.stream]):
-                continue
-            if len(order) == 1:
-                yield from self._tables(grown)
-                continue
+        grown[step.stream] = found
+        grown = step.standing(grown)
+        if not len(grown[step.stream]):
+            return
+        if len(order) > 1:
             if self._window_ids is not None:
                 grown = yield from self._window_ids.meeting(grown)
             self.partials += len(grown[step.stream])
             if len(grown[step.stream]):
                 yield from self._extended(grown, order[1:], windows, None)
+        elif self._window_ids is not None:
+            yield from self._tables_of_windows(grown, self._window_ids)
+        elif is_small:
+            yield self._results.table_at_once(grown)
+        else:
+            yield (yield from self._results.table(grown))
 
     def _begun(self, block: PartialResults, step: _JoinStep, window: Window) -> ProbeCursor:
         """New tuples on their way through the window of the stream that joins them."""
@@ -291,9 +331,13 @@ class JoinPipeline:
 
     def _beginning(self, block: PartialResults, step: _JoinStep, window: Window) -> TaskCoroutine[ProbeCursor]:
         """A block of partial results on its way through the window of the stream that joins them, step by step."""
-        wanted = [(block[condition.stream], condition.probe_key) for condition in step.tested]
-        columns = yield from keys_of(wanted, self._gathered_rows)
-        return self._finder.begin(step.tested, columns, len(next(iter(block.values()))), window)
+        count = len(next(iter(block.values())))
+        if count <= self._gathered_rows:
+            columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
+        else:
+            wanted = [(block[condition.stream], condition.probe_key) for condition in step.tested]
+            columns = yield from keys_of(wanted, self._gathered_rows)
+        return self._finder.begin(step.tested, columns, count, window)
 
     def _step(self, joined: tuple[int, ...], stream: int) -> _JoinStep:
         """How a stream joins partial results of others."""
@@ -302,22 +346,14 @@ class JoinPipeline:
             step = self._steps[joined, stream] = _JoinStep(self._bound, frozenset(joined), stream)
         return step
 
-    def _tables(self, block: PartialResults) -> _Tables:
-        """The results of a block of all streams: one each, or one for each window they were found in."""
-        if self._window_ids is None:
-            yield (yield from self._results.table(block))
-            return
-        expanded, told = self._window_ids.expanded(block, self._chunk_rows), None
-        while True:
-            try:
-                given = expanded.send(told)
-            except StopIteration:
-                return
-            if isinstance(given, list):
-                told = yield given
-            else:
-                told = None
-                yield (yield from self._results.table(*given))
+    def _tables_of_windows(self, block: PartialResults, ids: WindowIds) -> _Tables:
+        """The results of a block of all streams, one for each window that they were found in."""
+        expansion = ids.expanding(block, self._chunk_rows)
+        while (task := expansion.filling()) is not None:
+            (written,) = yield [task]
+            if written:
+                grown = yield from taken(block, expansion.positions[:written], self._gathered_rows)
+                yield (yield from self._results.table(grown, expansion.window_ids[:written]))
 
 
 class _JoinStep:

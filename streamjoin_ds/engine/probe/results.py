@@ -13,10 +13,11 @@ from streamjoin_ds.engine.arrays.columns import array_of, item_dtype
 from streamjoin_ds.engine.reference.kernel_objects import Part
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.threads.tasks import TaskCoroutine
-from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
-__all__ = ["PartialResults", "ResultBuilder"]
+__all__ = ["MAX_GATHERED_ROWS", "PartialResults", "ResultBuilder"]
+
+MAX_GATHERED_ROWS = 2**31 - 1  # as many as a kernel numbers
 
 PartialResults: TypeAlias = Mapping[int, Selection]
 
@@ -27,7 +28,8 @@ class ResultBuilder:
     Parameters
     ----------
     bound : BoundJoin
-    tuning : ProbeTuning
+    gathered_rows : int
+        How many rows are gathered in one task.
 
     Attributes
     ----------
@@ -35,8 +37,8 @@ class ResultBuilder:
         That of the table of matches, but for ``batch_id``.
     """
 
-    def __init__(self, bound: BoundJoin, tuning: ProbeTuning = DEFAULT.probe) -> None:
-        self._piece_rows = tuning.gathered_rows
+    def __init__(self, bound: BoundJoin, gathered_rows: int = MAX_GATHERED_ROWS) -> None:
+        self._piece_rows = gathered_rows
         self.schema = pa.schema([field for field in bound.result_schema if field.name != "batch_id"])
         names = [[TS, SEQ] for _ in bound.names]
         self._placed = []
@@ -60,7 +62,21 @@ class ResultBuilder:
             The window each result was found in, where windows are periodic.
         """
         part = self._kernel_part(block)
-        batch = yield from part.filling([block])
+        return self._completed(block, part, (yield from part.filling([block])), window_ids)
+
+    def table_at_once(self, block: PartialResults) -> pa.Table:
+        """As `table`, of so few results that they are sooner gathered than handed to another thread."""
+        part = self._kernel_part(block)
+        return self._completed(block, part, part.filled(block), None)
+
+    def _completed(
+        self,
+        block: PartialResults,
+        part: _KernelPart,
+        batch: pa.RecordBatch,
+        window_ids: npt.NDArray[np.int64] | None,
+    ) -> pa.Table:
+        """The table that a kernel has gathered a part of."""
         if part.is_whole and window_ids is None:
             return pa.Table.from_batches([batch])
         made = dict(zip(part.places, batch.columns, strict=True))
@@ -115,11 +131,10 @@ class _KernelPart:
     def filling(self, blocks: Sequence[PartialResults]) -> TaskCoroutine[pa.RecordBatch]:
         """The results' columns of `places`, of all blocks, one after the other, step by step."""
         counts = [len(block[0]) for block in blocks]
-        rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
         step = self._piece_rows
-        if len(blocks) == 1 and counts[0] <= step:  # sooner done than handed to another thread
-            rows.gather(self._parts(blocks[0], 0, counts[0]))
-            return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
+        if len(blocks) == 1 and counts[0] <= step:
+            return self.filled(blocks[0])
+        rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
         for block, count in zip(blocks, counts, strict=True):
             tasks += [
                 rows.gathering(self._parts(block, begin, min(begin + step, count)), to + begin)
@@ -127,6 +142,13 @@ class _KernelPart:
             ]
             to += count
         yield tasks
+        return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
+
+    def filled(self, block: PartialResults) -> pa.RecordBatch:
+        """Those of one block, at once."""
+        count = len(block[0])
+        rows = self._module.Rows(self._form, count)
+        rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
     def _parts(self, block: PartialResults, begin: int, end: int) -> list[Part]:

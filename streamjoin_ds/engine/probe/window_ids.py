@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import CommonWindows
+from streamjoin_ds.engine.reference.kernel_objects import CommonWindows, Task
 from streamjoin_ds.engine.storage.selection import Selection, taken
-from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine
+from streamjoin_ds.engine.threads.tasks import TaskCoroutine
 from streamjoin_ds.spec.bound import TS
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 
@@ -26,7 +26,27 @@ __all__ = ["Expansion", "WindowIds"]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 PartialResults: TypeAlias = "Mapping[int, Selection]"
-Expansion: TypeAlias = "tuple[dict[int, Selection], Int64]"
+
+
+class Expansion:
+    """Results once for each of their windows, found by tasks.
+
+    Attributes
+    ----------
+    positions, window_ids : ndarray of int32, of int64
+        What the last task wrote: where the results stand, and their windows.
+    """
+
+    def __init__(self, common: CommonWindows, room: int) -> None:
+        self._common, self._room = common, room
+        self.positions, self.window_ids = np.empty(0, np.int32), np.empty(0, np.int64)
+
+    def filling(self) -> Task[int] | None:
+        """A task that writes the next ones; None: there are no more."""
+        if self._common.is_done:
+            return None
+        self.positions, self.window_ids = np.empty(self._room, np.int32), np.empty(self._room, np.int64)
+        return self._common.filling(self.positions, self.window_ids)
 
 
 class WindowIds:
@@ -54,22 +74,10 @@ class WindowIds:
             return block
         return (yield from taken(block, positions[:kept], self._gathered_rows))
 
-    def expanded(self, block: PartialResults, most_rows: int) -> ChunkCoroutine[Expansion]:
-        """Each result once for each of its windows, in ascending order of them, at most so many rows at a time.
-
-        Yields
-        ------
-        block, window_ids : dict of int to Selection, ndarray of int64
-            And the kernels' tasks in between.
-        """
-        common = self._common(block)
+    def expanding(self, block: PartialResults, most_rows: int) -> Expansion:
+        """Each result once for each of its windows, in ascending order of them, at most so many rows at a time."""
         room = min(most_rows, len(next(iter(block.values()))) * self._most)
-        while not common.is_done:
-            positions, window_ids = np.empty(room, np.int32), np.empty(room, np.int64)
-            (count,) = yield [common.filling(positions, window_ids)]
-            if count:
-                grown = yield from taken(block, positions[:count], self._gathered_rows)
-                yield grown, window_ids[:count]
+        return Expansion(self._common(block), room)
 
     def _common(self, block: PartialResults) -> CommonWindows:
         streams: list[Any] = sorted(block)

@@ -15,7 +15,7 @@ same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,7 +30,6 @@ from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.window import Window
-from streamjoin_ds.engine.threads.tasks import ChunkCoroutine
 from streamjoin_ds.engine.tuning import DEFAULT, ProbeTuning
 
 __all__ = ["ProbeCursor", "WindowProbe"]
@@ -38,7 +37,10 @@ __all__ = ["ProbeCursor", "WindowProbe"]
 
 @dataclass(slots=True, eq=False)
 class ProbeCursor:
-    """Probes on their way through a window.
+    """Probes on their way through a window: matches are found by tasks, and given exactly a chunk at a time.
+
+    Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
+    three streams and more come.
 
     Attributes
     ----------
@@ -46,30 +48,65 @@ class ProbeCursor:
     pairs : MatchBuffer
     run_set : RunSet or RunSetView
         What the pairs' runs are numbered in.
+    chunk_rows : int
     row_count : int
-        Of the runs that are met.
-    filled : int or None
-        How many pairs are in the buffer already.
+        Of the runs that are met, where it is a part of a probing.
+    used : int
+        How many pairs are in the buffer.
+    given : int
+        How many of these were given as a chunk.
     """
 
     kernel: RunsProbe | RunByRunProbe
     pairs: MatchBuffer
     run_set: RunSet | RunSetView
-    row_count: int
-    filled: int | None = None
+    chunk_rows: int
+    row_count: int = 0
+    used: int = 0
+    given: int = 0
 
-    def found(self) -> tuple[Int32, Selection]:
-        """The pairs that are in the buffer."""
-        return self.first(self.filled or 0)
+    def filling(self) -> Task[int] | None:
+        """A task that finds the next matches, and whose number `took` is to be told; None: there are no more."""
+        if self.given:
+            rows, given, used = self.pairs.rows, self.given, self.used
+            rows[:, : used - given] = rows[:, given:used]
+            self.used, self.given = used - given, 0
+        if self.kernel.is_done:
+            return None
+        return self.kernel.filling(*self.pairs.room(self.used, self.chunk_rows))
 
-    def first(self, count: int) -> tuple[Int32, Selection]:
+    def took(self, written: int) -> tuple[Int32, Selection] | None:
+        """A whole chunk of matches, if the last task has completed one; it is good until the next `filling`."""
+        if isinstance(self.kernel, RunByRunProbe):
+            self.kernel.took(written)
+        self.used += written
+        return self.whole_chunk()
+
+    def whole_chunk(self) -> tuple[Int32, Selection] | None:
+        """A whole chunk of matches, if there is one."""
+        if self.used < self.chunk_rows:
+            return None
+        self.given = self.chunk_rows
+        return self._first(self.given)
+
+    def rest(self) -> tuple[Int32, Selection]:
+        """The matches that are left when there are no more to be found."""
+        return self._first(self.used)
+
+    @property
+    def tested_pairs(self) -> int:
+        """Pairs that are done with."""
+        kernel = self.kernel
+        return kernel.tested_pairs if isinstance(kernel, RunByRunProbe) else kernel.candidates
+
+    def _first(self, count: int) -> tuple[Int32, Selection]:
         """So many pairs from the buffer's beginning: positions of probes, and what they found."""
         probes, rows, places = self.pairs.rows[:, :count]
         return probes, Selection(*self.run_set.resolved(places, rows), places)
 
 
 class WindowProbe:
-    """Finds matches, a chunk at a time.
+    """Begins probings and ends them.
 
     Parameters
     ----------
@@ -102,7 +139,7 @@ class WindowProbe:
         """Probes against all runs of a window."""
         run_set = window.run_set.seen_by(conditions)
         kernel = self._kernel(conditions, columns, count, window, run_set)
-        return ProbeCursor(kernel, self._buffer(), run_set, window.rows)
+        return self._cursor(kernel, run_set)
 
     def has_groups(self, window: Window, count: int) -> bool:
         """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
@@ -122,49 +159,32 @@ class WindowProbe:
         """Probes against all runs of a window, in parts whose pairs follow each other; of few pairs, one part."""
         has_groups = self.has_groups(window, count)
         if window.is_grid or (not has_groups and count <= self._tuning.few_probes):
-            return [self.begin(conditions, columns, count, window)]
+            whole = self.begin(conditions, columns, count, window)
+            whole.row_count = window.rows
+            return [whole]
         if not has_groups:
             run_set = window.run_set.seen_by(conditions)
             kernels = self._run_probe(conditions, columns, count).in_parts(self._seen(window, run_set), self._threads)
-            return [ProbeCursor(kernel, self._buffer(), run_set, kernel.row_count) for kernel in kernels]
+            return [self._cursor(kernel, run_set, kernel.row_count) for kernel in kernels]
         runs, parts = window.runs, []
         for begin, end in pairwise(_edges(len(runs), self._threads * self._tuning.groups_per_thread)):
             run_set = window.run_set if end - begin == len(runs) else RunSet(runs[begin:end])
             seen = run_set.seen_by(conditions)
             last_rows = window.tail.rows or -1 if end == len(runs) else -1
             kernel = self._runs_probe(columns, seen.indexes(conditions), last_rows, count)
-            parts.append(ProbeCursor(kernel, self._buffer(), seen, sum(run.rows for run in runs[begin:end])))
+            rows = sum(run.rows for run in runs[begin:end])
+            parts.append(self._cursor(kernel, seen, rows))
         return parts
 
-    def matches(self, probing: ProbeCursor, mark: PieceProgress | None) -> ChunkCoroutine[tuple[Int32, Selection]]:
-        """Matches of the probes, exactly a chunk at a time, and the kernels' tasks in between.
-
-        Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
-        three streams and more come.
-        """
-        kernel, pairs, full = probing.kernel, probing.pairs, self._chunk_rows
-        by_run = kernel if isinstance(kernel, RunByRunProbe) else None
-        written, used = probing.filled, 0
-        while True:
-            if written is None:
-                task = kernel.filling(*pairs.room(used, full))
-                if task is None:
-                    break
-                (written,) = yield [task]
-                if by_run is not None:
-                    by_run.took(written)
-            used += written
-            if used >= full:
+    def matches(self, probing: ProbeCursor, mark: PieceProgress | None = None) -> Iterator[tuple[Int32, Selection]]:
+        """All matches of a probing, found by this thread; then it is released."""
+        while (task := probing.filling()) is not None:
+            if (matched := probing.took(task.do())) is not None:
                 if mark is not None:
-                    mark.tested(kernel.candidates if by_run is None else by_run.tested_pairs)
-                yield probing.first(full)
-                pairs.rows[:, : used - full] = pairs.rows[:, full:used]
-                used -= full
-            elif kernel.is_done:
-                break
-            written = None
-        if used:
-            yield probing.first(used)
+                    mark.tested(probing.tested_pairs)
+                yield matched
+        if probing.used:
+            yield probing.rest()
         self.end(probing)
 
     def end(self, probing: ProbeCursor) -> None:
@@ -172,16 +192,14 @@ class WindowProbe:
         self.candidates += probing.kernel.candidates
         self._pairs.append(probing.pairs)
 
-    def filling(self, probing: ProbeCursor) -> Task[int]:
-        """A task: the first pairs of a probing, into all the room its buffer has."""
-        assert not isinstance(probing.kernel, RunByRunProbe), "one task does not fill from kernel after kernel"
-        return probing.kernel.filling(*probing.pairs.room(0, self._chunk_rows))
-
-    def _buffer(self) -> MatchBuffer:
+    def _cursor(
+        self, kernel: RunsProbe | RunByRunProbe, run_set: RunSet | RunSetView, row_count: int = 0
+    ) -> ProbeCursor:
         try:
-            return self._pairs.pop()
+            pairs = self._pairs.pop()
         except IndexError:
-            return MatchBuffer(self._tuning)
+            pairs = MatchBuffer(self._tuning)
+        return ProbeCursor(kernel, pairs, run_set, self._chunk_rows, row_count)
 
     def _kernel(
         self,

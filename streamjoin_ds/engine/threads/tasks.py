@@ -46,7 +46,9 @@ def chunks_alone(steps: ChunkCoroutine[_Chunk], crew: Crew | None = None) -> Gen
             if not isinstance(given, list):
                 told = None
                 yield given
-            elif crew is None or len(given) == 1:
+            elif len(given) == 1:
+                told = [given[0].do()]
+            elif crew is None:
                 told = [task.do() for task in given]
             else:
                 told = _done(crew, given)
