@@ -36,7 +36,7 @@ else:
 __all__ = ["JOIN_KEYS", "READING_KEYS", "STREAM_KEYS", "Key", "json_schema", "read_join_file"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_LIST, _TABLE, _LISTS = list[str], dict[str, str], dict[str, str | list[str]]
+_LIST, _TABLE, _LISTS, _NUMBERS = list[str], dict[str, str], dict[str, str | list[str]], dict[str, float]
 _WORDS = {
     str: "a text",
     int: "a whole number",
@@ -45,6 +45,7 @@ _WORDS = {
     _LIST: "a list of texts",
     _TABLE: "a table of texts",
     _LISTS: "a table of texts and lists",
+    _NUMBERS: "a table of numbers",
 }
 
 
@@ -231,6 +232,12 @@ JOIN_KEYS: dict[str, Key] = {
         one_of=ON_BAD_FILE,
         example="quarantine",
     ),
+    "rate": Key(
+        "Tuples a second, which a new checkpoint's layout is chosen by: 1000, or e=1000,w=20000.",
+        (float, _NUMBERS),
+        "[default: as the input begins]",
+        example={"e": 1000, "w": 20_000},
+    ),
     "master": Key("Spark's master.", note="[default: local, on the cores there are]", example="local[2]"),
     "conf": Key(
         "A setting of the Spark session; any number of them.", (_TABLE, _LIST), example={"spark.ui.enabled": "true"}
@@ -262,6 +269,12 @@ STREAM_KEYS: dict[str, Key] = {
         "A file that cannot be read on stops the join, or is set aside, a row in the rejects.",
         note="[default: stop]",
         one_of=ON_BAD_FILE,
+    ),
+    "rate": Key(
+        "Tuples a second, which a new checkpoint's layout is chosen by.",
+        (float,),
+        "[default: as the input begins]",
+        example=20_000,
     ),
 }
 

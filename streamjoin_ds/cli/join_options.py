@@ -24,6 +24,7 @@ _METAVARS = {
     "max_ahead": "DURATION",
     "delimiter": "CHARACTER",
     "on_bad_file": "stop|quarantine",
+    "rate": "NUMBER",
     "layout": "LxL",
     "threads": "K",
     "index": "COLUMNS",
@@ -40,7 +41,7 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
-    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file",
+    "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "rate",
     "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", *READING_KEYS,
 )  # fmt: skip
 

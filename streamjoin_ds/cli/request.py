@@ -13,6 +13,7 @@ from streamjoin_ds.source.generated.generator import synthetic_rows
 from streamjoin_ds.spec import Call, Expression, Generator, Stream
 from streamjoin_ds.spec.expression import streams_of
 from streamjoin_ds.spec.parse import parse_condition
+from streamjoin_ds.spec.rate import rate_from_text
 from streamjoin_ds.stream.join import StreamJoin
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
@@ -58,11 +59,19 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
     by_stream = ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file")
     each = {key: _per_stream(facts.get(key), key, streams) for key in by_stream}
+    rates = {name: _rate(rate, name) for name, rate in _per_stream(facts.get("rate"), "rate", streams).items()}
     delimiters = _delimiters(facts.get("delimiter", ()), streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
         [
-            _stream(name, {key: told.get(name) for key, told in each.items()} | delimiters[name] | table, wheres[name])
+            _stream(
+                name,
+                {key: told.get(name) for key, told in each.items()}
+                | {"rate": rates.get(name)}
+                | delimiters[name]
+                | table,
+                wheres[name],
+            )
             for name, table in streams.items()
         ],
         on=facts.get("on", ()),
@@ -104,11 +113,16 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
     return stream
 
 
-def _per_stream(value: str | Mapping[str, str] | None, what: str, streams: Mapping[str, Any]) -> dict[str, str]:
+def _rate(value: float | str, name: str) -> float | None:
+    """A number of the file, or a flag's text."""
+    return rate_from_text(value, name) if isinstance(value, str) else value
+
+
+def _per_stream(value: Any, what: str, streams: Mapping[str, Any]) -> dict[str, Any]:
     """``"ts"`` for every stream, or ``"e=ts,w=time"`` / a table for one each."""
     if value is None:
         return {}
-    if isinstance(value, str) and "=" not in value:
+    if not isinstance(value, Mapping) and (not isinstance(value, str) or "=" not in value):
         return dict.fromkeys(streams, value)
     if isinstance(value, str):
         hint = f"one for all, or {','.join(f'{name}=...' for name in streams)}"

@@ -108,6 +108,9 @@ class JoinEngine:
                 msg = f"stream {stream.name} has an idle_timeout, and a JoinEngine has no clock"
                 hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
                 raise ArgumentError(msg, name="idle_timeout", hint=hint)
+            if stream.rate is not None:
+                msg = f"stream {stream.name} has a rate, and a JoinEngine has no layout to choose"
+                raise ArgumentError(msg, name="rate", hint="leave it out")
         self._first = EngineCounters.empty([stream.delay_us for stream in streams])
         self._gate = load_kernels(kernel).module.Gate()
         self._reading: Callable[[], Chunks | None] = nobody

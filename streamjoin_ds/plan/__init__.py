@@ -14,7 +14,9 @@ combination of one tuple of each stream meets in exactly one cell (DP-Join, sect
 
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
 from streamjoin_ds.plan.labels import cell_labels, spark_hash, spark_partition
-from streamjoin_ds.plan.layout import Layout, choose_layout
+from streamjoin_ds.plan.layout import Layout
+from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_layout, layout_cost
+from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.plan import EXCHANGES, Plan
 
 __all__ = [
@@ -23,9 +25,13 @@ __all__ = [
     "KERNELS",
     "Execution",
     "Layout",
+    "LayoutCost",
+    "Load",
     "Plan",
+    "best_layouts",
     "cell_labels",
     "choose_layout",
+    "layout_cost",
     "spark_hash",
     "spark_partition",
 ]

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from streamjoin_ds.plan.execution import Execution
+from streamjoin_ds.plan.layout_choice import SHIPPING_SLACK, best_layouts, layout_cost
+from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
 
@@ -17,6 +19,7 @@ _WAYS = {
     "packed": "packed inline: each block's bytes in one Spark row",
     "rows": "one Spark row a tuple",
 }
+_ORIGINS = {"said": "as said", "found": "as the input begins", "unknown": "not known: the mean"}
 _COMPARISONS = {
     "float": "float64 subtraction",
     "int": "exact integers",
@@ -25,14 +28,21 @@ _COMPARISONS = {
 }
 
 
-def explain(plan: Plan, rates: Sequence[float] | None = None, reading: Mapping[str, str] | None = None) -> str:
+def explain(
+    plan: Plan,
+    load: Load | None = None,
+    origins: Sequence[str] = (),
+    reading: Mapping[str, str] | None = None,
+) -> str:
     """The plan as text, one fact a line; never a source's path.
 
     Parameters
     ----------
     plan : Plan
-    rates : sequence of float, optional
-        Tuples a second, one a stream, to weigh the copies; taken as equal where not given.
+    load : Load, optional
+        What the streams bring, to weigh the layouts by; equal rates where not given.
+    origins : sequence of str
+        Where each stream's rate is from: "said", "found" or "unknown"; nothing where no rate is known.
     reading : mapping of str to str, optional
         The source's options, checked.
     """
@@ -41,7 +51,7 @@ def explain(plan: Plan, rates: Sequence[float] | None = None, reading: Mapping[s
             "Join",
             *_join(plan.bound),
             "Grid",
-            *_grid(plan, rates),
+            *_grid(plan, load or Load.of_join(plan.bound, [1.0] * len(plan.bound.names)), origins),
             "Exchange",
             *_exchange(plan, reading or {}),
             "Engine",
@@ -74,15 +84,30 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     yield f"  fingerprint {bound.fingerprint}"
 
 
-def _grid(plan: Plan, rates: Sequence[float] | None) -> Iterator[str]:
+def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     layout, names = plan.layout, plan.bound.names
-    rates = rates or [1.0] * len(names)
     labels = f"{plan.partitions} state partitions, labels {list(plan.labels)}"
     yield f"  layout      {layout} = {layout.cells} cells on {labels}"
     for number, name in enumerate(names):
         yield f"  {name:<11} {layout.counts[number]} groups, each tuple in {layout.copies(number)} cells"
-    if sum(rates) > 0:
-        yield f"  cost        {layout.copied_rows(rates) / sum(rates):.2f} stored rows for each row read"
+    known = bool(origins) and any(origin != "unknown" for origin in origins)
+    if known:
+        told = (
+            f"{name} {rate:,.6g}/s ({_ORIGINS[origin]})"
+            for name, rate, origin in zip(names, load.rates, origins, strict=True)
+        )
+        yield f"  rates       {', '.join(told)}"
+    else:
+        yield "  rates       not known, taken as equal"
+    total = sum(load.rates)
+    if not total:
+        return
+    yield f"  cost        {layout_cost(layout, load).shipped_rows_per_s / total:.2f} stored rows for each row read"
+    yield f"  choices     first those within {SHIPPING_SLACK:.0%} of the fewest stored rows, by what a tuple meets"
+    for cost in best_layouts(layout.cells, load):
+        stored = f"{cost.shipped_rows_per_s / total:.2f} stored rows for each row read"
+        met = f"; a cell holds {cost.cell_rows:,.0f} rows, a tuple meets {cost.probed_rows:,.0f}" if known else ""
+        yield f"              {cost.layout}: {stored}{met}"
 
 
 def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:

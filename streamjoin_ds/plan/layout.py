@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from streamjoin_ds.errors import LayoutError
 
-__all__ = ["MAX_CELLS", "Layout", "choose_layout"]
+__all__ = ["MAX_CELLS", "Layout"]
 
 MAX_CELLS = 4096
 
@@ -81,60 +79,5 @@ class Layout:
         """Whether the cell counts and reports the rows of the stream's group that it holds."""
         return self.home_cell(stream, self.group_in_cell(cell, stream)) == cell
 
-    def copied_rows(self, rates: Sequence[float]) -> float:
-        """Rows stored a second, all cells together: ``sum rate_i * S / L_i`` (DAB Join, section 4.1)."""
-        return sum(rate * self.copies(stream) for stream, rate in enumerate(rates))
-
     def __str__(self) -> str:
         return "x".join(map(str, self.counts))
-
-
-def choose_layout(cells: int, rates: Sequence[float], windows: Sequence[float] | None = None) -> Layout:
-    """The cheapest layout of exactly `cells` cells for these rates.
-
-    Of all ordered factorisations of `cells` the one with the least ``sum rate_i * S / L_i`` (rows stored a second, DAB
-    Join, section 4.1). Ties go to DP-Join's latency model (the least ``sum W_i * rate_i / L_i``: what a probe scans),
-    then to fewer groups of the first streams, so that the choice is one.
-
-    Parameters
-    ----------
-    cells : int
-        About one a core.
-    rates : sequence of float
-        Tuples a second, one a stream, finite and >= 0; only their proportions count.
-    windows : sequence of float, optional
-        Extent of each stream's window, in any one unit, to break ties; taken as equal where not given.
-
-    Raises
-    ------
-    LayoutError
-    """
-    if not 1 <= cells <= MAX_CELLS:
-        msg = f"the number of cells must be between 1 and {MAX_CELLS}"
-        raise LayoutError(msg, name="cells", hint="about one a core")
-    windows = [1.0] * len(rates) if windows is None else windows
-    if len(rates) < 2 or len(windows) != len(rates):
-        msg = "a layout needs a rate, and a window if any, of each of at least two streams"
-        raise LayoutError(msg, name="rates", hint="tuples a second, one number a stream")
-    for value in (*rates, *windows):
-        if not math.isfinite(value) or value < 0:
-            msg = "a rate or a window is negative or not finite"
-            raise LayoutError(msg, name="rates", hint="tuples a second, one number a stream")
-    # Exact sums: rounding would decide ties by accident. Both are sums over the streams, so the best way to share out
-    # what the first streams leave is the same whatever they took: one table a stream, not every factorisation.
-    stored = [Fraction(rate) for rate in rates]
-    scanned = [Fraction(rate) * Fraction(window) for rate, window in zip(rates, windows, strict=True)]
-    divisors = [divisor for divisor in range(1, cells + 1) if cells % divisor == 0]
-    best: dict[int, tuple[Fraction, Fraction, tuple[int, ...]]]
-    best = {left: (stored[-1] / left, scanned[-1] / left, (left,)) for left in divisors}
-    for stream in range(len(rates) - 2, -1, -1):
-        best = {
-            left: min(
-                (stored[stream] / count + rest[0], scanned[stream] / count + rest[1], (count, *rest[2]))
-                for count in divisors
-                if left % count == 0
-                for rest in (best[left // count],)
-            )
-            for left in divisors
-        }
-    return Layout(best[cells][2])

@@ -17,6 +17,7 @@ from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.duration import Duration, duration_text, duration_us
 from streamjoin_ds.spec.expression import Call, Expression, Literal, expression_facts, expression_from, streams_of
 from streamjoin_ds.spec.predicate import Column, stream_name
+from streamjoin_ds.spec.rate import checked_rate
 
 __all__ = ["FORMATS", "GENERATOR_PREFIX", "ON_BAD_FILE", "TIME_UNITS", "Generator", "Stream"]
 
@@ -104,6 +105,10 @@ class Stream:
     on_bad_file : {"stop", "quarantine"}
         What a file does that cannot be read any further, came too late or is not what was read: stop the stream, or be
         set aside, from there on, as one rejected row that names it. A restart may say another than the start before.
+    rate : float, optional
+        Tuples a second that the stream brings, greater than 0; a new checkpoint's layout is chosen by it. Only the
+        proportions of the streams' rates count, and no result depends on them. Not given: the rate at which the input
+        begins.
     """
 
     name: str
@@ -118,6 +123,7 @@ class Stream:
     idle_timeout: Duration | None = None
     max_ahead: Duration | None = None
     on_bad_file: str = "stop"
+    rate: float | None = None
 
     def __post_init__(self) -> None:
         stream_name(self.name)
@@ -146,6 +152,7 @@ class Stream:
             check_time_column(self.schema, self)
         if self.where is not None:
             object.__setattr__(self, "where", _condition(self.where, self.name))
+        object.__setattr__(self, "rate", checked_rate(self.rate, self.name))
 
     @property
     def delay_us(self) -> int:
@@ -168,6 +175,7 @@ class Stream:
         clocks = {"idle_timeout_us": self.idle_timeout_us, "max_ahead_us": self.max_ahead_us}
         return {
             **{name: us for name, us in clocks.items() if us is not None},
+            **({} if self.rate is None else {"rate": self.rate}),
             "name": self.name,
             "source": source,
             "time": self.time,
@@ -197,6 +205,7 @@ class Stream:
             delimiter=facts.get("delimiter", ","),  # not written before there were others
             on_bad_file=facts.get("on_bad_file", "stop"),  # as before
             where=None if facts.get("where") is None else expression_from(facts["where"]),
+            rate=facts.get("rate"),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
         )
 

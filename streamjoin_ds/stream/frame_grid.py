@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY
 from streamjoin_ds.errors import ArgumentError, FingerprintMismatchError, LayoutError
-from streamjoin_ds.plan import Layout, Plan, choose_layout
+from streamjoin_ds.plan import Layout, Load, Plan, choose_layout
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
@@ -31,7 +31,7 @@ _MOST_CELLS = 64
 
 def default_layout(partitions: int, streams: int) -> Layout:
     """The grid where none is asked for: a cell for each partition, 64 at most."""
-    return choose_layout(min(partitions, _MOST_CELLS), [1.0] * streams)
+    return choose_layout(min(partitions, _MOST_CELLS), Load.of_windows([1.0] * streams))
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,9 @@ def joined(
         msg = "a count window is over the order of tuples, and DataFrames have none"
         raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
     for stream in join.streams:
+        if stream.rate is not None:
+            msg = f"stream {stream.name} has a rate, and the cells of a dataframe() are of equal rates"
+            raise ArgumentError(msg, name="rate", hint="leave it out, and give layout=; start() on sources has it")
         for option in ("idle_timeout", "max_ahead"):
             if getattr(stream, option) is not None:
                 msg = f"stream {stream.name} has {option}, which goes by a source's order, and DataFrames have none"

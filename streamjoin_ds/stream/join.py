@@ -188,6 +188,7 @@ class StreamJoin(Join):
         *,
         layout: str | None = None,
         cells: int | None = None,
+        rates: Mapping[str, float] | None = None,
         exchange: str = "reference",
         kernel: str = "auto",
         threads: int = 1,
@@ -198,12 +199,27 @@ class StreamJoin(Join):
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
     ) -> str:
-        """The plan in words; infers the schemas of the sources, starts no Spark. Arguments as in `start`."""
+        """Return the plan of a new checkpoint in words, with the three best layouts; starts no Spark.
+
+        The schemas, and the rates that nobody says, are looked up in the sources. Arguments as in `start`, and besides:
+
+        Parameters
+        ----------
+        cells : int, optional
+            Cells to lay out where no `layout` is given; 2 where this is not given either.
+        rates : mapping of str to float, optional
+            Tuples a second by stream, to see the layout that would be chosen for them; they win over each stream's own.
+        """
+        from streamjoin_ds.plan import Load
         from streamjoin_ds.plan.explain import explain
-        from streamjoin_ds.stream.query import planned
+        from streamjoin_ds.stream.known_rates import known_rates
+        from streamjoin_ds.stream.query import bound_join, planned
         from streamjoin_ds.stream.sensor_options import checked_reader_options
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
         reading = checked_reader_options(source_options or {})
-        plan = planned(self, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
-        return explain(plan, reading=reading)
+        bound = bound_join(self)
+        known = known_rates(bound, rates)
+        load = Load.of_join(bound, known.per_s)
+        plan = planned(bound, load, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
+        return explain(plan, load, known.origins, reading)

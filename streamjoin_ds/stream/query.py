@@ -22,20 +22,21 @@ from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
 from streamjoin_ds.errors import ArgumentError, TableError
 from streamjoin_ds.exchange import exchange_folder
-from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Plan, choose_layout
+from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Load, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
 from streamjoin_ds.spec import BoundJoin, Join, bind, duration_us
 from streamjoin_ds.stream.commit import BatchCommit, committer_for, forget_committer
+from streamjoin_ds.stream.known_rates import known_rates
 from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["QueryOptions", "planned", "start"]
+__all__ = ["QueryOptions", "bound_join", "planned", "start"]
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ def bound_join(join: Join) -> BoundJoin:
 
 
 def planned(
-    join: Join,
+    bound: BoundJoin,
+    load: Load,
     *,
     layout: str | None = None,
     cells: int | None = None,
@@ -98,9 +100,8 @@ def planned(
     durable: bool = True,
 ) -> Plan:
     """The plan a new checkpoint would get; for `explain`."""
-    bound = bound_join(join)
     check_execution(bound, execution)
-    grid = _layout(bound, layout, cells or _DEFAULT_CELLS)
+    grid = choose_layout(cells or _DEFAULT_CELLS, load) if layout is None else Layout.parse(layout, len(bound.names))
     way = "reference" if exchange == "auto" else exchange
     return Plan(bound, grid, grid.cells, way, execution=execution, durable=durable)
 
@@ -171,7 +172,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         bound = bound_join(join)
         check_execution(bound, options.execution)
         check_workers(spark)  # before anything is written
-        layout = wanted or _layout(bound, None, max(1, cores(spark) // options.execution.threads))
+        layout = wanted or _layout(bound, max(1, cores(spark) // options.execution.threads))
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
     else:
         # Types as they were first seen: a file that would now be inferred otherwise is a drift, found when it is read.
@@ -234,11 +235,12 @@ def _first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Sch
     return schemas
 
 
-def _layout(bound: BoundJoin, text: str | None, cells: int) -> Layout:
-    if text is not None:
-        return Layout.parse(text, len(bound.names))
-    windows = [float(bound.join.window.extent(stream)) for stream in range(len(bound.names))]
-    return choose_layout(cells, [1.0] * len(bound.names), windows)
+def _layout(bound: BoundJoin, cells: int) -> Layout:
+    rates = known_rates(bound)
+    layout = choose_layout(cells, Load.of_join(bound, rates.per_s))
+    told = zip(bound.names, rates.per_s, rates.origins, strict=True)
+    _log.info("layout %s, chosen for %s", layout, ", ".join(f"{name} {rate:g}/s ({how})" for name, rate, how in told))
+    return layout
 
 
 def cores(spark: SparkSession) -> int:

@@ -59,7 +59,10 @@ def test_no_path_is_shown(streams: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_cells_choose_a_layout(streams: tuple[str, ...]) -> None:
-    assert "layout      2x2 = 4 cells" in explain(*streams, *JOIN, "--cells", "4").stdout
+    assert "layout      4x1 = 4 cells" in explain(*streams, *JOIN, "--cells", "4").stdout, (
+        "r has no window to share out"
+    )
+    assert "layout      2x2 = 4 cells" in explain(*streams, *JOIN[:4], "--window", "6h", "--cells", "4").stdout
     assert "= 2 cells" in explain(*streams, *JOIN).stdout
 
 

@@ -67,7 +67,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
         "--exchange", "packed", "--kernel", "scalar", "--threads", "2", "--no-pin", "--index", "r.x,s.a",
         "--order", "s,r", "--merge-runs", "8", "--delimiter", "tab", "--delimiter", "s=;", "--idle-timeout", "s=10m",
         "--pace", "60", "--parts", "2", "--missing-files", "ignore", "--max-block-rows", "500",
-        "--on-bad-file", "s=quarantine",
+        "--on-bad-file", "s=quarantine", "--rate", "r=100,s=2000",
     )  # fmt: skip
     assert (to, checkpoint) == ("matches", "checkpoint")
     assert [(s.name, s.time, s.delay_us) for s in join.streams] == [("r", "at", 30_000_000), ("s", "ts", 60_000_000)]
@@ -83,6 +83,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
         "source_options": {"pace": "60", "parts": "2", "missing_files": "ignore", "max_block_rows": "500"},
     }  # fmt: skip
     assert [stream.idle_timeout for stream in join.streams] == [None, "10m"]
+    assert [stream.rate for stream in join.streams] == [100, 2000]
 
 
 def test_the_session_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,6 +129,7 @@ order = ["s", "r"]
 merge_runs = 5
 delimiter = ";"
 on_bad_file = "quarantine"
+rate = 500
 
 [streams.r]
 source = "gen:band2d?side=r&rows=500"
@@ -138,6 +140,7 @@ source = "somewhere.csv"
 delay = "9s"
 idle_timeout = "1m"
 max_ahead = "1h"
+rate = 2.5
 delimiter = "|"
 on_bad_file = "stop"
 format = "csv"
@@ -157,6 +160,7 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     assert join.window == TimeWindow((6 * 3_600_000_000, 0))
     assert (join.select, to, checkpoint) == (("r.x", "s.a"), "from-file", "checkpoint")
     assert (s.idle_timeout_us, s.max_ahead, r.max_ahead) == (60_000_000, "1h", None)
+    assert (r.rate, s.rate) == (500, 2.5)
     assert options == {
         "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "rows", "kernel": "scalar",
         "threads": 3, "pin": False, "index": {"r": "scan", "s": ["a"]}, "order": ["s", "r"], "merge_runs": 5,
@@ -219,6 +223,8 @@ WINDOW = ("--window", "1s")
         ((*STREAMS, *TARGET, *WINDOW, "--conf", CANARY), "conf is not of the form NAME=VALUE"),
         ((*STREAMS, *TARGET, *WINDOW, "--idle-timeout", "0s"), "idle_timeout of r is no time at all"),
         ((*STREAMS, *TARGET, *WINDOW, "--max-ahead", "1h"), "stream r is generated"),
+        ((*STREAMS, *TARGET, *WINDOW, "--rate", f"s={CANARY}"), "the rate of s is no number greater than 0"),
+        ((*STREAMS, *TARGET, *WINDOW, "--rate", "-5"), "the rate of r is no number greater than 0"),
         (("--config", "nowhere.toml"), "nowhere.toml cannot be read"),
     ],
 )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
-from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Plan
+from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Load, Plan
 from streamjoin_ds.plan.explain import explain
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 
@@ -100,8 +100,14 @@ def test_explain_says_what_is_done() -> None:
 
 
 def test_explain_weighs_copies_by_rates() -> None:
-    assert "cost        2.25 stored rows" in explain(a_plan(), [1, 3])
-    assert "cost" not in explain(a_plan(), [0, 0])
+    load = Load((1.0, 3.0), (1000.0, 3000.0))
+    text = explain(a_plan(), load, ["said", "found"])
+    assert "rates       e 1/s (as said), w 3/s (as the input begins)" in text
+    assert "cost        2.25 stored rows" in text
+    _, _, choices = text.partition("by what a tuple meets\n")
+    first = "2x3: 2.25 stored rows for each row read; a cell holds 1,500 rows, a tuple meets 312"
+    assert choices.splitlines()[0].strip() == first
+    assert "cost" not in explain(a_plan(), Load((0.0, 0.0), (0.0, 0.0)))
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

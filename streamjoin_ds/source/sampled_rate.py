@@ -1,0 +1,43 @@
+"""How fast a stream is, by the first records of its input: what a layout is chosen by where nobody says it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.source.feeds import open_feed
+from streamjoin_ds.spec import Stream
+
+__all__ = ["sampled_rate"]
+
+# Records that are looked at: enough for the proportions of two streams, and read in some milliseconds.
+_SAMPLE_ROWS = 20_000
+# Fewer say nothing: a file that has just begun would decide the layout of a year.
+_LEAST_ROWS = 100
+
+
+def sampled_rate(stream: Stream, schema: pa.Schema) -> float | None:
+    """Return the tuples a second of event time that a stream's input begins with.
+
+    Parameters
+    ----------
+    stream : Stream
+        Its source is a file, a folder or a generator.
+    schema : pyarrow.Schema
+        The columns that are read, as the bound join has them.
+
+    Returns
+    -------
+    float or None
+        None where the input has fewer than 100 records, or they tell no time, or cannot be read: whoever reads them
+        for the join says why.
+    """
+    try:
+        feed = open_feed(stream, schema)
+        frontier = feed.frontier(feed.initial(), _SAMPLE_ROWS)
+    except (StreamJoinError, OSError, pa.ArrowException):
+        return None
+    first_us, last_us = frontier.first_time(), frontier.last_time()
+    if frontier.rows < _LEAST_ROWS or first_us is None or last_us is None or last_us <= first_us:
+        return None
+    return (frontier.rows - 1) * 1e6 / (last_us - first_us)

@@ -1,0 +1,82 @@
+"""What is known of the streams' rates before a join runs: said by its user, or found in the input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.sampled_rate import sampled_rate
+from streamjoin_ds.spec import BoundJoin
+from streamjoin_ds.spec.rate import checked_rate
+
+__all__ = ["KnownRates", "known_rates"]
+
+# Found rates that differ by at most this factor are taken as equal: the noise of a first file must not turn a layout.
+_NOISE = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRates:
+    """Rates of a join's streams, in their order.
+
+    Attributes
+    ----------
+    per_s : tuple of float
+        Tuples a second; all 1 where nothing is known of any stream.
+    origins : tuple of str
+        Of each "said", "found" or "unknown"; one that is unknown is taken as the mean of the others.
+    """
+
+    per_s: tuple[float, ...]
+    origins: tuple[str, ...]
+
+    @property
+    def are_known(self) -> bool:
+        """Whether anything is known of any stream."""
+        return any(origin != "unknown" for origin in self.origins)
+
+
+def known_rates(bound: BoundJoin, given: Mapping[str, float] | None = None) -> KnownRates:
+    """Return the rates that a layout is chosen by.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+        A stream's own ``rate`` counts, or else what the first records of its input tell.
+    given : mapping of str to float, optional
+        Tuples a second by stream; these win.
+
+    Raises
+    ------
+    ArgumentError
+        A name is no stream's, or a rate is no positive number.
+    """
+    given = given or {}
+    for name in given:
+        if name not in bound.names:
+            msg = f"a rate is given for {name}, which is no stream of the join"
+            raise ArgumentError(msg, name="rates", hint=f"its streams are {', '.join(bound.names)}")
+    said = [checked_rate(given.get(stream.name, stream.rate), stream.name) for stream in bound.join.streams]
+    # What is read of the input is not needed where all is said: its files may be large, or far away.
+    found = [
+        rate if rate is not None or stream.source is None else sampled_rate(stream, schema)
+        for rate, stream, schema in zip(said, bound.join.streams, bound.schemas, strict=True)
+    ]
+    origins = tuple(
+        "said" if one is not None else "unknown" if other is None else "found"
+        for one, other in zip(said, found, strict=True)
+    )
+    known = [rate for rate in found if rate is not None]
+    if not known:
+        return KnownRates((1.0,) * len(found), origins)
+    mean = sum(known) / len(known)
+    rates = [mean if rate is None else rate for rate in found]
+    return KnownRates(tuple(rates if "said" in origins else _smoothed(rates)), origins)
+
+
+def _smoothed(rates: Sequence[float]) -> list[float]:
+    """The rates, or their mean for each where they are nearly equal."""
+    if max(rates) <= min(rates) * _NOISE:
+        return [sum(rates) / len(rates)] * len(rates)
+    return list(rates)
