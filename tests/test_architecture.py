@@ -24,7 +24,7 @@ QUESTIONS = {
     "Where is a match decided?": "engine/probe/residual.py",
     "Where is a Delta commit refused?": "sink/guard.py",
     "Where is a block deleted?": "cell/cell_windows.py",
-    "Where is a layout of cells chosen?": "plan/layout.py",
+    "Where is a layout of cells chosen?": "plan/layout_choice.py",
     "Where is the AVX-512 scan?": "cython_kernels/scan/scan_avx512.c",
 }
 
