@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import operator
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +25,9 @@ import pyarrow.compute as pc
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.cell_windows import CellWindows, task_cores
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
+from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.exchange import LARGEST_TS, open_block
-from streamjoin_ds.plan import Plan
+from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LATE_SCHEMA, REJECTS_SCHEMA, TableSet
 from streamjoin_ds.sink.writer import TableWriter
@@ -79,9 +81,13 @@ class _Part:
     end_seq: int = 0
     tables: list[pa.Table] = field(default_factory=list)
     first_seqs: list[int] = field(default_factory=list)
+    guests: list[tuple[int, int, pa.Table]] = field(default_factory=list)  # with their epoch and first number
 
     def in_order(self) -> Iterable[pa.Table]:
         return (self.tables[i] for i in np.argsort(self.first_seqs, kind="stable"))
+
+    def guests_in_order(self) -> Iterable[tuple[int, pa.Table]]:
+        return ((epoch, table) for epoch, _, table in sorted(self.guests, key=operator.itemgetter(0, 1)))
 
 
 class Cell:
@@ -92,7 +98,8 @@ class Cell:
         self.bound = plan.bound
         self.streams = len(self.bound.names)
         self.windows = CellWindows(plan, cell, state, cores)
-        self.state, self.engine = self.windows.state, self.windows.engine
+        self.state = self.windows.state
+        self.epochs = Epochs.first(plan.layout)
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
@@ -110,10 +117,12 @@ class Cell:
         """Join the batch's rows of the exchange; gives the files written, the cell's facts, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
-        accepted, late = self._judged(parts)
+        self.windows.enter(self.epochs.current, [clock.largest for clock in self.clocks])
+        accepted, guests, late = self._judged(parts)
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
-        before = dict(self.engine.counters)
+        engines = self.windows.engines
+        before = [dict(engine.counters) for engine in engines]
         # The batch's punctuation too, under every kind of window: a result of a later batch has a tuple of that batch,
         # which is not late and so not older than this.
         watermark = low_watermark(self.clocks, self.state.watermark_us)
@@ -127,18 +136,37 @@ class Cell:
             label=self.label,
             durable=self.plan.durable,
         ) as writer:
-            for chunk in self.engine.push(accepted, watermark, next_seqs):
+            for engine, chunk in self._joined(accepted, guests, watermark, next_seqs):
                 if (matches + chunk.num_rows) // _TELL_MATCHES > matches // _TELL_MATCHES:
-                    share = self.engine.progress.fraction
+                    share = engine.progress.fraction
                     _log.warning("cell %s: %d matches, %.0f %% of its batch", self.label, matches, 100 * share)
                 matches += chunk.num_rows
                 ids = pa.array(np.full(chunk.num_rows, self.task.batch_id, np.int64))
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
             self.reports += writer.close()
-        self._count_nulls(before)
-        blob = self.windows.saved(self.task.batch_id, [clock.largest for clock in self.clocks], watermark)
+        self._count_nulls(before[-1])
+        largest_us = [clock.largest for clock in self.clocks]
+        facts = self._facts(matches, list(zip(engines, before, strict=True)), watermark)
+        blob = self.windows.saved(self.task.batch_id, largest_us, watermark, next_seqs)
+        over = [epoch.number for epoch in self.epochs.older if epoch.number not in self.windows.epochs]
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-        return self.reports, self._facts(matches, before, watermark, len(blob)) | {"duration_ms": duration_ms}, blob
+        facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
+        return self.reports, facts | {"epochs_over": over, "layout": str(self.epochs.current.layout)}, blob
+
+    def _joined(
+        self,
+        accepted: dict[int, list[pa.Table]],
+        guests: dict[int, dict[int, list[pa.Table]]],
+        watermark: int | None,
+        next_seqs: list[int | None],
+    ) -> Iterator[tuple[WindowJoin, pa.Table]]:
+        """The results of the batch, by the epoch of their oldest tuple."""
+        for older, after in self.windows.older:
+            of_epoch = guests.get(older.epoch.number, {})
+            for chunk in older.push_guests(of_epoch, after, watermark, next_seqs):
+                yield older.engine, chunk
+        for chunk in self.windows.engine.push(accepted, watermark, next_seqs):
+            yield self.windows.engine, chunk
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
         """The tuples by stream and part, and what the source set aside by kind."""
@@ -148,14 +176,20 @@ class Cell:
             if row.kind == "idle":
                 self.clocks[row.stream].idle = True
                 continue
+            if row.kind == "epochs":
+                self.epochs = Epochs.from_facts(json.loads(bytes(row.payload)), self.streams)
+                continue
             table = open_block(self.plan, row.block, bytes(row.payload))
             ledger = self.ledger[row.stream]
             for name in ("read", "late", "rejected", "filtered"):
                 ledger[name] += int(getattr(row, name))
-            if row.kind != "tuples":
+            if row.kind not in ("tuples", "guests"):
                 asides[row.kind].append((row.stream, row.part, table))
                 continue
             part = parts[row.stream][row.part]
+            if row.kind == "guests":
+                part.guests.append((int(row.epoch), row.first_seq, table))
+                continue
             if row.largest_ts != NO_TIME:
                 part.largest_us = max(row.largest_ts, NO_TIME if part.largest_us is None else part.largest_us)
             part.end_seq = max(part.end_seq, int(row.end_seq))
@@ -164,12 +198,18 @@ class Cell:
                 part.first_seqs.append(row.first_seq)
         return parts, asides
 
-    def _judged(self, parts: list[dict[int, _Part]]) -> tuple[dict[int, list[pa.Table]], list[_Aside]]:
-        """Split off the tuples that are late against the parts before theirs; moves the clocks."""
+    def _judged(
+        self, parts: list[dict[int, _Part]]
+    ) -> tuple[dict[int, list[pa.Table]], dict[int, dict[int, list[pa.Table]]], list[_Aside]]:
+        """Split off the tuples that are late against the parts before theirs; moves the clocks.
+
+        Gives the tuples of the batch's epoch by stream, and the guests by epoch and stream.
+        """
         accepted: dict[int, list[pa.Table]] = {}
+        guests: dict[int, dict[int, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
         late: list[_Aside] = []
         for stream, by_number in enumerate(parts):
-            clock, home = self.clocks[stream], self.plan.layout.is_home(self.number, stream)
+            clock, home = self.clocks[stream], self.epochs.current.layout.is_home(self.number, stream)
             for number, part in sorted(by_number.items()):
                 self.largest_before[stream, number] = NO_TIME if clock.largest is None else clock.largest
                 for table in part.in_order():
@@ -185,8 +225,11 @@ class Cell:
                     if home:
                         self.ledger[stream]["stored"] += table.num_rows
                     accepted.setdefault(stream, []).append(table)
+                for epoch, table in part.guests_in_order():
+                    in_time = pa.array(~clock.late_in_part(table[TS].to_numpy()))
+                    guests[epoch][stream].append(table.filter(in_time))
                 clock.advance(part.largest_us)
-        return accepted, late
+        return accepted, guests, late
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
         # The largest time before a tuple is that of its part, which the source knew, or of the parts before it.
@@ -243,26 +286,24 @@ class Cell:
         return pa.table([columns[name] for name in schema.names], schema=schema)
 
     def _count_nulls(self, before: dict[str, Any]) -> None:
-        now = self.engine.counters["null_keys"]
+        now = self.windows.engine.counters["null_keys"]
         for stream, name in enumerate(self.bound.names):
-            if self.plan.layout.is_home(self.number, stream):
+            if self.epochs.current.layout.is_home(self.number, stream):
                 self.ledger[stream]["null_keys"] = now[name] - before["null_keys"][name]
 
     def _facts(
-        self, matches: int, before: dict[str, Any], watermark_us: int | None, state_bytes: int
+        self, matches: int, engines: list[tuple[WindowJoin, dict[str, Any]]], watermark_us: int | None
     ) -> dict[str, object]:
-        counters = self.engine.counters
+        counted = [(engine.counters, before) for engine, before in engines]
         return {
             "query_id": self.task.query_id,
             "watermark_us": watermark_us,
             "largest_us": [clock.largest for clock in self.clocks],
             "ledger": self.ledger,
             "matches": matches,
-            "candidates": counters["candidates"] - before["candidates"],
-            "expired_rows": counters["expired_rows"] - before["expired_rows"],
-            "state_rows": counters["state_rows"],
-            "state_bytes": state_bytes,
-            "blocks": self.windows.new_blocks,
+            "candidates": sum(now["candidates"] - before["candidates"] for now, before in counted),
+            "expired_rows": sum(now["expired_rows"] - before["expired_rows"] for now, before in counted),
+            "state_rows": sum(now["state_rows"] for now, _ in counted),
             "idle": [stream for stream, clock in enumerate(self.clocks) if clock.idle],
             "overtaken": self.overtaken,
         }

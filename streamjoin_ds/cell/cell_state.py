@@ -10,19 +10,49 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import xxhash
 
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
+from streamjoin_ds.plan import Epoch, Epochs
 
-__all__ = ["CELL_STATE_VERSION", "CellState"]
+__all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch"]
 
-CELL_STATE_VERSION = 1
+CELL_STATE_VERSION = 2  # 1: there is the checkpoint's first layout only
 _MAGIC = b"SJCELL\x00"
 _HEADER = struct.Struct("<7sB16s")
 _LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class KeptEpoch:
+    """One epoch's part of a cell's windows.
+
+    Attributes
+    ----------
+    epoch : Epoch
+    last_positions : tuple of int or None
+        Of each stream the largest position (event time, or number of a count window) of the epoch's own tuples here.
+    window_bytes : int
+        How much of `CellState.windows` is its.
+    """
+
+    epoch: Epoch
+    last_positions: tuple[int | None, ...]
+    window_bytes: int
+
+    def to_facts(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"epoch": self.epoch.to_facts(), "last": list(self.last_positions), "bytes": self.window_bytes}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> KeptEpoch:
+        """What `to_facts` wrote."""
+        (epoch,) = Epochs.from_facts([facts["epoch"]], len(facts["last"])).live
+        return cls(epoch, tuple(facts["last"]), facts["bytes"])
 
 
 @dataclass
@@ -43,6 +73,8 @@ class CellState:
         What `WindowJoin.save` gave.
     retired : list of (int, str)
         Blocks that the windows no longer name, and the batch since when: removed some batches later.
+    epochs : list of KeptEpoch
+        Where there are others than the checkpoint's first: whose windows `windows` holds, one after the other.
     grid : dict or None
         Of the key that keeps a DataFrame query's grid, which has no windows: its layout and state partitions.
     """
@@ -54,6 +86,7 @@ class CellState:
     windows: bytes = field(default=b"", repr=False)
     retired: list[tuple[int, str]] = field(default_factory=list)
     grid: dict[str, Any] | None = None
+    epochs: list[KeptEpoch] = field(default_factory=list)
 
     def encode(self) -> bytes:
         """The state as bytes; the same state, the same bytes."""
@@ -66,12 +99,15 @@ class CellState:
         }
         if self.grid is not None:
             facts["grid"] = self.grid
+        if self.epochs:
+            facts["epochs"] = [epoch.to_facts() for epoch in self.epochs]
         text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(text))
         digest = xxhash.xxh3_128(length)
         digest.update(text)
         digest.update(self.windows)
-        return b"".join((_HEADER.pack(_MAGIC, CELL_STATE_VERSION, digest.digest()), length, text, self.windows))
+        version = CELL_STATE_VERSION if self.epochs else 1
+        return b"".join((_HEADER.pack(_MAGIC, version, digest.digest()), length, text, self.windows))
 
     @classmethod
     def decode(cls, blob: bytes) -> CellState:
@@ -102,6 +138,7 @@ class CellState:
         end = start + _LENGTH.unpack_from(blob, _HEADER.size)[0]
         facts = json.loads(bytes(blob[start:end]))
         facts["retired"] = [(batch_id, name) for batch_id, name in facts["retired"]]
+        facts["epochs"] = [KeptEpoch.from_facts(epoch) for epoch in facts.get("epochs", [])]
         return cls(**facts, windows=bytes(blob[end:]))
 
 

@@ -13,17 +13,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_state import CellState, KeptEpoch
+from streamjoin_ds.cell.epoch_windows import EpochWindows
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.threads.core_lease import leased_cores
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
-from streamjoin_ds.plan import Execution, Plan
+from streamjoin_ds.plan import Epoch, Epochs, Execution, Plan
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = [
@@ -96,7 +98,6 @@ class CellWindows:
     ----------
     state : CellState
         As it was before this batch.
-    engine : WindowJoin
     new_blocks : list of str
         Blocks that the state row of `saved` names and the one before did not.
     tuning : Tuning
@@ -115,27 +116,100 @@ class CellWindows:
         self, plan: Plan, cell: int, blob: bytes | None, cores: Sequence[int] = (), *, prefix: str = ""
     ) -> None:
         bound = plan.bound
-        self._plan = plan
-        self._store = _store(plan, cell, prefix, self.tuning)
-        block_bytes = plan.block_bytes if self._store is not None else None
-        options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
-        if self._store is not None:
-            self._store.begin(plan.layout.cells)
+        self._plan, self._cell, self._prefix = plan, cell, prefix
+        block_bytes = plan.block_bytes if plan.state_root else None
+        self._options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
+        first = Epochs.first(plan.layout).current
+        if plan.state_root:
+            self._store_of(first).begin(plan.layout.cells)
         if blob is None:
             self.state = CellState(bound.fingerprint, [None] * len(bound.names))
-            self.engine = WindowJoin(bound, tuning=self.tuning, **options)
+            self._live = [self._empty(first)]
         else:
             self.state = CellState.decode(blob)
             if self.state.fingerprint != bound.fingerprint:
                 msg = "a cell's state belongs to another join"
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
-            self.engine = WindowJoin.restored(bound, self.state.windows, self._store, tuning=self.tuning, **options)
-        self._blocks_before = self.engine.blocks
-        if self._store is not None:
-            self._store.forget_but(self._blocks_before)
+            whole = KeptEpoch(first, (None,) * len(bound.names), len(self.state.windows))
+            self._live = list(self._kept(self.state.epochs or [whole], self.state.windows))
+        self._blocks_before = frozenset().union(*(windows.blocks_before for windows in self._live))
+        for windows in self._live:
+            if windows.store is not None:
+                windows.store.forget_but(self._blocks_before)
         self.new_blocks: list[str] = []
 
-    def saved(self, batch_id: int, largest_us: list[int | None], watermark_us: int | None) -> bytes:
+    @property
+    def engine(self) -> WindowJoin:
+        """Of the epoch that takes new tuples."""
+        return self.current.engine
+
+    @property
+    def engines(self) -> list[WindowJoin]:
+        """Of all epochs, the oldest first."""
+        return [windows.engine for windows in self._live]
+
+    @property
+    def current(self) -> EpochWindows:
+        """The epoch that takes new tuples."""
+        return self._live[-1]
+
+    @property
+    def older(self) -> list[tuple[EpochWindows, Epoch]]:
+        """The epochs that new tuples come to as guests, the oldest first, each with the one after it."""
+        return [(windows, after.epoch) for windows, after in pairwise(self._live)]
+
+    @property
+    def blocks(self) -> frozenset[str]:
+        """Names of the blocks of all epochs."""
+        return frozenset[str]().union(*(windows.engine.blocks for windows in self._live))
+
+    @property
+    def epochs(self) -> list[int]:
+        """Numbers of the epochs with windows here."""
+        return [windows.epoch.number for windows in self._live]
+
+    def enter(self, epoch: Epoch, largest_us: Sequence[int | None]) -> None:
+        """Have new tuples go to this epoch, which may be the one that they went to before.
+
+        Parameters
+        ----------
+        largest_us : sequence of int or None
+            Of each stream the largest event time before them.
+        """
+        if epoch.number > self.current.epoch.number:
+            self.current.close(epoch, largest_us)
+            self._live.append(self._empty(epoch))
+
+    def _empty(self, epoch: Epoch) -> EpochWindows:
+        engine = WindowJoin(self._plan.bound, tuning=self.tuning, **self._options)
+        return EpochWindows(self._plan.bound, epoch, engine, self._maybe_store(epoch))
+
+    def _kept(self, epochs: Sequence[KeptEpoch], windows: bytes) -> Iterator[EpochWindows]:
+        bound, begin = self._plan.bound, 0
+        for kept in epochs:
+            store, blob = self._maybe_store(kept.epoch), memoryview(windows)[begin : begin + kept.window_bytes]
+            engine = WindowJoin.restored(bound, blob, store, tuning=self.tuning, **self._options)
+            yield EpochWindows(bound, kept.epoch, engine, store, kept.last_positions)
+            begin += kept.window_bytes
+
+    def _maybe_store(self, epoch: Epoch) -> RunStore | None:
+        return self._store_of(epoch) if self._plan.state_root else None
+
+    def _store_of(self, epoch: Epoch) -> RunStore:
+        plan, of_epoch = self._plan, f"e{epoch.number}" if epoch.number else ""
+        groups = enumerate(epoch.layout.groups_in(self._cell))
+        stems = [f"{self._prefix}{stream:02d}-{group:04d}{of_epoch}" for stream, group in groups]
+        owner = (plan.bound.fingerprint, plan.execution.kernel)
+        blocks = BlockStore(plan.state_root, durable=plan.durable)
+        return RunStore(blocks, stems, owner, plan.block_bytes, tuning=self.tuning.cache)
+
+    def saved(
+        self,
+        batch_id: int,
+        largest_us: list[int | None],
+        watermark_us: int | None,
+        next_seqs: Sequence[int | None] = (),
+    ) -> bytes:
         """The state row after the batch; writes the blocks that are new, and removes those that have retired.
 
         A block that leaves the manifest with batch *b* is named by the manifests before it, which Spark may come back
@@ -144,36 +218,36 @@ class CellWindows:
         (a merged run that expiry thinned out until it is what it was before) has not left: its time begins anew when it
         does.
         """
-        windows = self.engine.save(self._store)
-        self.new_blocks = sorted(self.engine.blocks - self._blocks_before)
-        left = sorted(self._blocks_before - self.engine.blocks)
-        waiting = (entry for entry in self.state.retired if entry[1] not in self.engine.blocks)
+        *older, current = self._live
+        seqs = next_seqs or [None] * len(largest_us)
+        self._live = [*(windows for windows in older if not windows.is_over(watermark_us, seqs)), current]
+        saved = [windows.engine.save(windows.store) for windows in self._live]
+        kept = [
+            KeptEpoch(windows.epoch, windows.last_positions, len(blob))
+            for windows, blob in zip(self._live, saved, strict=True)
+        ]
+        blocks = self.blocks
+        self.new_blocks = sorted(blocks - self._blocks_before)
+        left = sorted(self._blocks_before - blocks)
+        waiting = (entry for entry in self.state.retired if entry[1] not in blocks)
         retired = [*waiting, *((batch_id, name) for name in left)]
         due = {name for since, name in retired if since < batch_id - self._plan.retain_batches}
-        if due and self._store is not None:
-            self._store.blocks.remove(due)
+        if due and current.store is not None:
+            current.store.blocks.remove(due)
         state = CellState(
             self.state.fingerprint,
             largest_us,
             watermark_us,
             self.state.batches + 1,
-            windows,
+            b"".join(saved),
             [entry for entry in retired if entry[1] not in due],
+            epochs=kept if current.epoch.number else [],
         )
         blob = state.encode()
-        if self._store is None and len(blob) > _LARGE_INLINE_BYTES:
+        if current.store is None and len(blob) > _LARGE_INLINE_BYTES:
             _log.warning(
                 "a cell's windows are %.0f MB and pass through Spark's state store in every batch (about 15 ms a MB): "
                 "give a folder that all workers see, dataframe(..., blocks=FOLDER) or start(..., exchange='reference')",
                 len(blob) / 1e6,
             )
         return blob
-
-
-def _store(plan: Plan, cell: int, prefix: str, tuning: Tuning) -> RunStore | None:
-    if not plan.state_root:
-        return None
-    stems = [f"{prefix}{stream:02d}-{group:04d}" for stream, group in enumerate(plan.layout.groups_in(cell))]
-    owner = (plan.bound.fingerprint, plan.execution.kernel)
-    blocks = BlockStore(plan.state_root, durable=plan.durable)
-    return RunStore(blocks, stems, owner, plan.block_bytes, tuning=tuning.cache)

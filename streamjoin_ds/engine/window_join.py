@@ -29,6 +29,7 @@ from streamjoin_ds.engine.probe.progress import Progress
 from streamjoin_ds.engine.reference.kernel_objects import BatchColumns
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.storage.sealed_run import SealedRun
+from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.state_blob import opened_state, state_blob
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.storage.window_forms import window_forms
@@ -203,6 +204,29 @@ class WindowJoin:
         seqs = next_seqs or [None] * len(self.forms)
         lowest_kept = [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)]
         return self._push(before, fresh, lowest_kept, beside)
+
+    def probe(self, batches: Mapping[int, Tuples | Sequence[Tuples]]) -> Iterator[pa.Table]:
+        """Join tuples with what is kept; they do not meet each other, and are not kept.
+
+        Parameters and results as in `push`. What is kept is not changed, so whatever breaks off leaves nothing behind.
+        """
+        state = self._kept.state
+        windows = list(self._kept.settled(state))
+        arrivals = []
+        for stream, several in sorted(batches.items()):
+            tables = [several] if isinstance(several, (pa.Table, pa.RecordBatch)) else list(several)
+            tuples = self.forms[stream].checked(tables)
+            mask = self._joinable[stream].mask(tuples)
+            if mask is not None:
+                tuples = self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
+            if tuples.rows:
+                selection = Selection.whole(self.forms[stream].sealed(tuples.batch))
+                order = self._order.chosen(stream, windows, selection)
+                arrivals.append(ProbeBatch(stream, selection, order, tuple(windows)))
+        self.progress, results = self._joining.results(arrivals)
+        self._reading.append(results)
+        yield from results
+        self.progress.finish()
 
     def _push(
         self, before: JoinState, fresh: Mapping[int, BatchColumns], lowest_kept: Sequence[int | None], beside: Any

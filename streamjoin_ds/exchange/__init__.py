@@ -17,6 +17,7 @@ from streamjoin_ds.exchange.outbox import (
     LARGEST_TS,
     LAYOUT_KEY,
     Outbox,
+    epoch_rows,
     exchange_folder,
     heartbeats,
     is_committed_block,
@@ -30,6 +31,7 @@ from streamjoin_ds.exchange.row_packing import (
     pack_rows,
     rows_schema,
     silence,
+    told_epochs,
     tuple_rows,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "LARGEST_TS",
     "LAYOUT_KEY",
     "Outbox",
+    "epoch_rows",
     "exchange_folder",
     "foreign_columns",
     "heartbeats",
@@ -50,5 +53,6 @@ __all__ = [
     "remove_committed",
     "rows_schema",
     "silence",
+    "told_epochs",
     "tuple_rows",
 ]

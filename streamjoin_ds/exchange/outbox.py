@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore, pack, unpack
+from streamjoin_ds.plan.epochs import Epoch, Epochs
+from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.records import Chunk, rejects_table
@@ -23,6 +27,7 @@ __all__ = [
     "LARGEST_TS",
     "LAYOUT_KEY",
     "Outbox",
+    "epoch_rows",
     "exchange_folder",
     "heartbeats",
     "is_committed_block",
@@ -38,6 +43,7 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("kind", pa.string(), nullable=False),
         pa.field("stream", pa.int32(), nullable=False),
         pa.field("part", pa.int32(), nullable=False),
+        pa.field("epoch", pa.int32(), nullable=False),
         pa.field("first_seq", pa.int64(), nullable=False),
         pa.field("end_seq", pa.int64(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
@@ -55,7 +61,8 @@ _EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
 EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in EXCHANGE_SCHEMA)
 
-# Of each row: `end_seq` is the number after the part's last record, broken ones counted; 0 of a silent stream.
+# Of each row: `epoch` is the number of the epoch by whose layout the tuples are dealt; `end_seq` is the number after the
+# part's last record, broken ones counted; 0 of a silent stream.
 # Of a late row: the largest event time before it in its part (of its batch, once a cell has looked at it).
 LARGEST_TS = "_largest_ts"
 # In place of a cell's label: the key under which a query over DataFrames keeps its grid.
@@ -80,6 +87,15 @@ class _Totals:
     filtered: int
 
 
+class _Block(NamedTuple):
+    """Tuples of a part that go to the same cells: by reference or with their bytes."""
+
+    first_seq: int
+    rows: int
+    name: str
+    payload: bytes
+
+
 class Outbox:
     """Takes a part's chunks in order, sets aside what is late within the part, and gives the exchange rows.
 
@@ -93,6 +109,8 @@ class Outbox:
         Tuples of one packed block.
     judge_lateness : bool
         False where the order of the rows means nothing (foreign DataFrames).
+    epochs : Epochs, optional
+        By whose layouts tuples are dealt; the plan's layout where not given.
     """
 
     def __init__(
@@ -103,8 +121,10 @@ class Outbox:
         *,
         max_block_rows: int = 1 << 18,
         judge_lateness: bool = True,
+        epochs: Epochs | None = None,
     ) -> None:
         self._plan = plan
+        self._epochs = epochs or Epochs.first(plan.layout)
         self._stream = stream
         self._part = part
         self._range = (0, 0)
@@ -166,14 +186,17 @@ class Outbox:
         self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
         totals = _Totals(self.largest_ts, last - first, late, self.rejected, self.filtered)
-        layout, labels = self._plan.layout, self._plan.labels
+        labels, current = self._plan.labels, self._epochs.current
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         none = _Totals(self.largest_ts, 0, 0, 0, 0)
         waiting: list[tuple[object, ...]] = []  # rows without a payload go together
-        for group, of_group in enumerate(self._groups(table)):
-            blocks = list(self._blocks("tuples", group, of_group))
-            for cell in layout.cells_of(self._stream, group):
-                waiting += self._for_cell(labels[cell], "tuples", blocks, totals if cell == 0 else none)
+        for epoch, group, blocks in self._dealt(table):
+            is_own = epoch is current
+            if not is_own and not any(block.rows for block in blocks):
+                continue
+            for cell in epoch.layout.cells_of(self._stream, group):
+                told = totals if is_own and cell == 0 else none
+                waiting += self._for_cell(labels[cell], "tuples" if is_own else "guests", blocks, told, epoch.number)
                 if self._plan.exchange != "reference":
                     yield _exchange_batch(waiting)
                     waiting = []
@@ -181,40 +204,50 @@ class Outbox:
         if self._rejects:
             aside.append(("rejects", pa.concat_tables(self._rejects)))
         for kind, rows in aside:
-            waiting += self._for_cell(labels[0], kind, list(self._blocks(kind, 0, rows)), none)
+            waiting += self._for_cell(labels[0], kind, list(self._blocks(kind, 0, rows)), none, current.number)
         if waiting:
             yield _exchange_batch(waiting)
 
-    def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
-        count = self._plan.layout.counts[self._stream]
+    def _dealt(self, table: pa.Table) -> Iterator[tuple[Epoch, int, list[_Block]]]:
+        """For each epoch and group its blocks; they are written once where epochs deal the stream alike."""
+        by_count: dict[int, list[Epoch]] = {}
+        for epoch in reversed(self._epochs.live):
+            by_count.setdefault(epoch.layout.counts[self._stream], []).append(epoch)
+        for count, epochs in by_count.items():
+            for group, rows in enumerate(self._groups(table, count)):
+                blocks = list(self._blocks("tuples", group, rows))
+                for epoch in epochs:
+                    yield epoch, group, blocks
+
+    def _groups(self, table: pa.Table, count: int) -> Iterator[pa.Table]:
         if count == 1:
             yield table
             return
         table = table.combine_chunks()
-        groups = self._plan.layout.group_of(self._stream, table.column(SEQ).to_numpy())
+        groups = group_of(table.column(SEQ).to_numpy(), count)
         for group in range(count):
             yield table.take(pa.array(np.flatnonzero(groups == group)))
 
-    def _blocks(self, kind: str, group: int, table: pa.Table) -> Iterator[tuple[int, int, str, bytes]]:
-        """First seq, rows, block name and payload of each block; one without rows where there are none."""
+    def _blocks(self, kind: str, group: int, table: pa.Table) -> Iterator[_Block]:
+        """The blocks of a group; one without rows where there are none."""
         first, last = self._range
         if table.num_rows == 0:
-            yield first, 0, "", b""
+            yield _Block(first, 0, "", b"")
             return
         facts = {"kind": kind, "stream": self._plan.bound.names[self._stream], "group": str(group)}
         seqs = table.column(SEQ) if kind != "rejects" else None
         if self._plan.exchange == "reference":
             stem = f"x{self._stream:02d}-{first:019d}-{last:019d}-{group:04d}-{kind}"
             ref = _store(self._plan).write(stem, table, facts)
-            yield (first if seqs is None else seqs[0].as_py()), table.num_rows, ref.name, b""
+            yield _Block(first if seqs is None else seqs[0].as_py(), table.num_rows, ref.name, b"")
             return
         for begin in range(0, table.num_rows, self._max_block_rows):
             piece = table.slice(begin, self._max_block_rows)
             first_seq = first if seqs is None else seqs[begin].as_py()
-            yield first_seq, piece.num_rows, "", pack(piece, facts)
+            yield _Block(first_seq, piece.num_rows, "", pack(piece, facts))
 
     def _for_cell(
-        self, label: int, kind: str, blocks: Sequence[tuple[int, int, str, bytes]], totals: _Totals
+        self, label: int, kind: str, blocks: Sequence[_Block], totals: _Totals, epoch: int
     ) -> list[tuple[object, ...]]:
         once = [(totals.read, totals.late, totals.rejected, totals.filtered)] + [(0, 0, 0, 0)] * (len(blocks) - 1)
         return [
@@ -223,15 +256,16 @@ class Outbox:
                 kind,
                 self._stream,
                 self._part,
-                first,
+                epoch,
+                block.first_seq,
                 self._range[1],
-                count,
+                block.rows,
                 totals.largest_ts,
                 *sums,
-                name,
-                payload,
+                block.name,
+                block.payload,
             )
-            for (first, count, name, payload), sums in zip(blocks, once, strict=True)
+            for block, sums in zip(blocks, once, strict=True)
         ]
 
 
@@ -256,15 +290,26 @@ def heartbeats(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Ite
     """
     kind = "idle" if idle else "tuples"
     rows = [
-        (label, kind, stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"") for stream in streams for label in plan.labels
+        (label, kind, stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")
+        for stream in streams
+        for label in plan.labels
     ]
     if rows:
         yield _exchange_batch(rows)
 
 
+def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
+    """For every cell one row that tells the epochs of the batch."""
+    payload = json.dumps(epochs.to_facts(), separators=(",", ":")).encode()
+    number = epochs.current.number
+    return _exchange_batch(
+        [(label, "epochs", 0, 0, number, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", payload) for label in plan.labels]
+    )
+
+
 def layout_row(stream: int) -> pa.RecordBatch:
     """A row for the key that keeps the grid."""
-    return _exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
+    return _exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
 
 
 def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -10,14 +11,15 @@ import pyarrow as pa
 
 from streamjoin_ds.blocks import pack, unpack
 from streamjoin_ds.exchange.content_hash import content_hash
-from streamjoin_ds.exchange.outbox import Outbox, heartbeats, layout_row
+from streamjoin_ds.exchange.outbox import Outbox, epoch_rows, heartbeats, layout_row
+from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.plan.plan import Plan
 from streamjoin_ds.source.event_time import event_times, event_times_ns
 from streamjoin_ds.source.records import Chunk, Reject, rejects_table
 from streamjoin_ds.spec.bound import SEQ, TS
 from streamjoin_ds.spec.inside import to_inside
 
-__all__ = ["foreign_columns", "pack_foreign", "pack_rows", "rows_schema", "silence", "tuple_rows"]
+__all__ = ["foreign_columns", "pack_foreign", "pack_rows", "rows_schema", "silence", "told_epochs", "tuple_rows"]
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -27,8 +29,11 @@ _TIMES = (event_times, event_times_ns)
 _log = logging.getLogger(__name__)
 
 # What a row is: a tuple; the end of a part (`seq` and `ts` are its range, the payload its rejects); a silent stream,
-# which holds the watermark or does not.
-_TUPLE, _END, _SILENT, _IDLE = "tuple", "end", "silent", "idle"
+# which holds the watermark or does not; the batch's epochs as JSON, for the cells.
+_TUPLE, _END, _SILENT, _IDLE, _EPOCHS = "tuple", "end", "silent", "idle", "epochs"
+
+# In place of a stream's number: the row is for all cells.
+_CELLS = -1
 
 _FIXED = [
     pa.field("kind", pa.string(), nullable=False),
@@ -49,7 +54,7 @@ def rows_schema(plan: Plan) -> pa.Schema:
 
 
 def tuple_rows(
-    plan: Plan, stream: int, part: int, seqs: tuple[int, int], chunks: Iterable[Chunk]
+    plan: Plan, stream: int, part: int, seqs: tuple[int, int], chunks: Iterable[Chunk], epochs: str = ""
 ) -> Iterator[pa.RecordBatch]:
     """A part's tuples in order, one row each, and a last row that ends the part.
 
@@ -57,7 +62,11 @@ def tuple_rows(
     ----------
     seqs : tuple of int
         The part's range of records.
+    epochs : str
+        The batch's epochs as JSON, which stand in a row before the tuples; empty: there is only the first.
     """
+    if epochs:
+        yield _row_batch(plan, 1, _epochs_row(epochs, stream))
     rejects: list[Reject] = []
     for chunk in chunks:
         rejects.extend(chunk.rejects)
@@ -81,6 +90,11 @@ def silence(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterat
         yield _row_batch(plan, 1, {"kind": kind, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": b""})
 
 
+def told_epochs(plan: Plan, epochs: str) -> pa.RecordBatch:
+    """A row that tells the cells of the batch's epochs."""
+    return _row_batch(plan, 1, _epochs_row(epochs, _CELLS))
+
+
 def pack_rows(plan: Plan) -> Packer:
     """A function for ``mapInArrow`` over rows of `rows_schema`: it runs in the task that read them, in their order.
 
@@ -91,6 +105,7 @@ def pack_rows(plan: Plan) -> Packer:
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = Plan.from_json(text)
         outbox: Outbox | None = None
+        epochs: Epochs | None = None
         for batch in batches:
             kinds = batch.column("kind")
             marks = np.flatnonzero(np.asarray(pa.compute.not_equal(kinds, _TUPLE)))
@@ -98,15 +113,19 @@ def pack_rows(plan: Plan) -> Packer:
             for mark in [*marks.tolist(), batch.num_rows]:
                 if mark > begin:
                     stream, part = batch.column("stream")[begin].as_py(), batch.column("part")[begin].as_py()
-                    outbox = outbox or Outbox(plan, stream, part)
+                    outbox = outbox or Outbox(plan, stream, part, epochs=epochs)
                     outbox.add(_chunk(plan, stream, batch.slice(begin, mark - begin)))
                 if mark < batch.num_rows:
                     names = ("kind", "stream", "part", "seq", "ts", "payload")
                     row = {name: batch.column(name)[mark].as_py() for name in names}
                     if row["kind"] in (_SILENT, _IDLE):
                         yield from heartbeats(plan, [row["stream"]], idle=row["kind"] == _IDLE)
+                    elif row["kind"] == _EPOCHS:
+                        epochs = Epochs.from_facts(json.loads(row["payload"]), len(plan.bound.names))
+                        if row["stream"] == _CELLS:
+                            yield epoch_rows(plan, epochs)
                     else:
-                        outbox = outbox or Outbox(plan, row["stream"], row["part"])
+                        outbox = outbox or Outbox(plan, row["stream"], row["part"], epochs=epochs)
                         outbox.add_rejects(unpack(row["payload"]) if row["payload"] else None)
                         yield from outbox.rows(row["seq"], row["ts"])
                         outbox = None
@@ -190,6 +209,10 @@ def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
     own = [batch.column(_name(stream, place)).cast(field.type) for place, field in fields]
     arrays = [batch.column("ts"), batch.column("seq"), *own]
     return Chunk(0, batch.num_rows, pa.RecordBatch.from_arrays(arrays, schema=plan.bound.read_schema(stream)))
+
+
+def _epochs_row(epochs: str, stream: int) -> dict[str, object]:
+    return {"kind": _EPOCHS, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": epochs.encode()}
 
 
 def _own(plan: Plan, stream: int) -> Sequence[pa.Field]:

@@ -12,6 +12,7 @@ A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / 
 combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
 """
 
+from streamjoin_ds.plan.epochs import Epoch, Epochs
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
 from streamjoin_ds.plan.labels import cell_labels, spark_hash, spark_partition
 from streamjoin_ds.plan.layout import Layout
@@ -23,6 +24,8 @@ __all__ = [
     "DEFAULT_EXECUTION",
     "EXCHANGES",
     "KERNELS",
+    "Epoch",
+    "Epochs",
     "Execution",
     "Layout",
     "LayoutCost",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamjoin_ds.errors import LayoutError
 
-__all__ = ["MAX_CELLS", "Layout"]
+__all__ = ["MAX_CELLS", "Layout", "group_of"]
 
 MAX_CELLS = 4096
 
@@ -52,11 +52,6 @@ class Layout:
         """How many cells each tuple of the stream is stored in: ``S / L_i``."""
         return self.cells // self.counts[stream]
 
-    def group_of(self, stream: int, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Group of each tuple, int32 of the length of `seq`: tuples are dealt in turn, so no value can be hot."""
-        groups: npt.NDArray[np.int32] = np.mod(seq, self.counts[stream]).astype(np.int32)
-        return groups
-
     def group_in_cell(self, cell: int, stream: int) -> int:
         """Which of the stream's groups meets in this cell: the cell's coordinate."""
         return cell // math.prod(self.counts[stream + 1 :]) % self.counts[stream]
@@ -81,3 +76,9 @@ class Layout:
 
     def __str__(self) -> str:
         return "x".join(map(str, self.counts))
+
+
+def group_of(seq: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int32]:
+    """Group of each tuple among `count`, int32 of the length of `seq`: dealt in turn, so no value can be hot."""
+    groups: npt.NDArray[np.int32] = np.mod(seq, count).astype(np.int32)
+    return groups

@@ -54,6 +54,8 @@ class Plan:
         How many batches Spark can be taken back by (``spark.sql.streaming.minBatchesToRetain``).
     durable : bool
         Whether a batch is on the device before it counts.
+    layout_schedule : tuple of (int, Layout)
+        From how many records of all streams together on which layout is wanted, ascending; empty: the rates decide.
     """
 
     bound: BoundJoin
@@ -69,6 +71,7 @@ class Plan:
     block_bytes: int = BLOCK_BYTES
     retain_batches: int = 100
     durable: bool = True
+    layout_schedule: tuple[tuple[int, Layout], ...] = ()
 
     def __post_init__(self) -> None:
         if self.exchange not in EXCHANGES:
@@ -78,6 +81,9 @@ class Plan:
             msg = f"the layout has {len(self.layout.counts)} group counts, the join {len(self.bound.names)} streams"
             hint = f"one number a stream, for example {'x'.join(['2'] * len(self.bound.names))}"
             raise LayoutError(msg, name="layout", hint=hint)
+        if any(layout.cells != self.layout.cells for _, layout in self.layout_schedule):
+            msg = f"a layout of the schedule has not the {self.layout.cells} cells of the checkpoint"
+            raise LayoutError(msg, name="layout", hint=f"group counts whose product is {self.layout.cells}")
         if self.partitions < 1:
             msg = "a plan has at least one state partition"
             raise ArgumentError(msg, name="partitions", hint="spark.sql.shuffle.partitions of at least 1")
@@ -103,6 +109,7 @@ class Plan:
             "block_bytes": self.block_bytes,
             "retain_batches": self.retain_batches,
             "durable": self.durable,
+            "layout_schedule": [[rows, list(layout.counts)] for rows, layout in self.layout_schedule],
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
@@ -113,6 +120,9 @@ class Plan:
         facts: dict[str, Any] = json.loads(text)
         facts["bound"] = bound_from_facts(facts["bound"])
         facts["layout"] = Layout(tuple(facts["layout"]))
+        facts["layout_schedule"] = tuple(
+            (rows, Layout(tuple(counts))) for rows, counts in facts.get("layout_schedule", [])
+        )
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
 

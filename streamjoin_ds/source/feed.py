@@ -96,6 +96,9 @@ class Feed(Protocol[PositionT]):
     def advance(self, start: PositionT, rows: int) -> PositionT:
         """The position `rows` records further; only after `frontier(start, limit)` with as many rows."""
 
+    def time_before(self, position: PositionT) -> int | None:
+        """The largest event time of all records before a position; None where there is none."""
+
     def has_time(self, rows: int) -> bool:
         """Whether any of the next `rows` records has an event time; only after `frontier` with as many rows."""
 

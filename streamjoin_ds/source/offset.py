@@ -7,11 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.plan.epochs import Epochs
 from streamjoin_ds.source.position import Position
 
-__all__ = ["OFFSET_VERSION", "ClockFacts", "decode_clocks", "decode_held_back", "decode_offset", "encode_offset"]
+__all__ = [
+    "OFFSET_VERSION",
+    "ClockFacts",
+    "LayoutFacts",
+    "decode_clocks",
+    "decode_held_back",
+    "decode_layout",
+    "decode_offset",
+    "encode_offset",
+]
 
-OFFSET_VERSION = 3  # 1: as long as no stream has a decision about its clock; 2: as long as none is of a newer kind
+# 1: no stream has a decision about its clock; 2: none of a newer kind; 3: nothing is said of the layout.
+OFFSET_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +61,51 @@ class ClockFacts:
         return cls(**facts)
 
 
+@dataclass(frozen=True, slots=True)
+class LayoutFacts:
+    """What was decided about the layout when a batch was planned, and by what the next decision goes.
+
+    Attributes
+    ----------
+    epochs : Epochs or None
+        Those of the batch; None: the one that the checkpoint began with.
+    rates : tuple of (float, float)
+        Of each stream records and microseconds of event time, older ones counted less; empty: nobody asks.
+    """
+
+    epochs: Epochs | None = None
+    rates: tuple[tuple[float, float], ...] = ()
+
+    def to_facts(self) -> dict[str, Any]:
+        """Plain JSON values; empty where nothing is said."""
+        facts: dict[str, Any] = {}
+        if self.epochs is not None:
+            facts["epochs"] = self.epochs.to_facts()
+        if self.rates:
+            facts["rates"] = [list(rate) for rate in self.rates]
+        return facts
+
+    @classmethod
+    def from_facts(cls, facts: object, streams: int) -> LayoutFacts:
+        """What `to_facts` wrote; `OffsetError` for anything else."""
+        if not isinstance(facts, Mapping) or set(facts) - {"epochs", "rates"}:
+            raise _malformed(name="layout")
+        rates = facts.get("rates", [])
+        if not isinstance(rates, list) or len(rates) not in (0, streams):
+            raise _malformed(name="rates")
+        for rate in rates:
+            if not isinstance(rate, list) or len(rate) != 2 or any(type(part) not in (int, float) for part in rate):
+                raise _malformed(name="rates")
+        epochs = Epochs.from_facts(facts["epochs"], streams) if "epochs" in facts else None
+        return cls(epochs, tuple((float(rows), float(span_us)) for rows, span_us in rates))
+
+
 def encode_offset(
     names: Sequence[str],
     positions: Sequence[Position],
     clocks: Sequence[ClockFacts] = (),
     held_back_bytes: Sequence[int] = (),
+    layout: LayoutFacts | None = None,
 ) -> dict[str, Any]:
     """Positions, one a stream, as plain JSON values in one fixed order of keys: Spark compares the text.
 
@@ -64,8 +115,9 @@ def encode_offset(
     decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
     held = {name: size for name, size in zip(names, held_back_bytes, strict=bool(held_back_bytes)) if size}
     is_new = held or any("unmeasured" in facts for facts in decided.values())
-    version = OFFSET_VERSION if is_new else 2 if decided else 1
-    later = {"clocks": decided, "held_back_bytes": held}
+    laid_out = {} if layout is None else layout.to_facts()
+    version = OFFSET_VERSION if laid_out else 3 if is_new else 2 if decided else 1
+    later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out}
     return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
@@ -85,6 +137,11 @@ def decode_held_back(offset: Mapping[str, Any], names: Sequence[str]) -> list[in
     return [held.get(name, 0) for name in names]
 
 
+def decode_layout(offset: Mapping[str, Any], names: Sequence[str]) -> LayoutFacts:
+    """What an offset that `decode_offset` has read says of the layout."""
+    return LayoutFacts.from_facts(offset.get("layout", {}), len(names))
+
+
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     """The facts of each stream's position, in the order of `names`; each feed reads its own.
 
@@ -93,7 +150,10 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     OffsetError
         Not an offset, of other streams, or written by a newer version.
     """
-    if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes"} != {"version", "streams"}:
+    if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes", "layout"} != {
+        "version",
+        "streams",
+    }:
         raise _malformed(name="offset")
     version, streams = offset["version"], offset["streams"]
     if type(version) is not int or version < 1:

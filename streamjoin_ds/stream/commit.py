@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ import pyarrow as pa
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.checkpoint.batch_end import StreamEnd, batch_end
+from streamjoin_ds.checkpoint.epochs_over import note_epochs_over
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.commit import Committer
@@ -138,6 +139,7 @@ class BatchCommit:
             metrics=pa.Table.from_pylist(_metrics(batch_id, facts, held, ends), schema=METRICS_SCHEMA),
             largest_ts_us=_greatest(list(largest_us.values())),
         )
+        _note_epochs_over(plan, facts, ends)
         maintenance.after_commit()
         summary = _summary(batch_id, ledger, facts, watermark_us, not outcome.committed)
         aside = {row["stream"]: row["files_set_aside"] or 0 for row in ledger}
@@ -151,6 +153,14 @@ class BatchCommit:
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
+
+
+def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: Mapping[str, StreamEnd]) -> None:
+    """Tell the source which epochs have nothing in the windows of any cell any more."""
+    over = set.intersection(*(set(fact["epochs_over"]) for fact in facts.values()))
+    if over and ends:
+        seqs = [ends[name].position["seq"] for name in plan.bound.names]
+        note_epochs_over(Path(plan.block_root), seqs, sorted(over))
 
 
 def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,14 +21,32 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
+from streamjoin_ds.checkpoint.epochs_over import epochs_over
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.exchange import Outbox, heartbeats, remove_committed, silence, tuple_rows
+from streamjoin_ds.exchange import (
+    Outbox,
+    epoch_rows,
+    heartbeats,
+    remove_committed,
+    silence,
+    told_epochs,
+    tuple_rows,
+)
+from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.generated.generator import GeneratorFeed
 from streamjoin_ds.source.idleness import Idleness, after_silence, lets_time_go_on
+from streamjoin_ds.source.layout_rule import LayoutRule, Progress
 from streamjoin_ds.source.merge import rows_of_prefix
-from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
+from streamjoin_ds.source.offset import (
+    ClockFacts,
+    LayoutFacts,
+    decode_clocks,
+    decode_layout,
+    decode_offset,
+    encode_offset,
+)
 from streamjoin_ds.source.pacing import Pacing
 from streamjoin_ds.source.position import Position
 from streamjoin_ds.source.stamps import precedents, stamped
@@ -58,6 +77,10 @@ class SensorsPartition(InputPartition):
         window needs to know their order.
     files : tuple of str, or None
         Names of the files that hold the part; None: those that are there.
+    epochs : str
+        The batch's epochs as JSON; empty: there is only the first.
+    tells_epochs : bool
+        Whether this task tells the cells of them.
     """
 
     stream: int
@@ -69,6 +92,8 @@ class SensorsPartition(InputPartition):
     idle: tuple[int, ...] = ()
     ahead: tuple[tuple[int, bool] | None, ...] = ()
     files: tuple[str, ...] | None = None
+    epochs: str = ""
+    tells_epochs: bool = False
 
 
 class _Sensors:
@@ -100,6 +125,7 @@ class _Sensors:
         if partition.stream < 0:
             yield from self._heartbeats(partition)
             return
+        epochs = self._epochs(partition)
         feed = self._feeds[partition.stream]
         start = feed.position(partition.start)
         end = None if partition.end is None else feed.position(partition.end)
@@ -118,18 +144,26 @@ class _Sensors:
             stamps = precedents(plan.bound, partition.stream, part, batch, self._feeds, aheads)
             chunks = stamped(chunks, start.seq, stamps)
         if plan.exchange == "rows":
-            yield from tuple_rows(plan, partition.stream, partition.part, (start.seq, end.seq), chunks)
+            seqs = start.seq, end.seq
+            yield from tuple_rows(plan, partition.stream, partition.part, seqs, chunks, partition.epochs)
             yield from self._heartbeats(partition)
             return
-        outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=options.max_block_rows)
+        rows = options.max_block_rows
+        outbox = Outbox(plan, partition.stream, partition.part, max_block_rows=rows, epochs=epochs)
         for chunk in chunks:
             outbox.add(chunk)
         yield from outbox.rows(start.seq, end.seq)
         yield from self._heartbeats(partition)
 
+    def _epochs(self, partition: SensorsPartition) -> Epochs | None:
+        return Epochs.from_facts(json.loads(partition.epochs), len(self._names)) if partition.epochs else None
+
     def _heartbeats(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
         plan = self._options.plan
         assert plan is not None
+        epochs = self._epochs(partition) if partition.tells_epochs else None
+        if epochs is not None:
+            yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
         send = silence if plan.exchange == "rows" else heartbeats
         yield from send(plan, partition.silent)
         yield from send(plan, partition.idle, idle=True)
@@ -162,6 +196,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pacing = Pacing(options.pace, clock)
         self._idleness = Idleness(options.streams, clock, wall)
         self._latest: dict[str, Any] | None = None
+        self._layout_rule = None if options.plan is None or options.plan.foreign else LayoutRule(options.plan)
         self._is_swept = False  # of blocks of a run before, whose exchange may have been by reference
 
     def initialOffset(self) -> dict[str, Any]:
@@ -195,7 +230,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
             clocks = after_silence(before, clocks, has_time)
             ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
-            self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds])
+            layout = self._laid_out(start, positions, ends)
+            self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds], layout)
         else:
             self._latest = start
         return self._latest
@@ -242,6 +278,13 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 silent.append(stream)
         if plan is not None and not planned and start != end:
             planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
+        if plan is not None and planned:
+            layout = decode_layout(end, self._sensors._names)
+            if layout.epochs is not None:
+                facts_of_all = json.dumps(layout.epochs.to_facts())
+                for task in planned:
+                    task.epochs = facts_of_all
+                planned[0].tells_epochs = True
         if planned:
             idle = [stream for stream in silent if after[stream].idle]
             planned[0].silent = tuple(stream for stream in silent if stream not in idle)
@@ -271,6 +314,21 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return last
         return None
 
+    def _laid_out(
+        self, start: Mapping[str, Any], positions: Sequence[Position], ends: Sequence[Position]
+    ) -> LayoutFacts | None:
+        """What the offset at the end of a batch says of its layout."""
+        if self._layout_rule is None or self._options.plan is None:
+            return None
+        before = decode_layout(start, self._sensors._names)
+        begin, end = self._progress(positions), self._progress(ends)
+        over = epochs_over(Path(self._options.plan.block_root), begin.seqs) if before.epochs is not None else ()
+        return self._layout_rule.counted(self._layout_rule.decided(before, begin, over), begin, end)
+
+    def _progress(self, positions: Sequence[Position]) -> Progress:
+        feeds = zip(self._sensors._feeds, positions, strict=True)
+        return Progress(tuple(at.seq for at in positions), tuple(feed.time_before(at) for feed, at in feeds))
+
     def _limit(self, limit: ReadLimit) -> int:
         if isinstance(limit, ReadMaxRows):
             return max(1, limit.max_rows)
@@ -284,9 +342,13 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [feed.position(fact) for feed, fact in zip(self._sensors._feeds, facts, strict=True)]
 
     def _offset(
-        self, positions: Sequence[Position], clocks: Sequence[ClockFacts] = (), held_back_bytes: Sequence[int] = ()
+        self,
+        positions: Sequence[Position],
+        clocks: Sequence[ClockFacts] = (),
+        held_back_bytes: Sequence[int] = (),
+        layout: LayoutFacts | None = None,
     ) -> dict[str, Any]:
-        offset = encode_offset(self._sensors._names, positions, clocks, held_back_bytes)
+        offset = encode_offset(self._sensors._names, positions, clocks, held_back_bytes, layout)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from streamjoin_ds.errors import BlockCorruptError
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, open_block, pack_foreign, pack_rows, rows_schema
 from streamjoin_ds.plan import Layout, Plan
+from streamjoin_ds.plan.layout import group_of
 from streamjoin_ds.source.event_time import NO_TIME
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import Generator, Join, Stream, bind
@@ -84,7 +85,7 @@ def test_every_cell_gets_its_groups_and_every_heartbeat(tmp_path: Path, layout: 
                 assert row["table"].schema.remove_metadata().equals(plan.bound.tuple_schema(row["stream"]))
                 assert (np.diff(seqs) > 0).all()
                 assert row["first_seq"] == seqs[0]
-                assert set(grid.group_of(row["stream"], seqs)) == {grid.group_in_cell(cell, row["stream"])}
+                assert set(group_of(seqs, grid.counts[row["stream"]])) == {grid.group_in_cell(cell, row["stream"])}
                 got[row["stream"], cell] += seqs.tolist()
         assert {stream for stream, _ in beats} == {0, 1}
         for heard in beats.values():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan import Layout
+from streamjoin_ds.plan.layout import group_of
 
 layouts = st.integers(2, 4).flatmap(lambda n: st.tuples(*[st.integers(1, 5)] * n)).map(Layout)
 
@@ -46,7 +47,7 @@ def test_each_group_has_one_home_among_its_cells(layout: Layout) -> None:
 def test_home_cells_count_every_row_once(layout: Layout, numbers: list[int]) -> None:
     seq = np.array(numbers, dtype=np.int64)
     for stream, count in enumerate(layout.counts):
-        groups = layout.group_of(stream, seq)
+        groups = group_of(seq, count)
         assert groups.dtype == np.int32
         assert groups.tolist() == [number % count for number in numbers]
         counted = [0] * len(numbers)
@@ -58,7 +59,7 @@ def test_home_cells_count_every_row_once(layout: Layout, numbers: list[int]) -> 
 
 
 def test_tuples_are_dealt_in_turn() -> None:
-    groups = Layout((3, 2)).group_of(0, np.arange(-4, 8))
+    groups = group_of(np.arange(-4, 8), 3)
     assert groups.tolist() == [2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1]
 
 

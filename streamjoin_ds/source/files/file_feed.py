@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.digest import RollingDigest, difference, name_sum
-from streamjoin_ds.source.event_time import event_times
+from streamjoin_ds.source.event_time import NO_TIME, event_times
 from streamjoin_ds.source.feed import ArrayFrontier, Frontier
 from streamjoin_ds.source.files.file_scan import FileScan
 from streamjoin_ds.source.files.file_watch import changed, late_names, missing, order_error, verify_segment
@@ -99,6 +99,10 @@ class FileFeed:
     def advance(self, start: FilePosition, rows: int) -> FilePosition:
         """See `Feed.advance`."""
         return self._scan.advance(start, rows)
+
+    def time_before(self, position: FilePosition) -> int | None:
+        """See `Feed.time_before`."""
+        return None if position.time == NO_TIME else position.time
 
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`."""

@@ -162,6 +162,10 @@ class GeneratorFeed:
         """See `Feed.advance`."""
         return RowPosition(start.seq + rows)
 
+    def time_before(self, position: RowPosition) -> int | None:
+        """See `Feed.time_before`."""
+        return self._rows.frontier(position.seq - 1, position.seq).first_time() if position.seq else None
+
     def has_time(self, rows: int) -> bool:
         """See `Feed.has_time`: every record has one."""
         return rows > 0

@@ -13,6 +13,7 @@ __all__ = [
     "CLOCKS_FROM",
     "CRASH_POINTS",
     "KINDS",
+    "LAYOUTS_FROM",
     "SELVES_FROM",
     "UPKEEP_POINTS",
     "Fault",
@@ -78,6 +79,7 @@ ASKS = {
     "quarantine": "folders of files, some of them bad: what cannot be read is set aside",
     "settings": "restarts under other settings, some of which are refused by name",
     "upkeep": "compaction, checkpoints of the logs, their cleaning, VACUUM",
+    "relaid": "layouts that change while the query runs",
 }
 # Steps of the upkeep, of the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -178,6 +180,8 @@ CLOCKS_FROM = 40_000
 """Seeds before this one are what they were before streams could be idle, or records from the future."""
 CHANGES_FROM = 200_000
 """Seeds before this one are what they were before there were bad files, restarts under other settings, and upkeep."""
+LAYOUTS_FROM = 600_000
+"""Seeds before this one are what they were before layouts changed."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -185,7 +189,8 @@ def random_schedule(seed: int) -> Schedule:
 
     From `SELVES_FROM` on every fifth is a self-join as well, from `CLOCKS_FROM` on every fourth has streams that fall
     silent, and every fourth records from the future; from `CHANGES_FROM` on every fourth has folders with bad
-    files, four in ten restart under other settings, and one in twelve has its tables looked after.
+    files, four in ten restart under other settings, and one in twelve has its tables looked after; from `LAYOUTS_FROM` on the
+    layout of seven in ten changes while they run.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -196,6 +201,8 @@ def random_schedule(seed: int) -> Schedule:
     if seed >= CHANGES_FROM:
         shares = {"quarantine": 0.25, "settings": 0.4, "upkeep": 0.08}
         asks = (*asks, *(name for name, share in shares.items() if dice.random() < share))
+    if seed >= LAYOUTS_FROM and dice.random() < 0.7:
+        asks = (*asks, "relaid")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -226,6 +233,9 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
     if "settings" in asks and not schedule.faults:  # nothing would start again
         schedule = replace(schedule, faults=(Fault("crash", more.randrange(3), "driver", "offsets logged"),))
+    if "relaid" in asks:  # one cell has one layout
+        cells = ("1x2x1", "2x1x2", "2x1x2") if "three" in asks else ("1x2", "2x2", "2x2", "1x6")
+        schedule = replace(schedule, layout=random.Random(f"relaid {schedule.seed}").choice(cells))
     if "upkeep" in asks:
         schedule = replace(schedule, faults=schedule.faults + tuple(_upkeep_faults(more)))
     return replace(schedule, asks=tuple(name for name in ASKS if name in asks))

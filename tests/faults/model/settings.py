@@ -6,6 +6,7 @@ What must stay (layout, partitions) is the product's own to remember: it stands 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from streamjoin_ds.errors import (
     SchemaDriftError,
     StreamJoinError,
 )
-from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Plan
+from streamjoin_ds.plan import EXCHANGES, Execution, Layout, Load, Plan, best_layouts
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import BoundJoin, Join
 from tests.faults.model.case import Case
@@ -57,9 +58,10 @@ class Settings:
 
 def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
     """The plan of a schedule."""
+    layout = Layout.parse(_layout(schedule.layout, len(case.names)), len(case.names))
     return Plan(
         case.bound(schedule.source, folder),
-        Layout.parse(_layout(schedule.layout, len(case.names)), len(case.names)),
+        layout,
         schedule.partitions,
         schedule.exchange,
         str(folder),
@@ -69,7 +71,17 @@ def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
         execution=Execution(merge_runs=schedule.merge_runs),
         block_bytes=schedule.blocks or 0,
         retain_batches=schedule.retain,
+        layout_schedule=tuple(_relaid(schedule, layout)) if "relaid" in schedule.asks else (),
     )
+
+
+def _relaid(schedule: Schedule, first: Layout) -> Iterator[tuple[int, Layout]]:
+    """From how many records on which layout is wanted: up to ten changes."""
+    dice = random.Random(f"layouts {schedule.seed}")
+    ways = [cost.layout for cost in best_layouts(first.cells, Load.of_windows([1.0] * len(first.counts)), 1 << 20)]
+    total = schedule.rows * len(first.counts)
+    for rows in sorted({dice.randrange(total) for _ in range(dice.choice((1, 1, 2, 3, 5, 10)))}):
+        yield rows, dice.choice(ways)
 
 
 def _layout(text: str, streams: int) -> str:
@@ -114,7 +126,7 @@ def settings_of(world: World, life: int) -> Settings:
     options = {"parts": str(dice.randint(1, 3)), "max_block_rows": str(dice.randint(2, 6))}
     what = dice.random()
     if what < 0.1:
-        return Settings(replace(plan, layout=_other(plan.layout)), must_refuse=LayoutError)
+        return Settings(replace(plan, layout=_other(plan.layout), layout_schedule=()), must_refuse=LayoutError)
     if what < 0.2:
         return Settings(replace(plan, bound=_bound(world, dice, delay_us=1)), must_refuse=FingerprintMismatchError)
     return Settings(plan, options, _BAD_FILES if stops else ())

@@ -1,0 +1,108 @@
+"""The windows that one epoch has in one cell: an engine of their own, and which tuples in it are the epoch's own.
+
+Two streams: guests, which are tuples of newer epochs, probe and are not kept. More streams: a combination of one older
+tuple and several newer ones is found here too, so guests are kept, and results without a tuple of the epoch are left
+out: they are found in a newer epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.window_join import WindowJoin
+from streamjoin_ds.plan import Epoch
+from streamjoin_ds.spec import BoundJoin
+
+__all__ = ["EpochWindows"]
+
+
+class EpochWindows:
+    """One epoch's windows, for one batch.
+
+    Parameters
+    ----------
+    bound : BoundJoin
+    epoch : Epoch
+    engine : WindowJoin
+    store : RunStore or None
+        Of the engine's blocks; None where windows stay inline.
+    last_positions : sequence of int or None, optional
+        Of each stream the largest position (event time, or number of a count window) that a tuple of the epoch's own
+        may have; of an epoch that takes no more of them (`close`).
+    """
+
+    def __init__(
+        self,
+        bound: BoundJoin,
+        epoch: Epoch,
+        engine: WindowJoin,
+        store: RunStore | None,
+        last_positions: Sequence[int | None] = (),
+    ) -> None:
+        self.epoch, self.engine, self.store = epoch, engine, store
+        self._bound = bound
+        self.last_positions = tuple(last_positions) or (None,) * len(bound.names)
+        self.blocks_before = engine.blocks
+
+    def close(self, next_epoch: Epoch, largest_us: Sequence[int | None]) -> None:
+        """Take no more tuples of the epoch's own.
+
+        What ends it is told by all tuples of each stream, those in other cells included: cells share blocks, so an
+        epoch must be over in all of them at once.
+
+        Parameters
+        ----------
+        next_epoch : Epoch
+        largest_us : sequence of int or None
+            Of each stream the largest event time so far.
+        """
+        if self._bound.join.window.kind == "count":
+            firsts = zip(self.epoch.first_seqs, next_epoch.first_seqs, strict=True)
+            self.last_positions = tuple(after - 1 if after > first else None for first, after in firsts)
+        else:
+            self.last_positions = tuple(largest_us)
+
+    def push_guests(
+        self,
+        guests: Mapping[int, Sequence[pa.Table]],
+        next_epoch: Epoch,
+        watermark_us: int | None,
+        next_seqs: Sequence[int | None],
+    ) -> Iterator[pa.Table]:
+        """Join tuples of newer epochs with the epoch's own.
+
+        Parameters
+        ----------
+        next_epoch : Epoch
+            The one after this: its first records are no longer of this one.
+
+        Yields
+        ------
+        pyarrow.Table
+            As `WindowJoin.push`; each result has a tuple of this epoch.
+        """
+        if len(self._bound.names) == 2:
+            yield from self.engine.probe(guests)
+            yield from self.engine.push({}, watermark_us, next_seqs)
+            return
+        for chunk in self.engine.push(guests, watermark_us, next_seqs):
+            is_own = np.zeros(chunk.num_rows, np.bool_)
+            for name, first in zip(self._bound.names, next_epoch.first_seqs, strict=True):
+                is_own |= chunk[f"{name}_seq"].to_numpy() < first
+            if is_own.all():
+                yield chunk
+            elif is_own.any():
+                yield chunk.filter(pa.array(is_own))
+
+    def is_over(self, watermark_us: int | None, next_seqs: Sequence[int | None]) -> bool:
+        """Whether the last of the epoch's own tuples has left the windows of all cells."""
+        window = self._bound.join.window
+        for stream, last in enumerate(self.last_positions):
+            lowest = window.lowest_kept(stream, watermark_us, next_seqs[stream])
+            if last is not None and (lowest is None or last >= lowest):
+                return False
+        return True

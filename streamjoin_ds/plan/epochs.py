@@ -1,0 +1,121 @@
+"""Epochs: the layouts that a running join has had one after the other, each for a stretch of every stream.
+
+::
+
+    records of r   0 ───────────────► 5 000 ───────────────────►
+    records of s   0 ───────────────► 1 200 ───────────────────►
+                   epoch 0, 4x4       epoch 1, 16x1
+
+A tuple is stored by the layout of its own epoch. A combination is found in the epoch of its oldest tuple: newer ones
+come there as guests, by that epoch's layout. So no row moves, and each combination meets in exactly one cell. An epoch
+goes when the last of its own tuples has left the windows (DAB Join, section 5, moves windows; here nothing does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamjoin_ds.errors import OffsetError
+from streamjoin_ds.plan.layout import Layout
+
+__all__ = ["Epoch", "Epochs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One layout and the records it begins with.
+
+    Attributes
+    ----------
+    number : int
+        0 for the checkpoint's first; later ones count on.
+    layout : Layout
+    first_seqs : tuple of int
+        Of each stream the number of the first record of the epoch.
+    since_us : int or None
+        The largest event time before it, by which its age is told; None: there was none.
+    """
+
+    number: int
+    layout: Layout
+    first_seqs: tuple[int, ...]
+    since_us: int | None = None
+
+    def to_facts(self) -> dict[str, Any]:
+        """The epoch as plain JSON values."""
+        facts = {"first": list(self.first_seqs), "layout": list(self.layout.counts), "number": self.number}
+        return facts if self.since_us is None else {**facts, "since_us": self.since_us}
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The epochs that still have tuples in the windows, oldest first; the last one takes the new tuples.
+
+    Attributes
+    ----------
+    live : tuple of Epoch
+        Numbers rise, and so do the first records of each stream. All layouts have equally many cells.
+    """
+
+    live: tuple[Epoch, ...]
+
+    @classmethod
+    def first(cls, layout: Layout) -> Epochs:
+        """The one epoch that a checkpoint begins with."""
+        return cls((Epoch(0, layout, (0,) * len(layout.counts)),))
+
+    @classmethod
+    def from_facts(cls, facts: object, streams: int) -> Epochs:
+        """The epochs that `to_facts` wrote.
+
+        Raises
+        ------
+        OffsetError
+            It did not write these.
+        """
+        if not isinstance(facts, list) or not facts:
+            raise _malformed()
+        return cls(tuple(_epoch(one, streams) for one in facts))
+
+    @property
+    def current(self) -> Epoch:
+        """The epoch of new tuples."""
+        return self.live[-1]
+
+    @property
+    def older(self) -> tuple[Epoch, ...]:
+        """The epochs that new tuples come to as guests."""
+        return self.live[:-1]
+
+    def entered(self, layout: Layout, first_seqs: Sequence[int], since_us: int | None = None) -> Epochs:
+        """These and a new one, which begins with the given records."""
+        return Epochs((*self.live, Epoch(self.current.number + 1, layout, tuple(first_seqs), since_us)))
+
+    def without(self, over: Sequence[int]) -> Epochs:
+        """These without older ones that have nothing in any window."""
+        return Epochs(tuple(epoch for epoch in self.live if epoch is self.current or epoch.number not in over))
+
+    def to_facts(self) -> list[dict[str, Any]]:
+        """The epochs as plain JSON values."""
+        return [epoch.to_facts() for epoch in self.live]
+
+
+def _epoch(facts: object, streams: int) -> Epoch:
+    if not isinstance(facts, Mapping) or set(facts) - {"since_us"} != {"first", "layout", "number"}:
+        raise _malformed()
+    number, counts, first, since_us = facts["number"], facts["layout"], facts["first"], facts.get("since_us")
+    if since_us is not None and type(since_us) is not int:
+        raise _malformed()
+    for values in ([number], counts, first):
+        if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
+            raise _malformed()
+    if len(counts) != streams or len(first) != streams or min(counts) < 1:
+        raise _malformed()
+    return Epoch(number, Layout(tuple(counts)), tuple(first), since_us)
+
+
+def _malformed() -> OffsetError:
+    hint = "restore the checkpoint's offsets folder; offsets are never edited by hand"
+    return OffsetError("a logged offset is malformed: epochs", name="epochs", hint=hint)

@@ -1,0 +1,133 @@
+"""Which layout the next batch has: by the rates that the source sees, or as a schedule says.
+
+It is asked in Spark's planner process at the start of each batch. What it decides is written into the offset, so a
+replay does the same (DAB Join, section 5.2, where each joiner decides for itself).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamjoin_ds.plan import Epochs, Layout, Load, Plan, best_layouts, layout_cost
+from streamjoin_ds.source.offset import LayoutFacts
+from streamjoin_ds.spec import CountWindow
+
+__all__ = ["LayoutRule", "Progress"]
+
+_log = logging.getLogger(__name__)
+
+# A change must save at least this share of the rows that are shipped: while it is under way, older epochs cost copies.
+LEAST_SAVED = 0.15
+# So many epochs at most have tuples in the windows where rates decide: each costs every new tuple its copies.
+MOST_LIVE = 2
+# A stream's estimate says something from so many records on.
+LEAST_ROWS = 1_000
+# The estimate's half-life is a window, and of shorter windows so many microseconds: a second is no trend.
+_LEAST_HALF_LIFE_US = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the streams are at the boundary of two batches.
+
+    Attributes
+    ----------
+    seqs : tuple of int
+        Of each stream the number of its next record.
+    times_us : tuple of int or None
+        Of each stream the largest event time before that; None: there was none.
+    """
+
+    seqs: tuple[int, ...]
+    times_us: tuple[int | None, ...]
+
+    @property
+    def latest_us(self) -> int | None:
+        """The largest event time of all streams."""
+        return max((time_us for time_us in self.times_us if time_us is not None), default=None)
+
+
+class LayoutRule:
+    """Decides the epochs of each batch.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its `layouts` says how: "auto", or a schedule.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._schedule = plan.layout_schedule
+        window = plan.bound.join.window
+        extents = [window.extent(stream) for stream in range(len(plan.bound.names))]
+        self._counts = isinstance(window, CountWindow)
+        self._extent = max(extents)
+
+    @property
+    def follows_rates(self) -> bool:
+        """Whether rates decide: nobody says the layout, and there is more than one."""
+        return not self._schedule and self._plan.layout.cells > 1
+
+    def decided(self, before: LayoutFacts, start: Progress, over: Sequence[int]) -> LayoutFacts:
+        """Return what the batch that begins here has.
+
+        Parameters
+        ----------
+        before : LayoutFacts
+            Of the batch before it.
+        start : Progress
+            Where the batch begins.
+        over : sequence of int
+            Numbers of epochs that have nothing in any window any more.
+        """
+        told = before.epochs or Epochs.first(self._plan.layout)
+        epochs = told.without(over)
+        wanted = self._wanted(epochs, before, start)
+        if wanted is not None and wanted != epochs.current.layout:
+            _log.info("layout %s becomes %s", epochs.current.layout, wanted)
+            epochs = epochs.entered(wanted, start.seqs, start.latest_us)
+        is_first = before.epochs is None and epochs == told
+        return LayoutFacts(None if is_first else epochs, before.rates)
+
+    def counted(self, facts: LayoutFacts, start: Progress, end: Progress) -> LayoutFacts:
+        """Return the facts with the records of a batch in the estimates, the older the less they count."""
+        if not self.follows_rates:
+            return LayoutFacts(facts.epochs)
+        rates = []
+        for stream, (rows, span_us) in enumerate(facts.rates or ((0.0, 0.0),) * len(start.seqs)):
+            since_us, until_us = start.times_us[stream], end.times_us[stream]
+            more, passed_us = end.seqs[stream] - start.seqs[stream], 0
+            if since_us is None or until_us is None:
+                more = 0  # since when they came is not known
+            else:
+                passed_us = max(until_us - since_us, 0)
+            age = more / max(self._extent, 1) if self._counts else passed_us / max(self._extent, _LEAST_HALF_LIFE_US)
+            kept = 0.5 ** min(age, 64)
+            rates.append((round(rows * kept + more, 3), round(span_us * kept + passed_us, 3)))
+        return LayoutFacts(facts.epochs, tuple(rates))
+
+    def _wanted(self, epochs: Epochs, facts: LayoutFacts, start: Progress) -> Layout | None:
+        if self._schedule:
+            total = sum(start.seqs)
+            return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)
+        if not self.follows_rates or len(epochs.live) >= MOST_LIVE or not self._is_old(epochs, start):
+            return None
+        if not facts.rates or any(rows < LEAST_ROWS or not span_us for rows, span_us in facts.rates):
+            return None
+        load = Load.of_join(self._plan.bound, [rows * 1e6 / span_us for rows, span_us in facts.rates])
+        (best,) = best_layouts(self._plan.layout.cells, load, 1)
+        now = layout_cost(epochs.current.layout, load)
+        saves = best.shipped_rows_per_s <= (1 - LEAST_SAVED) * now.shipped_rows_per_s
+        return best.layout if saves else None
+
+    def _is_old(self, epochs: Epochs, start: Progress) -> bool:
+        """Whether the current epoch is at least a window old."""
+        current = epochs.current
+        if self._counts:
+            return all(seq - first >= self._extent for seq, first in zip(start.seqs, current.first_seqs, strict=True))
+        if start.latest_us is None:
+            return False
+        return current.since_us is None or start.latest_us - current.since_us >= self._extent
