@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import xxhash
@@ -87,6 +88,13 @@ class CellState:
     retired: list[tuple[int, str]] = field(default_factory=list)
     grid: dict[str, Any] | None = None
     epochs: list[KeptEpoch] = field(default_factory=list)
+
+    def engine_blobs(self) -> list[bytes]:
+        """What `WindowJoin.save` gave for each epoch, the oldest first."""
+        if not self.epochs:
+            return [self.windows]
+        ends = list(accumulate(epoch.window_bytes for epoch in self.epochs))
+        return [self.windows[begin:end] for begin, end in pairwise([0, *ends])]
 
     def encode(self) -> bytes:
         """The state as bytes; the same state, the same bytes."""

@@ -131,7 +131,7 @@ class CellWindows:
                 msg = "a cell's state belongs to another join"
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
             whole = KeptEpoch(first, (None,) * len(bound.names), len(self.state.windows))
-            self._live = list(self._kept(self.state.epochs or [whole], self.state.windows))
+            self._live = list(self._kept(self.state.epochs or [whole], self.state.engine_blobs()))
         self._blocks_before = frozenset().union(*(windows.blocks_before for windows in self._live))
         for windows in self._live:
             if windows.store is not None:
@@ -184,13 +184,12 @@ class CellWindows:
         engine = WindowJoin(self._plan.bound, tuning=self.tuning, **self._options)
         return EpochWindows(self._plan.bound, epoch, engine, self._maybe_store(epoch))
 
-    def _kept(self, epochs: Sequence[KeptEpoch], windows: bytes) -> Iterator[EpochWindows]:
-        bound, begin = self._plan.bound, 0
-        for kept in epochs:
-            store, blob = self._maybe_store(kept.epoch), memoryview(windows)[begin : begin + kept.window_bytes]
+    def _kept(self, epochs: Sequence[KeptEpoch], blobs: Sequence[bytes]) -> Iterator[EpochWindows]:
+        bound = self._plan.bound
+        for kept, blob in zip(epochs, blobs, strict=True):
+            store = self._maybe_store(kept.epoch)
             engine = WindowJoin.restored(bound, blob, store, tuning=self.tuning, **self._options)
             yield EpochWindows(bound, kept.epoch, engine, store, kept.last_positions)
-            begin += kept.window_bytes
 
     def _maybe_store(self, epoch: Epoch) -> RunStore | None:
         return self._store_of(epoch) if self._plan.state_root else None

@@ -6,8 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from streamjoin_ds.plan import Epochs
 from streamjoin_ds.source.feeds import open_feed
-from streamjoin_ds.source.offset import ClockFacts, decode_clocks, decode_offset, encode_offset
+from streamjoin_ds.source.offset import (
+    ClockFacts,
+    LayoutFacts,
+    decode_clocks,
+    decode_layout,
+    decode_offset,
+    encode_offset,
+)
 from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["Ends"]
@@ -37,6 +45,7 @@ class Ends:
         self._at = dict(zip(self._names, at, strict=True))
         clocks = [ClockFacts()] * len(streams) if offset is None else decode_clocks(offset, self._names)
         self._clocks = dict(zip(self._names, clocks, strict=True))
+        self._layout = LayoutFacts() if offset is None else decode_layout(offset, self._names)
         # Of such streams counts do not tell how a batch was planned.
         self._decides = {
             stream.name
@@ -49,7 +58,7 @@ class Ends:
 
     def offset(self) -> dict[str, Any]:
         """As the source logs it."""
-        return encode_offset(self._names, list(self._at.values()), list(self._clocks.values()))
+        return encode_offset(self._names, list(self._at.values()), list(self._clocks.values()), layout=self._layout)
 
     def move(self, name: str, row: Mapping[str, Any]) -> str:
         """Move a stream to its end in the batch of this row of the ledger; why that cannot be, else nothing."""
@@ -58,6 +67,9 @@ class Ends:
         decided = json.loads(row.get("decided") or "{}")
         feed, at, read = self._feeds[name], self._at[name], row["read"]
         self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
+        # Estimates of the rates are not kept: they begin anew, and only later decisions go by them.
+        epochs = decided.get("epochs")
+        self._layout = LayoutFacts(Epochs.from_facts(epochs, len(self._names)) if epochs else None)
         if "position" in decided:
             self._at[name] = feed.position(decided["position"])
             agree = self._at[name].seq == at.seq + read

@@ -157,9 +157,9 @@ class CheckpointIdentity:
                 "restore the join's former definition, or start the changed one with a new checkpoint and a new table"
             )
             raise FingerprintMismatchError(msg, name=changed, hint=hint)
-        if layout is not None and layout != self.layout:
-            msg = f"this checkpoint was laid out as {self.layout}, not {layout}"
-            hint = f"leave the layout out or give {self.layout}; a new layout needs a new checkpoint"
+        if layout is not None and layout.cells != self.layout.cells:
+            msg = f"this checkpoint has {self.layout.cells} cells, and the layout {layout} has {layout.cells}"
+            hint = f"leave the layout out, or give group counts whose product is {self.layout.cells}"
             raise LayoutError(msg, name="layout", hint=hint)
 
 

@@ -11,7 +11,7 @@ from streamjoin_ds.blocks import BlockStore, FoundFile
 from streamjoin_ds.blocks.location import absolute_location, is_local, local_path
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import blocks_folder, blocks_prefix
-from streamjoin_ds.checkpoint.batch_end import batch_end
+from streamjoin_ds.checkpoint.batch_end import batch_end, batch_layouts
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
@@ -67,6 +67,7 @@ class Checkpoint:
 
     Of a query over `StreamJoin.dataframe` nothing keeps the names: `join_id` is the query's id then, streams and cells
     are numbered, `layout` is empty where an older version wrote it, and `prefix` is how its blocks' names begin.
+    `layout` is that of new tuples; `older_layouts` are those of tuples that came before it changed.
     `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned) are of streams that have any.
     """
 
@@ -77,6 +78,7 @@ class Checkpoint:
     batch_id: int | None
     cells: tuple[CellFacts, ...]
     prefix: str = ""
+    older_layouts: tuple[str, ...] = ()
     files_set_aside: dict[str, int] = field(default_factory=dict)
     held_back_bytes: dict[str, int] = field(default_factory=dict)
 
@@ -153,6 +155,11 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     if identity is None or batch_id is None:
         return found
     ends = batch_end(folder, batch_id, identity.bound.join.streams)
+    epochs = batch_layouts(folder, batch_id, names)
+    if epochs is not None:
+        found = replace(
+            found, layout=str(epochs.current.layout), older_layouts=tuple(str(e.layout) for e in epochs.older)
+        )
     aside = {name: end.set_aside_so_far for name, end in ends.items() if end.set_aside_so_far}
     held = {name: end.held_back_bytes for name, end in ends.items() if end.held_back_bytes}
     return replace(found, files_set_aside=aside, held_back_bytes=held)
@@ -265,8 +272,9 @@ def state_rows(spark: SparkSession, folder: Path, batch: int | None = None) -> l
 def _cell(sizes: _Sizes, names: tuple[str, ...], blob: bytes, number: int, partition: int) -> CellFacts:
     state = CellState.decode(blob)
     windows = []
-    for name, largest_us, runs in zip(names, state.largest_us, described(state.windows), strict=True):
-        facts = tuple(_run(sizes, run) for run in runs)
+    of_epochs = [described(blob) for blob in state.engine_blobs()]
+    for stream, (name, largest_us) in enumerate(zip(names, state.largest_us, strict=True)):
+        facts = tuple(_run(sizes, run) for runs in of_epochs for run in runs[stream])
         windows.append(WindowFacts(name, largest_us, facts))
     retired = tuple(name for _, name in state.retired)
     return CellFacts(number, partition, len(blob), state.watermark_us, tuple(windows), retired)

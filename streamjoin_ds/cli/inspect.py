@@ -30,6 +30,8 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
         click.echo(json.dumps(found.to_facts()))
         return
     layout = f"; layout {found.layout}" if found.layout else ""
+    if found.older_layouts:
+        layout += f", and {', '.join(found.older_layouts)} until its tuples have expired"
     click.echo(f"join {found.join_id} of {', '.join(found.streams)}{layout}")
     if found.batch_id is None:
         click.echo("no batch is committed yet")

@@ -184,7 +184,7 @@ JOIN_KEYS: dict[str, Key] = {
     "max_rows_per_batch": Key(
         "Upper limit of a batch, all streams together.", (int,), example=1_000_000, limits={"minimum": 1}
     ),
-    "layout": Key("Groups a stream, 1x2.", note="[default: by cost, at equal rates]", example="1x2"),
+    "layout": Key("Groups a stream, 1x2.", note="[default: by cost, and follows the rates]", example="1x2"),
     "exchange": Key("How tuples cross to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES)),
     "kernel": Key("One kernel implementation.", note="[default: auto]", one_of=KERNELS),
     "threads": Key(

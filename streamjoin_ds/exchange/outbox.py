@@ -61,8 +61,8 @@ _EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
 EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in EXCHANGE_SCHEMA)
 
-# Of each row: `epoch` is the number of the epoch by whose layout the tuples are dealt; `end_seq` is the number after the
-# part's last record, broken ones counted; 0 of a silent stream.
+# Of each row: `epoch` is the number of the epoch by whose layout the tuples are dealt; `end_seq` is the number after
+# the part's last record, broken ones counted; 0 of a silent stream.
 # Of a late row: the largest event time before it in its part (of its batch, once a cell has looked at it).
 LARGEST_TS = "_largest_ts"
 # In place of a cell's label: the key under which a query over DataFrames keeps its grid.

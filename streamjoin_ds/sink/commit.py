@@ -246,8 +246,14 @@ class Committer:
                 self._targets[name].holds(batch)
         self._durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)  # else: known names
         self._last = batch
-        for name in ("late", "rejects"):
-            files = [report for report in reports if report.table == name]
+        asides = {name: [report for report in reports if report.table == name] for name in ("late", "rejects")}
+        if any(asides.values()):
+            # These tables do not have every batch, so they do not know what a driver missed that slept for long. The
+            # ledger does, and is committed after them: where it has the batch, so have they.
+            self._targets["ledger"].refresh()
+            if self._targets["ledger"].holds(batch):
+                asides = {}
+        for name, files in asides.items():
             if files:
                 self._durability.flush()
                 self._targets[name].commit(

@@ -71,8 +71,9 @@ class StreamJoin(Join):
         max_rows_per_batch : int, optional
             Upper limit of a batch, all streams together.
         layout : str, optional
-            Group counts ("1x2"); chosen by cost, as if all streams came at one rate, for the cores
-            there are where not given. Fixed by the first start.
+            Group counts ("1x2") that the join keeps to. Not given: chosen by cost for the cores there are, and changed
+            while the join runs where the streams' rates change for good. How many cells there are is fixed by the first
+            start; a restart may give another layout of as many.
         exchange : {"auto", "reference", "packed", "rows"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str

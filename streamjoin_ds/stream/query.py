@@ -193,6 +193,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         state_root=state_root,
         retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
         durable=options.durable,
+        layout_schedule=() if wanted is None else ((0, wanted),),
     )
 
 

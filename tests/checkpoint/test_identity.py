@@ -85,12 +85,13 @@ def test_another_spelling_is_the_same_join(tmp_path: Path, same: Callable[[], Bo
     CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2).check(same(), LAYOUT)
 
 
-def test_a_layout_is_fixed(tmp_path: Path) -> None:
+def test_the_number_of_cells_is_fixed(tmp_path: Path) -> None:
     identity = CheckpointIdentity.create(tmp_path, made(), LAYOUT, 2)
     identity.check(made(), None)
-    with pytest.raises(LayoutError, match="1x2, not 2x1") as caught:
-        identity.check(made(), Layout((2, 1)))
-    assert "give 1x2" in caught.value.hint
+    identity.check(made(), Layout((2, 1)))
+    with pytest.raises(LayoutError, match="has 2 cells, and the layout 2x2 has 4") as caught:
+        identity.check(made(), Layout((2, 2)))
+    assert "whose product is 2" in caught.value.hint
 
 
 def test_an_identity_comes_back(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_second_start_gets_the_firsts_identity(tmp_path: Path) -> None:
     with pytest.raises(FingerprintMismatchError):
         CheckpointIdentity.create(tmp_path, made(window="1h"), LAYOUT, 2)
     with pytest.raises(LayoutError):
-        CheckpointIdentity.create(tmp_path, made(), Layout((2, 1)), 2)
+        CheckpointIdentity.create(tmp_path, made(), Layout((3, 1)), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["join.json"]
 
 

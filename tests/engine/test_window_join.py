@@ -299,3 +299,35 @@ def test_results_carry_any_payload() -> None:
             assert result[f"{stream}_{name}"].to_pylist() == expected[name].to_pylist()
     assert result.schema == join.result_schema
     result.validate(full=True)
+
+
+def test_a_probe_finds_what_a_push_finds_and_leaves_no_trace() -> None:
+    bound = band_join()
+    first, second = _streams(bound, 2, 3000)
+    probed, pushed = WindowJoin(bound), WindowJoin(bound)
+    for join in (probed, pushed):
+        list(join.push(first))
+    before = probed.save()
+    found = pairs(list(probed.probe(second)))
+    assert probed.save() == before
+    assert pairs(list(probed.probe(second))) == found
+    alone = WindowJoin(bound)
+    own = pairs(list(alone.push(second)))
+    assert sorted([*found, *own]) == pairs(list(pushed.push(second)))
+    assert len(found) > 100
+
+
+def test_a_probe_of_nothing_and_of_null_keys() -> None:
+    bound = band_join()
+    join = WindowJoin(bound)
+    first, second = _streams(bound, 2, 100)
+    assert list(join.probe(second)) == []
+    list(join.push(first))
+    assert list(join.probe({})) == []
+    nulls = second[0].set_column(
+        second[0].schema.get_field_index("x"), "x", pa.nulls(100, second[0].schema.field("x").type)
+    )
+    assert pairs(list(join.probe({0: nulls.slice(0, 0)}))) == []
+    stored = join.counters["stored_rows"]
+    assert pairs(list(join.probe({0: nulls}))) == []
+    assert join.counters["stored_rows"] == stored

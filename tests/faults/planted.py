@@ -13,6 +13,7 @@ _BATCH = "stream.commit:BatchCommit.__call__"
 _COUNT, _IDS = "spec.count_window:CountWindow.", "engine.probe.window_ids:WindowIds."
 _ADD, _KEPT = "exchange.outbox:Outbox.add", "kept = self._plan.bound.let_through(self._stream, tuples)"
 _STORE = "blocks.store:BlockStore"
+_GUESTS = "cell.epoch_windows:EpochWindows.push_guests"
 
 BUGS = (
     # --- the commit protocol
@@ -48,7 +49,7 @@ BUGS = (
         "the ledger sums every cell",
         (
             "cell.cell:Cell._judged",
-            "self.plan.layout.is_home(self.number, stream)",
+            "self.epochs.current.layout.is_home(self.number, stream)",
             "True",
         ),
     ),
@@ -394,11 +395,51 @@ BUGS = (
         ("sink.cleaning:clean_log", "if file.version < base:", "if file.version <= table.version and base:"),
         asks=("upkeep",),
     ),
+    # --- layouts that change
+    _bug(
+        "no guests",
+        ("exchange.outbox:Outbox.rows", "if not is_own and not any(block.rows for block in blocks):", "if not is_own:"),
+        asks=("relaid",),
+    ),
+    _bug(
+        "guests are never late",
+        (
+            "cell.cell:Cell._judged",
+            "pa.array(~clock.late_in_part(table[TS].to_numpy()))",
+            "pa.array([True] * len(table))",
+        ),
+        asks=("relaid",),
+    ),
+    _bug(
+        "guests come by the new layout",
+        ("exchange.outbox:Outbox.rows", "epoch.layout.cells_of(", "current.layout.cells_of("),
+        asks=("relaid",),
+    ),
+    _bug(
+        "what guests find among themselves is told twice",
+        (_GUESTS, "if is_own.all():", "if True:"),
+        asks=("relaid", "three"),
+    ),
+    _bug(
+        "an epoch is over when one stream's tuples are",
+        ("cell.epoch_windows:EpochWindows.is_over", "return False", "continue"),
+        asks=("relaid",),
+    ),
+    _bug(
+        "an epoch counts the first records of the next as its own",
+        (_GUESTS, ".to_numpy() < first", ".to_numpy() <= first"),
+        asks=("relaid", "three"),
+    ),
+    _bug(
+        "a restart forgets the older epochs",
+        ("cell.cell_windows:CellWindows._kept", "zip(epochs, blobs, strict=True)", "[*zip(epochs, blobs)][-1:]"),
+        asks=("relaid",),
+    ),
 )
 
 # As it was: a schedule in some thousands meets it (`test_regressions` has one).
 COMES_BACK = _bug(
     "a block that comes back retires as if it had not",
-    (_SAVED, "if entry[1] not in self.engine.blocks", "if True"),
-    (_SAVED, "self._plan.retain_batches}", "self._plan.retain_batches} - self.engine.blocks"),
+    (_SAVED, "if entry[1] not in blocks", "if True"),
+    (_SAVED, "self._plan.retain_batches}", "self._plan.retain_batches} - blocks"),
 )

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.model.checkpoint import Checkpoint, StateDiffersError
 from tests.faults.model.schedule import Fault, Schedule, plain_schedule, random_schedule
 from tests.faults.planted import COMES_BACK
-from tests.faults.planting import planted
+from tests.faults.planting import bug, planted
 from tests.faults.simulate import outcome_of
 
 # A merged run that expiry thinned out was, to the byte, a block that had left before; its old entry among the retired
@@ -119,3 +119,35 @@ def test_schedules_that_found_a_flaw_of_the_model(seed: int) -> None:
 def test_a_second_attempt_that_a_rival_s_task_had() -> None:
     """A flaw of the model, too: of 100 000 schedules one."""
     assert not outcome_of(random_schedule(78760)).violations
+
+
+# A driver that slept before it planned its first batch, until that batch's offsets were purged, cuts it anew, and finds
+# other tuples late. The table of late tuples may not have a batch after it yet: only the ledger knows better.
+SLEPT_TILL_THE_PURGE = Schedule(
+    401730,
+    layout="1x1",
+    partitions=1,
+    source="csv",
+    rows=9,
+    batch_rows=32,
+    blocks=None,
+    workers=1,
+    grows=True,
+    faults=(Fault("freeze", 0, "driver", "plan", delay=400),),
+    asks=("idle",),
+)
+_NO_LOOK = bug(
+    "late tuples are committed without a look at the ledger",
+    ("sink.commit:Committer.commit_before", 'if self._targets["ledger"].holds(batch):', "if False:"),
+)
+
+
+def test_a_driver_that_slept_till_its_offsets_were_purged_adds_no_late_tuples() -> None:
+    assert not outcome_of(SLEPT_TILL_THE_PURGE).violations
+    with planted(_NO_LOOK):
+        assert any(text.startswith("late: surplus") for text in outcome_of(SLEPT_TILL_THE_PURGE).violations)
+
+
+def test_a_checkpoint_that_was_taken_back_is_not_told_to_retain_less_at_once() -> None:
+    """A flaw of the model: Spark counts back from the newest version of the state, which may be of before."""
+    assert not outcome_of(random_schedule(402394)).violations

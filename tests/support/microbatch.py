@@ -48,6 +48,7 @@ class MicroBatches:
     blocks: bool = True
     block_bytes: int = 0
     retain_batches: int = 100
+    layout_schedule: tuple[tuple[int, Layout], ...] = ()
     states: dict[int, bytes] = field(default_factory=dict)
     batch_id: int = 0
 
@@ -64,6 +65,7 @@ class MicroBatches:
             state_root=str(self.folder / "blocks") if self.blocks else "",
             block_bytes=self.block_bytes,
             retain_batches=self.retain_batches,
+            layout_schedule=self.layout_schedule,
         )
         committer_for(self.plan)
         options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}

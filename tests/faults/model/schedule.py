@@ -189,8 +189,8 @@ def random_schedule(seed: int) -> Schedule:
 
     From `SELVES_FROM` on every fifth is a self-join as well, from `CLOCKS_FROM` on every fourth has streams that fall
     silent, and every fourth records from the future; from `CHANGES_FROM` on every fourth has folders with bad
-    files, four in ten restart under other settings, and one in twelve has its tables looked after; from `LAYOUTS_FROM` on the
-    layout of seven in ten changes while they run.
+    files, four in ten restart under other settings, and one in twelve has its tables looked after; from
+    `LAYOUTS_FROM` on the layout of seven in ten changes while they run.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)

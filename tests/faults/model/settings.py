@@ -75,6 +75,15 @@ def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
     )
 
 
+def _retained(world: World, batches: int) -> int:
+    """How many batches a life retains: where the checkpoint was taken back, no fewer than the first life.
+
+    Versions of the state that are newer than that stay, and Spark counts back from the newest: nobody takes a checkpoint
+    back and asks for less of it at once.
+    """
+    return max(batches, world.schedule.retain) if any(fault.kind == "back" for fault in world.fired) else batches
+
+
 def _relaid(schedule: Schedule, first: Layout) -> Iterator[tuple[int, Layout]]:
     """From how many records on which layout is wanted: up to ten changes."""
     dice = random.Random(f"layouts {schedule.seed}")
@@ -119,7 +128,7 @@ def settings_of(world: World, life: int) -> Settings:
         execution=execution,
         exchange=dice.choice(EXCHANGES),
         block_bytes=dice.choice((plan.block_bytes, 0, 1500)),
-        retain_batches=dice.choice((schedule.retain, 1, 3)),
+        retain_batches=_retained(world, dice.choice((schedule.retain, 1, 3))),
         durable=schedule.power or dice.random() < 0.5,
     )
     identity.check(plan.bound, plan.layout)

@@ -1,0 +1,115 @@
+"""Layouts that change while a join runs: the same rows, and no trace of an epoch once its tuples have expired.
+
+Every schedule of faults is the simulator's (`tests.faults`, "relaid"); here are windows of each kind over sensors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamjoin_ds.blocks import BlockStore
+from streamjoin_ds.cell.cell_state import CellState
+from streamjoin_ds.cell.cell_windows import CellWindows
+from streamjoin_ds.plan import Layout
+from streamjoin_ds.source.infer import infer_schema
+from streamjoin_ds.source.offset import decode_layout
+from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
+from tests.support.examples import examples
+from tests.support.microbatch import MicroBatches
+
+WINDOWS = ("3s", "l=0s,r=2s,s=1s", "last 40", "every 1s for 3s")
+
+
+def sensors(window: str, names: str = "lr") -> BoundJoin:
+    streams = [
+        Stream(name, Generator("sensor", {"rows": 300, "rate": 40, "seed": seed}), time="ts", delay="1s")
+        for seed, name in enumerate(names)
+    ]
+    on = [f"abs({names[0]}.temperature - {name}.temperature) <= 5" for name in names[1:]]
+    extent = ",".join(part for part in window.split(",") if "=" not in part or part[0] in names)
+    join = Join(streams, on, extent)
+    return bind(join, {stream.name: infer_schema(stream) for stream in streams})
+
+
+def rows_of(table: pa.Table) -> list[dict[str, object]]:
+    table = table.drop_columns(["batch_id"])
+    return table.sort_by([(name, "ascending") for name in table.column_names if name.endswith("_seq")]).to_pylist()
+
+
+def run(folder: Path, bound: BoundJoin, layout: str, *changes: tuple[int, str], **options: object) -> MicroBatches:
+    streams = len(bound.names)
+    schedule = tuple((rows, Layout.parse(text, streams)) for rows, text in changes)
+    batches = MicroBatches(
+        bound,
+        folder,
+        Layout.parse(layout, streams),
+        max_rows_per_batch=60,
+        layout_schedule=schedule,
+        **options,  # type: ignore[arg-type]
+    )
+    batches.run()
+    return batches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+def test_two_streams(tmp_path: Path, window: str, exchange: str) -> None:
+    expected = run(tmp_path / "still", sensors(window), "2x2", exchange=exchange)
+    changes = ((100, "4x1"), (200, "1x4"), (260, "2x2"), (450, "4x1"))
+    found = run(tmp_path / "relaid", sensors(window), "2x2", *changes, exchange=exchange)
+    assert rows_of(found.matches()) == rows_of(expected.matches())
+    assert found.matches().num_rows > 100
+    epochs = decode_layout(found.offset, found.bound.names).epochs
+    assert epochs is not None
+    assert epochs.current.number == 4
+    if "last" not in window:
+        assert len(epochs.live) <= 2, "an epoch is over a window after it ended"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", WINDOWS)
+def test_three_streams(tmp_path: Path, window: str) -> None:
+    expected = run(tmp_path / "still", sensors(window, "lrs"), "1x1x4")
+    found = run(tmp_path / "relaid", sensors(window, "lrs"), "1x1x4", (150, "4x1x1"), (300, "2x1x2"), (360, "1x4x1"))
+    assert rows_of(found.matches()) == rows_of(expected.matches())
+    assert found.matches().num_rows > 100
+
+
+@pytest.mark.slow
+@examples(10)
+@given(
+    st.lists(st.tuples(st.integers(0, 600), st.sampled_from(["1x6", "2x3", "3x2", "6x1"])), max_size=10),
+    st.sampled_from(WINDOWS),
+)
+def test_any_schedule(tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, str]], window: str) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    expected = run(folder / "still", sensors(window), "2x3")
+    found = run(folder / "relaid", sensors(window), "2x3", *sorted(changes))
+    assert rows_of(found.matches()) == rows_of(expected.matches())
+
+
+def test_an_epoch_leaves_nothing_behind(tmp_path: Path) -> None:
+    found = run(tmp_path / "relaid", sensors("1s"), "1x2", (200, "2x1"), retain_batches=1)
+    states = {cell: CellState.decode(blob) for cell, blob in found.states.items()}
+    assert {tuple(kept.epoch.number for kept in state.epochs) for state in states.values()} == {(1,)}
+    named = set()
+    for cell, blob in found.states.items():
+        windows = CellWindows(found.plan, cell, blob)
+        assert windows.epochs == [1]
+        named |= windows.blocks | {name for _, name in windows.state.retired}
+    assert set(BlockStore(found.plan.state_root).names()) == named
+    assert all("e1-" in name for name in named), "the first epoch's blocks are gone"
+    assert decode_layout(found.offset, found.bound.names).epochs.older == ()
+
+
+def test_a_state_of_one_layout_is_as_it_was(tmp_path: Path) -> None:
+    still = run(tmp_path / "still", sensors("1s"), "1x2")
+    for blob in still.states.values():
+        assert blob[7] == 1
+        assert CellState.decode(blob).epochs == []

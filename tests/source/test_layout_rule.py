@@ -1,0 +1,133 @@
+"""When the source changes the layout: by rates, after a window's time, for a saving that counts; or by a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from streamjoin_ds.plan import Epochs, Layout, Plan
+from streamjoin_ds.source.layout_rule import LEAST_ROWS, LayoutRule, Progress
+from streamjoin_ds.source.offset import LayoutFacts
+from streamjoin_ds.spec import Join, Stream, bind
+
+SECOND = 1_000_000
+SCHEMA = {"ts": "timestamp[us]", "x": "double"}
+
+
+def a_plan(
+    layout: tuple[int, ...] = (4, 4), window: object = "60s", schedule: Sequence[tuple[int, Layout]] = ()
+) -> Plan:
+    streams = [Stream(name, schema=SCHEMA) for name in ("r", "s")]
+    bound = bind(Join(streams, "abs(r.x - s.x) <= 1", window), {stream.name: stream.schema for stream in streams})
+    return Plan(bound, Layout(layout), 2, layout_schedule=tuple(schedule))
+
+
+class Source:
+    """Two streams that come at rates of their own, in batches of ten seconds."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.rule, self.facts, self.over = LayoutRule(plan), LayoutFacts(), []
+        self.at = Progress((0, 0), (None, None))
+        self.layouts = [str(plan.layout)]
+
+    def batch(self, r_per_s: int, s_per_s: int, seconds: int = 10) -> str:
+        now_us = (self.at.latest_us or 0) + seconds * SECOND
+        seqs = (self.at.seqs[0] + r_per_s * seconds, self.at.seqs[1] + s_per_s * seconds)
+        end = Progress(seqs, (now_us, now_us))
+        self.facts = self.rule.counted(self.rule.decided(self.facts, self.at, self.over), self.at, end)
+        # It travels in an offset.
+        self.facts = LayoutFacts.from_facts(self.facts.to_facts(), 2)
+        self.at = end
+        epochs = self.facts.epochs or Epochs.first(self.rule._plan.layout)
+        return str(epochs.current.layout)
+
+
+def test_equal_rates_change_nothing() -> None:
+    source = Source(a_plan())
+    assert {source.batch(200, 200) for _ in range(60)} == {"4x4"}
+    assert source.facts.epochs is None, "an offset says nothing of a layout that is the first"
+
+
+def test_a_stream_that_grows_twentyfold_is_copied_less() -> None:
+    source = Source(a_plan())
+    assert {source.batch(200, 200) for _ in range(20)} == {"4x4"}
+    seen = [source.batch(200, 4_000) for _ in range(20)]
+    assert seen[:2] == ["4x4"] * 2, "one batch is no trend"
+    source.over = [0]
+    seen += [source.batch(200, 4_000) for _ in range(20)]
+    assert [layout for place, layout in enumerate(seen) if not place or layout != seen[place - 1]] == [
+        "4x4",
+        "2x8",
+        "1x16",
+    ]
+
+
+def test_while_an_older_epoch_has_tuples_the_next_change_waits() -> None:
+    source = Source(a_plan())
+    for _ in range(10):
+        source.batch(200, 200)
+    for _ in range(30):
+        source.batch(200, 4_000)
+    assert source.facts.epochs is not None
+    first = source.facts.epochs
+    assert [epoch.number for epoch in first.live] == [0, 1]
+    for _ in range(60):
+        source.batch(4_000, 200)
+    assert source.facts.epochs == first
+    source.over = [0]
+    seen = [source.batch(4_000, 200) for _ in range(10)]
+    assert seen[-1] == "16x1"
+    source.over = [0, 1]
+    source.batch(4_000, 200)
+    assert [epoch.number for epoch in source.facts.epochs.live] == [2]
+
+
+def test_an_epoch_is_a_window_old_before_the_next() -> None:
+    source = Source(a_plan(window="10m"))
+    seen = [source.batch(200, 4_000) for _ in range(80)]
+    first = seen.index("1x16")
+    source.over = [0]
+    seen = [source.batch(4_000, 200) for _ in range(80)]
+    change = seen.index(next(layout for layout in seen if layout != "1x16"))
+    assert (80 - first + change) * 10 >= 600
+
+
+def test_a_small_saving_is_not_worth_it() -> None:
+    # 4x4 ships 4 * (100 + 180) = 1 120, 2x8 ships 8 * 100 + 2 * 180 = 1 160; 1:2.2: 1 280 and 1 240
+    source = Source(a_plan())
+    assert {source.batch(100, 220) for _ in range(60)} == {"4x4"}
+
+
+def test_few_records_say_nothing() -> None:
+    source = Source(a_plan(window="10s"))
+    for _ in range(20):
+        assert source.batch(1, 20) == "4x4"
+    assert min(rows for rows, _ in source.facts.rates) < LEAST_ROWS
+
+
+def test_one_cell_and_a_schedule_estimate_nothing() -> None:
+    source = Source(a_plan((1, 1)))
+    source.batch(100, 1_000)
+    assert source.facts == LayoutFacts()
+    source = Source(a_plan((2, 2), schedule=[(0, Layout((2, 2))), (3_000, Layout((4, 1))), (9_000, Layout((1, 4)))]))
+    assert [source.batch(100, 100) for _ in range(6)] == ["2x2", "2x2", "4x1", "4x1", "4x1", "1x4"]
+    assert source.facts.rates == ()
+    assert [epoch.first_seqs for epoch in source.facts.epochs.live] == [(0, 0), (2_000, 2_000), (5_000, 5_000)]
+
+
+def test_a_count_window_goes_by_records() -> None:
+    source = Source(a_plan(window="last 20000"))
+    seen = [source.batch(200, 4_000) for _ in range(40)]
+    assert seen[-1] == "1x16"
+    first = seen.index("1x16")
+    assert first * 2_000 >= 20_000, "each stream has had a window of records"
+
+
+@pytest.mark.parametrize("window", ["60s", "last 5000", "every 10s for 60s"])
+def test_it_is_a_function_of_what_it_is_told(window: str) -> None:
+    seen = []
+    for _ in range(2):
+        source = Source(a_plan(window=window))
+        seen.append([source.batch(200 + 100 * (turn % 7), 3_000, 1 + turn % 5) for turn in range(50)])
+    assert seen[0] == seen[1]
