@@ -1,4 +1,4 @@
-"""How large windows in memory are kept: bucket grids, their rebuilds, what lies beside them."""
+"""Numbers for large windows in memory: bucket grids, their rebuilds, and their payload."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["GridTuning", "PayloadTuning", "RebuildTuning"]
 
 @dataclass(frozen=True, slots=True)
 class GridTuning:
-    """A bucket grid: when there is one, its cells and its room, what is looked at now and then (`storage/bucket_grid`).
+    """When a window gets a bucket grid, the grid's cells and room, and how often it is judged (`storage/bucket_grid`).
 
-    How many rows make a grid is the option `bucket_rows`.
+    The option `bucket_rows` says how many rows make a grid.
     """
 
     foreseen_times: int = 8
@@ -94,13 +94,13 @@ class GridTuning:
 
     @property
     def most_foreseen_rows(self) -> int:
-        """Rows that a grid is made for: half of all that it has room for, as the spare chunks are numbered too."""
+        """Rows that a grid is made for, at most: half of `most_rows`, since the spare chunks are numbered too."""
         return self.most_rows // 2
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildTuning:
-    """When a bucket grid is rebuilt, and how much of it at a push (`storage/bucket_grid/rebuild.py`)."""
+    """When a bucket grid is rebuilt, and how much of it at each push (`storage/bucket_grid/rebuild.py`)."""
 
     grown_times: float = 1.3
     """Times the rows it was made for that a window will have, for its grid to be too small. Not measured."""
@@ -126,7 +126,7 @@ class RebuildTuning:
 
 @dataclass(frozen=True, slots=True)
 class PayloadTuning:
-    """The batches of columns that a bucket grid has no chunks for (`storage/bucket_grid/payload.py`)."""
+    """The batches of a bucket grid's payload (`storage/bucket_grid/payload.py`)."""
 
     least_rows: int = 1024
     """Rows of a batch up to which all batches count as of one size; eight times as many are the next. Not measured; it

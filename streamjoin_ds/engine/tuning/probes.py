@@ -1,4 +1,4 @@
-"""How new tuples meet the windows, and what threads are given to do."""
+"""Numbers for probes, for the join order, and for the work of threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["OrderTuning", "ProbeTuning", "ThreadTuning"]
 
 @dataclass(frozen=True, slots=True)
 class ProbeTuning:
-    """How new tuples meet a window, and how what they find is gathered (`probe/`)."""
+    """How new tuples meet a window, and how their matches are gathered (`probe/`)."""
 
     few_probes: int = 1024
     """Probes that one kernel takes through all runs of a window, whatever their order. Not measured; a kernel of its
@@ -56,7 +56,7 @@ class ProbeTuning:
 
 @dataclass(frozen=True, slots=True)
 class OrderTuning:
-    """What the order of three streams and more is estimated from (`probe/join_order.py`)."""
+    """From what the join order of three streams and more is estimated (`probe/join_order.py`)."""
 
     sampled_runs: int = 8
     """Largest runs of a window that are sampled, at most. Not measured."""
@@ -100,7 +100,7 @@ class OrderTuning:
 
 @dataclass(frozen=True, slots=True)
 class ThreadTuning:
-    """What the native threads are given (`threads/scheduler.py`)."""
+    """How much work the native threads are given (`threads/scheduler.py`)."""
 
     held_chunks: int = 4
     """Chunks of a piece that are kept for the reader, at most: beyond them the piece waits, and memory is bounded. Not

@@ -1,4 +1,4 @@
-"""How windows are kept: tails, runs, their order, merges, expiry, blocks."""
+"""Numbers for windows: tails, runs, their order, merges, expiry, blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TailTuning:
 
 @dataclass(frozen=True, slots=True)
 class LayoutTuning:
-    """The sort layout of a run: the model of its costs, the sample it looks at (`storage/layout.py`), its index."""
+    """The choice of a run's sort layout: the cost model and its sample (`storage/layout.py`); the run's index."""
 
     bucket_cost: float = 6.0
     """Tested pairs that a visit of a bucket costs as much as. Measured with AVX-512: a tested pair is about a
@@ -125,7 +125,7 @@ class MergeTuning:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryTuning:
-    """When a run or a tail that has mostly expired is copied without the rest (`storage/window.py`)."""
+    """When a run or a tail that has mostly expired is copied without its expired rows (`storage/window.py`)."""
 
     least_live_share: float = 0.5
     """Share of a run's rows: with fewer alive, these are copied to a smaller run. Not measured: a copy then costs no
@@ -138,7 +138,7 @@ class ExpiryTuning:
 
 @dataclass(frozen=True, slots=True)
 class CacheTuning:
-    """What a worker process keeps of runs in blocks (`storage/run_store.py`); the last task's holds for the process."""
+    """What a worker process keeps of runs in blocks (`storage/run_store.py`); the last task's numbers hold for it."""
 
     memory_parts: int = 4
     """The machine's memory divided by this is for the mapped blocks of all workers. Not measured; most of it is files,
