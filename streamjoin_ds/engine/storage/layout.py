@@ -223,7 +223,7 @@ class SortLayoutChooser:
         return list(numbers)
 
     def unserved(self, numbers: Sequence[int]) -> list[int]:
-        """Return the neighbours whose conditions are not on all of these keys; none where nothing is contested."""
+        """Return the neighbours whose conditions are not on all of these keys; none of an uncontested stream."""
         return [n for n, asked in self._compared.items() if self.is_contested and not asked.issuperset(numbers)]
 
     def _best(

@@ -72,7 +72,7 @@ class Probed(Protocol):
         """Return the run as `RunsProbe` reads it for these conditions; it stays valid when rows are added."""
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
-        """Return the number in the run of each row; a view has them in another order."""
+        """Return, for each row, its number in the run itself; the rows of a view are in another order."""
 
 
 class Run(Probed, Protocol):

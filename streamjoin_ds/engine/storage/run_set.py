@@ -163,7 +163,7 @@ class RunSetView(_ProbedRuns):
         self._orders = of.module.RunColumns([[run.row_numbers()] for run in runs])
 
     def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32]:
-        """Return the set of the runs themselves, and the numbers in them of these rows of the views."""
+        """Return the set of the runs themselves, and these rows as rows of the runs and not of views."""
         found = np.empty(len(rows), dtype=np.int32)
         self._orders.gather(places, rows, [found])
         return self._of, found

@@ -39,7 +39,7 @@ class RunView(SortedKeys):
         self._keys: dict[int, npt.NDArray[Any]] = {}
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
-        """Return the number in the run of each row of the view."""
+        """Return, for each row of the view, its number in the run."""
         return self._order
 
     def key(self, number: int) -> npt.NDArray[Any]:

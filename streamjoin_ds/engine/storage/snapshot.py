@@ -180,7 +180,7 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
 def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun:
     try:
         tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
-    except OSError as error:  # Arrow raises it for a message that is cut off
+    except OSError as error:  # Arrow raises this for a message that is cut off
         raise pa.ArrowInvalid(str(error)) from error
     tuples.validate()
     run = restored_run(form, tuples, entry)

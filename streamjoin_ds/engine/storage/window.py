@@ -139,7 +139,7 @@ class Window:
 
     @property
     def run_set(self) -> RunSet:
-        """The runs as they are probed and gathered from."""
+        """The run set of the window, which probes meet and rows are gathered from."""
         if self._run_set is None or not self._is_fitting:
             runs = self.runs
             if self._run_set is None or not self._run_set.fits(runs):

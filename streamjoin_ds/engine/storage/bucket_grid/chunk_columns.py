@@ -27,7 +27,10 @@ PAYLOAD_NUMBER = "=payload"
 
 
 def payload_names(form: RunForm, tuples: pa.RecordBatch) -> frozenset[str]:
-    """Return the columns of these tuples that go to the payload: those that have no fixed width, or have nulls."""
+    """Return the columns of these tuples that go to the payload: those that have no fixed width, or have nulls.
+
+    The values of keys are never among them, nor are the tuples' numbers.
+    """
     columns = zip(form.run_schema, tuples.columns, strict=True)
     return frozenset([field.name for field, column in columns if not fixed_width(field.type) or column.null_count])
 
@@ -54,7 +57,7 @@ def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[s
 
 
 def key_column_name(form: RunForm, number: int) -> str:
-    """Return the column whose items, of 4 or 8 bytes, are a key's values; ``=<number>`` where no column is that."""
+    """Return the column whose items, of the key's kind in 4 or 8 bytes, are its values; ``=<number>`` if none is."""
     key = form.keys[number]
     name = f"_key_{number}" if is_stored(key.kind) else form.columns[number]
     kind, types = form.run_schema.field(name).type, pa.types

@@ -187,7 +187,7 @@ class BucketWindow(Window):
             if is_large and run.rows < bucketing.least_rows:
                 return None
             if live and not self._suits_all(run, run.shape, live):
-                return None  # such a grid is of a state that was saved when all neighbours shared one index
+                return None  # the grid is of a state that was saved by a version with one index for all neighbours
             if live and (is_small or is_large):
                 keys, why = some_keys(run, lowest), "too small" if is_small else "too large"
                 try:
