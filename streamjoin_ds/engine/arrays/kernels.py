@@ -11,7 +11,7 @@ from streamjoin_ds.errors import KernelError
 
 __all__ = ["CHUNK_ROWS", "KernelModule", "Kernels", "kernel_names", "load_kernels"]
 
-# Pairs that are in the air at a time, at each step of a join; also the most rows of a result chunk.
+# Pairs held at a time at each step of a join, at most, unless the caller says otherwise; also rows of a result chunk.
 CHUNK_ROWS = 262_144
 
 _COMPILED = "streamjoin_ds._kernels"
@@ -46,13 +46,13 @@ def load_kernels(name: str = "auto") -> Kernels:
     Parameters
     ----------
     name : str
-        "auto" is the compiled kernels' own choice (which the environment may direct, see ``streamjoin_ds._kernels``;
-        any other name given here wins over it), or the twin where they are not built.
+        "auto" is the compiled kernels' own choice, or the twin where they are not built. The environment may direct
+        that choice (see ``streamjoin_ds._kernels``); any other name given here wins over it.
 
     Raises
     ------
     KernelError
-        A name that this CPU or this installation does not have.
+        This CPU or this installation has no kernel of that name.
     """
     compiled = _compiled()
     if name == "auto":
@@ -66,7 +66,7 @@ def load_kernels(name: str = "auto") -> Kernels:
 
 
 def _own_choice() -> str:
-    """Name what the compiled kernels run where nobody says which; the environment may have said "reference"."""
+    """Name the kernel that the compiled kernels choose themselves; the environment may make that "reference"."""
     from streamjoin_ds._kernels import default_implementation
 
     return default_implementation()
@@ -74,7 +74,7 @@ def _own_choice() -> str:
 
 @lru_cache(maxsize=1)
 def _compiled() -> KernelModule | None:
-    """The compiled kernels; None where they were not built."""
+    """Return the compiled kernels; None where they were not built."""
     try:
         from streamjoin_ds._kernels import native
     except ModuleNotFoundError as error:

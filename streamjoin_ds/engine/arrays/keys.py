@@ -10,7 +10,7 @@
     ns      timestamps (ns), from a column beside them   int64
     hash    strings, binary                              xxh3 of the bytes, as int64
 
-A tuple with a null or NaN in any compared column is in no result; such rows are counted and not kept.
+A tuple with a null or NaN in any compared column is in no result. Such tuples are counted and not kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def compared_columns(bound: BoundJoin, stream: int) -> tuple[str, ...]:
-    """Inside columns of a stream whose null keeps a tuple out of every result: keys, and what terms reject."""
+    """Return the inside columns of a stream where a null keeps a tuple out of every result.
+
+    These are the columns of its keys, and the columns in which a null keeps some term from being TRUE.
+    """
     names = [bound.key_name(stream, key) for key in bound.keys[stream]]
     rejecting = [c.name for term in bound.terms for c in term.rejecting if c.stream == bound.names[stream]]
     return tuple(dict.fromkeys([*names, *(bound.compared_name(stream, name) for name in rejecting)]))
@@ -58,7 +61,7 @@ class NullKeyMask:
         self._floats = tuple(names.index(name) for name in floats if pa.types.is_floating(kinds.field(name).type))
 
     def mask(self, arrived: BatchColumns) -> npt.NDArray[np.bool_] | None:
-        """Which rows do; None: all of them.
+        """Return which tuples do; None: all of them.
 
         Parameters
         ----------
@@ -76,7 +79,7 @@ class NullKeyMask:
 
 
 def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
-    """Keys of a column without nulls.
+    """Return the values of a key from its column, which must have no nulls.
 
     Parameters
     ----------
@@ -87,7 +90,7 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
     Returns
     -------
     ndarray, shape (n,), float64 or int64
-        A view of the column where that has the form already.
+        A view of the column where its items have that form already.
     """
     types = pa.types
     if kind == "float":
@@ -107,7 +110,7 @@ def key_values(array: pa.Array, kind: str) -> npt.NDArray[Any]:
 
 
 def is_stored(kind: str) -> bool:
-    """Whether a key is kept beside its column: hashes are, all others are made from the column again."""
+    """Whether a key is kept beside its column: hashes are. All other keys are made from the column again."""
     return kind == "hash"
 
 
@@ -117,10 +120,10 @@ def is_widened(kind: pa.DataType) -> bool:
 
 
 def key_dtype(kind: str) -> np.dtype[Any]:
-    """What a key's values are."""
+    """Return the dtype of a key's values."""
     return np.dtype(np.float64 if kind == "float" else np.int64)
 
 
 def widened(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values of a key as float64 or int64."""
+    """Return values of a key as float64 or int64."""
     return values.astype(np.float64 if values.dtype.kind == "f" else np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""Memory for large runs: in huge pages where the system has them, because probes jump about in it."""
+"""Memory for large runs, in huge pages where the system has them, because probes jump about in a run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _ALIGNMENT = 64
 class ColumnMemory:
     """Room for the columns of one run, side by side; it lives as long as any of them.
 
-    A probe of a run of a million rows misses not only the caches but the page tables with every row it looks at; with
-    pages of 2 MiB those stay in cache (measured: a third off a probe), and there are 512 times fewer pages to fault in.
+    A probe of a run of a million rows misses the caches at each row that it looks at, and with small pages it misses
+    the cached page tables too. With pages of 2 MiB the page tables stay in cache (measured: a probe takes a third
+    less), and there are 512 times fewer pages to fault in.
 
     Parameters
     ----------
     size_bytes : int
-        All columns together; each is given up to 64 bytes more, so that it begins on a cache line.
+        All columns together. Each is given up to 64 bytes more, so that it begins on a cache line.
+    columns : int
+        How many columns there will be.
     """
 
     def __init__(self, size_bytes: int, columns: int) -> None:
@@ -34,7 +37,7 @@ class ColumnMemory:
         self._used = -self._free.ctypes.data % _ALIGNMENT
 
     def column(self, rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """The next column, uninitialised."""
+        """Return the next column, uninitialised."""
         size = rows * dtype.itemsize
         column = self._free[self._used : self._used + size].view(dtype)
         self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -44,20 +47,20 @@ class ColumnMemory:
 def _memory(size_bytes: int) -> npt.NDArray[np.uint8]:
     if size_bytes < _HUGE_PAGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
-    # Most of a grid's room is never written to: it is not to count before it is.
+    # Most of a grid's room is never written to. Without a reservation it does not count as memory until it is.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     try:
         area = mmap.mmap(-1, -(-size_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES, flags)
-    except (OSError, OverflowError) as error:  # what mmap says where NumPy says MemoryError
+    except (OSError, OverflowError) as error:  # mmap raises these where NumPy raises MemoryError
         msg = f"no memory for {size_bytes} bytes"
         raise MemoryError(msg) from error
-    with contextlib.suppress(OSError):  # a kernel without them: small pages then
+    with contextlib.suppress(OSError):  # a system without huge pages: it gives small ones
         area.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(area, dtype=np.uint8)
 
 
 def give_back() -> None:
-    """Give the system what the allocators hold for later: after a grid was made anew, half as much as a window."""
+    """Give the system the free memory that the allocators hold: after a rebuild that is half as much as a window."""
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError, OSError):  # not the GNU library
+    with contextlib.suppress(AttributeError, OSError):  # not the GNU C library
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Windows: what a stream's tuples may still be met in, and how it is kept.
+"""Windows: the tuples of each stream that others may still meet, and how they are kept.
 
 ::
 
@@ -6,10 +6,11 @@
                 └─ many ─────────────────►├──► sealed run ──► merged ──► expired        window      (runs)
                                           └──► bucket grid ──────────► swept            its own room
 
-    run          what all kinds of run answer        sorted_keys ◄── sealed_run, run_view
-    run_base     what some kinds have in common          window_forms               what options make of all this
-    run_form     a stream's columns and keys         layout, conditions, zone    the order, what it serves and skips
-    run_set      the runs of a window as one         selection                   some tuples of them
-    window_set   the windows of all streams          merge_policy                which runs are merged, and when
-    snapshot     windows as bytes                    run_store                   large runs as blocks
+    run          the interface of every kind of run  sorted_keys ◄── sealed_run, run_view
+    run_base     what some kinds have in common      window_forms        the forms that a join's options ask for
+    run_form     a stream's columns and keys         layout, conditions  a run's order, the conditions that it serves
+    run_set      the runs of a window as one         zone                smallest and largest keys, to skip runs by
+    selection    some tuples of a run set            merge_policy        which runs are merged, and when
+    window_set   the windows of all streams          run_store           large runs as blocks
+    snapshot     windows as bytes
 """

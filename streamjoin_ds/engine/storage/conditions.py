@@ -23,7 +23,7 @@ class ProbeCondition(NamedTuple):
     run_key : int
         The run's side.
     lo, hi : int or float
-        May lie one outside int64 where an extreme bound was turned round.
+        May lie one beyond int64 where an extreme bound changed its sign.
     """
 
     stream: int
@@ -39,7 +39,7 @@ class ProbeCondition(NamedTuple):
 
 
 def oriented(bound: BoundJoin, probes: Sequence[int], target: int) -> tuple[ProbeCondition, ...]:
-    """All conditions between streams already joined and the one whose runs are probed."""
+    """Return all conditions between streams already joined and the one whose runs are probed."""
     conditions = []
     for condition in bound.conditions:
         left, right = condition.left_stream, condition.right_stream
@@ -53,7 +53,7 @@ def oriented(bound: BoundJoin, probes: Sequence[int], target: int) -> tuple[Prob
 
 
 def serving(grid: SortLayout, conditions: Sequence[ProbeCondition]) -> tuple[int, int]:
-    """The conditions that a run's order serves: numbers of the bucket's and the sorted one, -1 for none."""
+    """Return the numbers of the conditions that a run's order serves: by buckets, and by sorted key; -1: none."""
     first, second = tightest(grid.first, conditions), tightest(grid.second, conditions)
     if grid.first >= 0 and first < 0:
         return -1, -1
@@ -61,6 +61,9 @@ def serving(grid: SortLayout, conditions: Sequence[ProbeCondition]) -> tuple[int
 
 
 def tightest(key: int, conditions: Sequence[ProbeCondition]) -> int:
-    """The condition with the narrowest band on a run's key, the first of such; -1: none, or no key (-1)."""
+    """Return the number of the condition with the narrowest band on a run's key, the first of equal ones.
+
+    -1: there is none, or `key` is -1.
+    """
     places = [n for n, condition in enumerate(conditions) if condition.run_key == key]
     return min(places, key=lambda n: (conditions[n].extent, n)) if key >= 0 and places else -1

@@ -1,4 +1,4 @@
-"""Which columns the runs of each stream are to be laid out by, where a user says so."""
+"""The option `index`: the columns by which a user wants the runs of each stream laid out."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MOST_COLUMNS = 2
 
 
 def forced_index(bound: BoundJoin, index: str | Mapping[str, str | Sequence[str]]) -> list[str | tuple[str, ...]]:
-    """What `SortLayoutChooser` is told, one a stream; "auto" for streams that are not named.
+    """Return `SortLayoutChooser`'s argument `forced` for each stream; "auto" for streams that `index` does not name.
 
     Raises
     ------
     ArgumentError
-        Neither "auto", "scan" nor a mapping of the join's streams to one of these or to one or two columns.
+        `index` is not "auto", "scan", or a mapping of the join's streams to one of these or to one or two columns.
     ColumnError
-        A column of which no predicate and no window asks anything: no probe could use its order.
+        No predicate and no window compares the column, so no probe could use its order.
     """
     if isinstance(index, str):
         index = dict.fromkeys(bound.names, index)

@@ -1,14 +1,15 @@
-"""Which two keys a run is laid out by, and how wide its buckets are.
+"""The choice of a run's sort layout: by which two keys it is ordered, and how wide its buckets are.
 
-A run is in *grid order*: by bucket of its first key, then by its second key. The choice is a small cost model over what
-a sample of the run says: what share of the run lies within a probe's band, key by key. Time is one band among them.
+A run is in *grid order*: by bucket of its first key, then by its second key. A small cost model makes the choice. It
+goes by a sample of the run, which tells for each key what share of the run lies within a probe's band. Time is one band
+among them.
 
 ::
 
     no key narrows                 order of arrival, scanned
     one key narrows                sorted by it                       (first = -1)
     two keys narrow                buckets of one, sorted by the other
-    an equality among them         its buckets hold one value each
+    one of them is an equality     its buckets hold one value each
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamjoin_ds.spec.bound import BoundJoin
 
 __all__ = ["ARRIVAL_ORDER", "Keys", "RunBand", "Sample", "SortLayout", "SortLayoutChooser", "bands_of", "sampled"]
 
-# Layouts of smaller runs are not worth a line in the log.
+# Rows of a run: the layout of a smaller one is not worth a line in the log.
 _LOGGED_ROWS = 4096
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class SortLayout:
         return self.first >= 0 or self.second >= 0
 
     def described(self, names: Sequence[str]) -> str:
-        """Return it in words; given are the names of the keys' columns."""
+        """Return the layout in words; `names` are the columns of the keys."""
         if self.first >= 0 and self.second >= 0:
             return f"buckets of {names[self.first]} (width {self.width}), sorted by {names[self.second]}"
         if self.second >= 0:
@@ -58,7 +59,13 @@ class SortLayout:
 
     @classmethod
     def restored(cls, first: int, second: int, width: int | float, keys: int) -> SortLayout:
-        """What a saved state told of a run with so many keys; TypeError or ValueError where that is no grid of it."""
+        """Return the layout that a saved state gives for a run with `keys` keys.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The values are no layout of such a run.
+        """
         numbers = (first, second)
         if any(type(number) is not int or not -1 <= number < keys for number in numbers) or not width > 0:
             msg = "this is no grid of the run's keys"
@@ -71,7 +78,7 @@ ARRIVAL_ORDER = SortLayout(-1, -1, 1)
 
 @dataclass(frozen=True, slots=True)
 class RunBand:
-    """A band as a run's key sees it: how far apart the ends are, and which other stream asks."""
+    """A band on a key of a run: the other stream that it compares, and how far apart the band's ends are."""
 
     key: int
     partner: int
@@ -80,7 +87,7 @@ class RunBand:
 
 
 def bands_of(bound: BoundJoin, stream: int) -> tuple[RunBand, ...]:
-    """All bands on the keys of one stream, whichever side it is on."""
+    """Return all bands on the keys of one stream, whichever side of the condition the stream is on."""
     bands = []
     for condition in bound.conditions:
         extent = condition.hi - condition.lo
@@ -92,7 +99,10 @@ def bands_of(bound: BoundJoin, stream: int) -> tuple[RunBand, ...]:
 
 
 def compared_with(bound: BoundJoin, stream: int) -> dict[int, frozenset[int]]:
-    """Return, for each stream that a condition compares with this one, the keys of this one that it compares."""
+    """Return, for each stream that a condition compares with this one, the keys of this one that are compared with it.
+
+    A stream that only the window's rules link to this one is left out. For the others, keys of these rules count too.
+    """
     found: dict[int, set[int]] = {}
     near: set[int] = set()
     for number, condition in enumerate(bound.conditions):
@@ -105,7 +115,7 @@ def compared_with(bound: BoundJoin, stream: int) -> dict[int, frozenset[int]]:
 
 
 class SortLayoutChooser:
-    """Chooses the grid of each run of one stream.
+    """Chooses the sort layout of each run of one stream.
 
     Parameters
     ----------
@@ -128,19 +138,20 @@ class SortLayoutChooser:
         self._bands = bands_of(bound, stream)
         self._forced = forced
         self._compared = compared_with(bound, stream)
-        # Whether two neighbours ask by other keys: one of them may find the runs in an order that serves the other.
+        # Whether two neighbours (streams that are compared with this one) ask by different keys. A run's order may then
+        # serve one of them and not the other.
         self.is_contested = forced == "auto" and len(set(self._compared.values())) > 1
         self._names, self._stream_name = tuple(key.column for key in bound.keys[stream]), bound.names[stream]
 
     def choose(self, keys: Keys, rows: int | None = None) -> SortLayout:
-        """The grid of a run with these keys.
+        """Return the sort layout for a run with these keys. It is a function of the parameters alone.
 
         Parameters
         ----------
         keys : sequence of ndarray, shape (n,), float64 or int64
-            In any order; a function of these values alone.
+            The rows may be in any order.
         rows : int, optional
-            Of the run, where the keys are but a sample of it.
+            Rows of the run, where the keys are only a sample of it.
         """
         rows = len(keys[0]) if rows is None else rows
         if self._forced == "scan" or (self._forced == "auto" and rows < self.tuning.least_sorted_rows):
@@ -167,15 +178,17 @@ class SortLayoutChooser:
         _log.debug(what, self._stream_name, rows, grid.described(self._names), cost, found)
 
     def better(self, grid: SortLayout, partners: frozenset[int], keys: Keys, rows: int) -> SortLayout | None:
-        """A grid in which a probe that these streams have joined tests far fewer rows than in this one; None: none.
+        """Return a layout in which a probe tests far fewer rows than in `grid`; None: there is none.
 
         Parameters
         ----------
         grid : SortLayout
         partners : frozenset of int
+            Streams in the probe, whose bands on this stream are counted.
         keys : sequence of ndarray, float64 or int64
             Of the run, or of a sample of it.
         rows : int
+            Of the run.
         """
         if self._forced != "auto" or rows < self.tuning.least_sorted_rows:
             return None
@@ -188,20 +201,21 @@ class SortLayoutChooser:
         return best if cost * self.tuning.far_better < own_cost else None
 
     def suits_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> bool:
-        """Whether cells of these keys serve every neighbour that narrows at all.
+        """Whether grid cells of some keys serve every neighbour whose bands narrow the rows at all.
 
         Parameters
         ----------
         numbers : sequence of int
+            Numbers of the keys that make a cell.
         keys, rows
-            As of `better`.
+            As for `better`.
         """
         return all(
             self.better(ARRIVAL_ORDER, frozenset((partner,)), keys, rows) is None for partner in self.unserved(numbers)
         )
 
     def serving_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> list[int]:
-        """These keys, or the one of them that serves all neighbours as well as any could."""
+        """Return these keys, or only one of them where no other layout would serve any neighbour far better."""
         for number in numbers if self.unserved(numbers) else ():
             grid = SortLayout(-1, number, 1)
             if all(self.better(grid, frozenset((partner,)), keys, rows) is None for partner in self._compared):
@@ -209,13 +223,13 @@ class SortLayoutChooser:
         return list(numbers)
 
     def unserved(self, numbers: Sequence[int]) -> list[int]:
-        """Neighbours of a contested stream whose conditions are not on all of these keys."""
+        """Return the neighbours whose conditions are not on all of these keys; none of an uncontested stream."""
         return [n for n, asked in self._compared.items() if self.is_contested and not asked.issuperset(numbers)]
 
     def _best(
         self, samples: Mapping[int, Sample], shares: Mapping[tuple[int, int], float], rows: int
     ) -> tuple[SortLayout, float]:
-        """The grid with the fewest tested pairs, and how many."""
+        """Return the cheapest layout and its cost; a later candidate wins only below `gain_share` of the best cost."""
         usable = sorted({key for key, _ in shares})
         best, best_cost = ARRIVAL_ORDER, self._cost(-1, -1, shares, rows, samples)
         for first in (-1, *usable):
@@ -229,7 +243,7 @@ class SortLayoutChooser:
         return best, best_cost
 
     def extent(self, key: int) -> int | float:
-        """How far apart the ends of a key's tightest band are."""
+        """Return how far apart the ends of a key's tightest band are."""
         return min(band.extent for band in self._bands if band.key == key)
 
     def _tightest(self) -> list[RunBand]:
@@ -248,7 +262,7 @@ class SortLayoutChooser:
         rows: int,
         samples: Mapping[int, Sample],
     ) -> float:
-        """Tested pairs, and what counts as such, of one probe by each of the other streams."""
+        """Return the cost of one probe by each of the other streams, in tested pairs; other work counts as pairs."""
         total, probe_cost, bucket_cost = 0.0, self.tuning.probe_cost, self.tuning.bucket_cost
         for partner in sorted({partner for _, partner in shares}):
             first_share = shares.get((first, partner))
@@ -268,7 +282,7 @@ class SortLayoutChooser:
         return total
 
     def _width(self, first: int, samples: Mapping[int, Sample], rows: int, second_rows: float) -> int | float:
-        """Bucket width for the first key, where the second leaves `second_rows` of the whole run."""
+        """Return the bucket width for the first key, where the second key leaves `second_rows` of the run's rows."""
         if first < 0:
             return 1
         return samples[first].width(self.extent(first), rows, second_rows)
@@ -283,7 +297,7 @@ class SortLayoutChooser:
 
 
 def sampled(parts: Keys, rows: int) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Values of a key from all parts of a run to be, about so many."""
+    """Return about `rows` values of a key, drawn from all parts that a run is to be made of."""
     share = rows / max(sum(len(part) for part in parts), 1)
     values: npt.NDArray[np.float64] | npt.NDArray[np.int64] = np.concatenate(
         [part[_drawn(len(part), math.ceil(len(part) * share))] for part in parts]
@@ -293,28 +307,29 @@ def sampled(parts: Keys, rows: int) -> npt.NDArray[np.float64] | npt.NDArray[np.
 
 @lru_cache(maxsize=64)
 def _drawn(count: int, rows: int) -> slice | npt.NDArray[np.int64]:
-    """Which `rows` of `count` to look at, as if by lot, though always the same.
+    """Return which `rows` of `count` rows to look at: drawn at random, but always the same ones.
 
-    Runs are sorted: of values that each occur in fewer rows than evenly spaced ones are apart, none would occur twice.
+    Evenly spaced rows would not do, because runs are sorted: a value that occurs in fewer rows than the spacing would
+    never be seen twice.
     """
     if count <= rows:
         return slice(None)
-    # Raw bits: NumPy keeps those the same in all versions, which it does not promise of its distributions.
+    # Raw bits, because NumPy keeps these the same in all versions and does not promise that of its distributions.
     return np.unique(np.random.SFC64(0).random_raw(rows) % np.uint64(count)).astype(np.int64)
 
 
 class Sample:
-    """Some rows of a key, sorted: how dense its values are.
+    """A sorted sample of a key's values, which tells how dense they are.
 
     Parameters
     ----------
     values : ndarray, float64 or int64
     tuning : LayoutTuning
     rows : int or None
-        Of the sample, at most; None: `LayoutTuning.sample_rows`.
+        Rows of the sample, at most; None: `LayoutTuning.sample_rows`.
     neighbours : int or None
-        Where fewer values lie within a band, the density is estimated by the distance of this many neighbours; None:
-        `LayoutTuning.neighbours`.
+        Where fewer sampled values than this lie within a band, the distance between values that are this many places
+        apart tells the density. None: `LayoutTuning.neighbours`.
     """
 
     def __init__(
@@ -333,15 +348,15 @@ class Sample:
 
     @property
     def span(self) -> float:
-        """How far apart most of the values are, stretched to all; a few outliers, fill values say, do not count."""
+        """The span of most values, scaled up to all of them; a few outliers, such as fill values, do not count."""
         left_out = self._outlier_share
         low, high = self._quantile(left_out), self._quantile(1.0 - left_out)
-        # Most are one value: then the others tell.
+        # Where most values are equal, the others decide.
         return min((high - low) / (1.0 - 2 * left_out), sys.float_info.max) if high > low else self.full_span
 
     @property
     def full_span(self) -> float:
-        """How far apart the smallest and the largest value are; finite."""
+        """The distance between the smallest and the largest value; always finite."""
         return min(self._quantile(1.0) - self._quantile(0.0), sys.float_info.max)
 
     @property
@@ -355,7 +370,7 @@ class Sample:
         return float(self._sorted[min(int(share * count), count - 1)]) if count else 0.0
 
     def share(self, extent: int | float) -> float:
-        """What share of the run a band of this extent holds, on the average over the run's own values."""
+        """Return the share of the run within a band of this extent, averaged over bands around the run's own values."""
         values = self._sorted
         count = len(values)
         if count < 2:
@@ -374,15 +389,15 @@ class Sample:
         return float(min(1.0, np.where(few, np.maximum(dense, counted[: len(dense)]), counted[: len(dense)]).mean()))
 
     def width(self, extent: int | float, rows: int, second_rows: float) -> int | float:
-        """Width of a bucket: the band, so that a probe visits two; wider where that adds next to no tested pairs.
+        """Return the width of a bucket: the band, so that a probe visits two, or more where that adds few tested pairs.
 
-        Each bucket visited costs about as much as testing a few pairs, so a bucket may be as wide as leaves
-        `LayoutTuning.tested_per_bucket` rows of it within the band of the second key.
+        A visit to a bucket costs about as much as testing a few pairs. So a bucket may be so wide that
+        `LayoutTuning.tested_per_bucket` of its rows lie within the band of the second key.
         """
         tested = self._tested_per_bucket
         wide = min(self.span * tested / max(second_rows, tested), 2.0**61)
         if extent > 0 and float(extent) < wide:
-            # In powers of two of the band: like runs get the same width, so probes are put in order once for all.
+            # The band times a power of two: similar runs get the same width, so probes are sorted once for all of them.
             wide = extent * 2.0 ** math.floor(math.log2(wide / float(extent)))
         if self.is_int:
             return 1 if extent == 0 else max(1, min(max(int(extent), int(wide)), 1 << 62))

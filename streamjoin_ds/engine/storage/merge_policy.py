@@ -1,18 +1,19 @@
-"""Which runs of a window are merged, and when: one policy for windows in memory, one for windows that are written.
+"""The policies of merging: which runs of a window are merged, and when. One is for memory, one for blocks.
 
 ::
 
     in memory    many levels of few     16 │ 16 │ 16 │ 4 │ 4 │ 1 │ 1 ┆ tail     fewest runs, a copy a level
     in blocks    one level of many      8 │ 8 │ 8 │ 8 │ 8 │ 8 │ 8 │ 1 │ 1 │ 1 │ 1 │ 1 ┆ tail
 
-A copy in memory costs as much as a probe of one run or two (measured: 25 to 90 ns a row, a run 50), so there merging is
-logarithmic (PIM-Tree's merge ratio). A window in blocks writes every copy to the disk: its runs gather, as many as
-there are merged ones, and are merged once, in one go, into a run that stays until it expires whole (the basic windows
-of CellJoin and DP-Join). Both numbers follow the root of the window over the batch, so a row is written twice at most,
-up to windows of some 2 000 batches; of larger ones a part is written once more.
+To copy a row in memory costs 25 to 90 ns, and to probe a further run 50 ns (measured). So merging in memory is
+logarithmic (PIM-Tree's merge ratio). A window in blocks writes every copy to the disk. Its runs gather until there are
+as many as there are merged runs. Then they are merged in one go into a run that stays until it expires whole (the basic
+windows of CellJoin and DP-Join). Both numbers are about the square root of the batches in the window. So a row is
+written twice at most, in windows of up to about 2 000 batches; in larger ones a part of the rows is written once more.
 
-In both a run is merged only while it spans a small part of the window's positions (event times, or numbers of a count
-window): then whole runs expire, and the exact test does the rest (coarse-grained disposal: PIM-Tree, section 3.2).
+Both policies merge runs only while the merged run spans a small part of the window's positions (event times, or numbers
+of a count window). So whole runs expire, and the exact test does the rest (coarse-grained disposal: PIM-Tree, section
+3.2).
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from streamjoin_ds.errors import ArgumentError
 
 __all__ = ["BlockMergePolicy", "DueMerge", "MergePolicy", "RatioMergePolicy", "chosen_merge_policy"]
 
-_MIN_RATIO, _MAX_RATIO = 2, 1 << 20  # of the option `merge_runs`
+_MIN_RATIO, _MAX_RATIO = 2, 1 << 20  # bounds of the option `merge_runs`, a number of runs
 
 
 class DueMerge(NamedTuple):
-    """Neighbours that are to become one run.
+    """Neighbouring runs that are to become one run.
 
     Attributes
     ----------
     runs : slice
-        Of the window's sealed runs.
+        Their places among the window's sealed runs.
     level : int
-        Of what they become: 1 where rows that were in a block are written again.
+        The level of the merged run: 1 where rows that were in a block are written again.
     """
 
     runs: slice
@@ -45,10 +46,10 @@ class DueMerge(NamedTuple):
 
 
 class MergePolicy(Protocol):
-    """When runs are merged, and what is worth writing again; a function of the runs alone."""
+    """The rule by which runs are merged and thinned out; its answers are a function of the arguments alone."""
 
     def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
-        """Return the runs to be merged next, or None.
+        """Return the runs to be merged next; None: no merge is due.
 
         Parameters
         ----------
@@ -59,25 +60,25 @@ class MergePolicy(Protocol):
         """
 
     def ends(self, tail: Run) -> bool:
-        """Whether a tail is large enough to be sealed, though there is room in it."""
+        """Whether a tail is large enough to be sealed although it still has room."""
 
     def thins(self, run: Run, runs: Sequence[Run], lowest_kept: int) -> bool:
         """Whether the live rows of a run that has mostly expired are copied into a smaller run."""
 
     def describe(self) -> str:
-        """In words, for `explain`."""
+        """Return the rule in words, for `explain`."""
 
 
 class RatioMergePolicy:
-    """Runs of like size are merged as soon as there are `ratio` of them: for windows in memory, or where it is forced.
+    """The policy of windows in memory, and of a forced ratio: `ratio` runs of like size are merged at once.
 
-    A tuple is copied only into a run at least twice as large as the one it leaves, and runs that cannot be merged grow
+    A tuple is copied only into a run at least twice as large as the one it leaves. The runs that cannot be merged grow
     geometrically towards the old end, whatever the sizes of the batches.
 
     Parameters
     ----------
     ratio : int or None
-        Two at least; None: `MergeTuning.ratio`.
+        How many runs are merged, at least: 2 or more. None: `MergeTuning.ratio`.
     tuning : MergeTuning
     """
 
@@ -86,7 +87,10 @@ class RatioMergePolicy:
         self._tuning = tuning
 
     def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
-        """Neighbours, the newest and fewest first: `ratio` at least, none larger than the rest together."""
+        """Return the newest and fewest neighbours that may be merged.
+
+        They are at least `ratio` runs, of which none is larger than the others together.
+        """
         for start in range(len(runs) - self.ratio, -1, -1):
             group = _Group(runs[start], span, self._tuning)
             for stop in range(start + 1, len(runs)):
@@ -98,22 +102,22 @@ class RatioMergePolicy:
         return None
 
     def ends(self, tail: Run) -> bool:
-        """Never."""
+        """Return False: a tail is sealed only when it is full."""
         del tail
         return False
 
     def thins(self, run: Run, runs: Sequence[Run], lowest_kept: int) -> bool:
-        """Always."""
+        """Return True: live rows are always copied."""
         del run, runs, lowest_kept
         return True
 
     def describe(self) -> str:
-        """The ratio."""
+        """Return the ratio in words."""
         return f"merge ratio {self.ratio}"
 
 
 class BlockMergePolicy:
-    """Runs are merged many at a time and once: for windows that are written as blocks.
+    """The policy of windows in blocks: runs are merged once, many at a time.
 
     ::
 
@@ -129,7 +133,7 @@ class BlockMergePolicy:
     block_bytes : int
         Runs of so many bytes are written as blocks; smaller ones are written with every batch.
     extent : int
-        What the window will span at least, once it is full.
+        What the window will span at least once it is full, in units of its position.
     tuning : MergeTuning
         The numbers above are its defaults.
     """
@@ -140,26 +144,29 @@ class BlockMergePolicy:
         self._inline, self._many = RatioMergePolicy(tuning=tuning), RatioMergePolicy(tuning.many_ratio, tuning)
 
     def due(self, runs: Sequence[Run], span: int) -> DueMerge | None:
-        """What is not in blocks yet first, then what was not merged, the oldest first, then the rest."""
+        """Return runs that are in no block yet, else the oldest runs that were never merged, else merged ones."""
         span = max(span, self._extent)
         steps = (self._gathered, self._merged_once, self._merged_again)
         return next((found for step in steps if (found := step(runs, span)) is not None), None)
 
     def ends(self, tail: Run) -> bool:
-        """As soon as it makes a block."""
+        """Whether the tail is large enough for a block."""
         return tail.size_bytes >= self.block_bytes
 
     def thins(self, run: Run, runs: Sequence[Run], lowest_kept: int) -> bool:
-        """Only a run that spans half of what is alive: a copy costs more than the few dead rows of a shorter one."""
+        """Whether the run spans more than half of the live positions.
+
+        Of a shorter run a copy costs more than the few dead rows.
+        """
         first, last = run.position
         return 2 * (last - first) > max(other.position[1] for other in runs) - lowest_kept
 
     def describe(self) -> str:
-        """The rule."""
+        """Return the rule in words."""
         return f"runs merged once, {self._tuning.least_gathered} to {self._tuning.most_gathered} at a time"
 
     def _gathered(self, runs: Sequence[Run], span: int) -> DueMerge | None:
-        """The newest runs that are in no block yet, where they make one together, or are many."""
+        """Return the newest runs, which are in no block yet, where they make one together or are many."""
         start = len(runs)
         while start and runs[start - 1].block is None:
             start -= 1
@@ -191,14 +198,14 @@ class BlockMergePolicy:
 
 
 def chosen_merge_policy(ratio: int | None, block_bytes: int | None, extent: int, tuning: MergeTuning) -> MergePolicy:
-    """What suits who keeps the window, unless it is forced.
+    """Return the policy for windows in blocks or in memory, or that of a forced ratio.
 
     Parameters
     ----------
     ratio : int or None
-        Forced.
+        The forced ratio (the option `merge_runs`); None: nothing is forced.
     block_bytes : int or None
-        Of the least block; None: the window stays in memory.
+        Bytes of the smallest block; None: the window stays in memory.
     extent : int
         Of the window, in units of its position.
     tuning : MergeTuning
@@ -217,7 +224,7 @@ def chosen_merge_policy(ratio: int | None, block_bytes: int | None, extent: int,
 
 
 class _Group:
-    """Neighbours that may become one run."""
+    """Neighbouring runs that may be merged into one."""
 
     def __init__(self, run: Run, span: int, tuning: MergeTuning) -> None:
         self.count, self.rows, self.largest, self.size_bytes = 1, run.rows, run.rows, run.size_bytes
@@ -226,12 +233,12 @@ class _Group:
         self._max_span, self._tuning = span // tuning.span_parts, tuning
 
     def has_room(self, run: Run) -> bool:
-        """Whether a run with one more is not too large to be made in one go."""
+        """Whether the group together with this run is small enough to be merged in one go."""
         rows, size_bytes = self.rows + run.rows, self.size_bytes + run.size_bytes
         return rows <= self._tuning.most_run_rows and size_bytes <= self._tuning.most_run_bytes
 
     def add(self, run: Run) -> None:
-        """One more."""
+        """Add a run to the group."""
         first, last = run.position
         self.count, self.rows = self.count + 1, self.rows + run.rows
         self.largest, self.size_bytes = max(self.largest, run.rows), self.size_bytes + run.size_bytes
@@ -240,12 +247,12 @@ class _Group:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it spans a small part of the window, or hardly more than one of its runs."""
+        """Whether the group spans a small part of the window, or hardly more than its longest run."""
         return self._newest - self._oldest <= self._most_span
 
     @property
     def is_filled(self) -> bool:
-        """Whether one more would probably be too many."""
+        """Whether one more run would probably make the group span too much."""
         advance = (self._newest - self._oldest - self._longest) / max(self.count - 1, 1)
         return self._newest - self._oldest + advance > self._most_span
 
@@ -255,7 +262,7 @@ class _Group:
 
 
 def _groups(runs: Sequence[Run], span: int, tuning: MergeTuning) -> Iterator[tuple[slice, bool]]:
-    """The longest groups of neighbours of level 0, from each start, oldest first; and whether one more is too many."""
+    """Yield the longest group of level 0 from each run on, oldest first, and whether one more run is too many."""
     for start, first in enumerate(runs):
         if first.level:
             continue

@@ -1,12 +1,13 @@
-"""What windows, probes and gathers need of a run, whichever kind it is.
+"""The interface of a run: what windows, probes and gathers ask of it, whichever kind it is.
 
 ::
 
     SealedRun    sorted, immutable: may be a block, is merged, has views in other orders
-    Tail         in order of arrival, a view of rows that others are appended behind
+    Tail         in order of arrival: a view of the first rows of a buffer that grows
     BucketRun    a bucket grid, changed in place when a push is over
 
-The three know nothing of each other. What differs between them is a method here, so nobody asks which one he has.
+The three kinds do not know each other. Where they differ there is a method here, so that callers need not ask which
+kind they have.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ __all__ = ["Probed", "Run", "Sampled"]
 
 
 class Sampled(Protocol):
-    """What the order of joining is decided by; it never changes."""
+    """A sample from which the join order is estimated; it never changes."""
 
     @property
     def rows(self) -> int:
-        """How many tuples it stands for."""
+        """The number of tuples that the sample stands for."""
 
     def key(self, number: int, /) -> npt.NDArray[Any]:
         """Return values of a key, float64 or int64."""
@@ -50,11 +51,11 @@ class Probed(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many tuples; of a bucket grid with dead ones that were not dropped yet."""
+        """The number of tuples; a bucket grid counts dead ones too until they are dropped."""
 
     @property
     def sort_layout(self) -> SortLayout:
-        """Their order."""
+        """The order of the tuples."""
 
     @property
     def zone(self) -> tuple[Range, ...]:
@@ -65,13 +66,13 @@ class Probed(Protocol):
         """The keys in an order that kernels can use; None where there is no such order."""
 
     def key(self, number: int, /) -> npt.NDArray[Any]:
-        """Return the values of a key, float64 or int64; of a bucket grid with all the room there is."""
+        """Return the values of a key, float64 or int64; of a bucket grid also its free room."""
 
     def index(self, conditions: tuple[ProbeCondition, ...], /) -> RunIndex:
-        """Return what `RunsProbe` wants of it for these conditions; good for rows that come later."""
+        """Return the run as `RunsProbe` reads it for these conditions; it stays valid when rows are added."""
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
-        """Return for each row which row of the run it is."""
+        """Return, for each row, its number in the run itself; the rows of a view are in another order."""
 
 
 class Run(Probed, Protocol):
@@ -82,13 +83,13 @@ class Run(Probed, Protocol):
     is_sealed : bool
         Whether its tuples never change, so that it may be a block.
     is_grid : bool
-        Whether it is a bucket grid, which is the first run of its window; columns of no fixed width are in parts.
+        Whether it is a bucket grid: it is then its window's first run, and columns of no fixed width are in parts.
     block : str or None
         Name of the block that holds it.
     level : int
         How often it was merged, as `BlockMergePolicy` counts.
     encoded : pyarrow.Buffer or None
-        What the state codec made of it.
+        The bytes that the state codec made of the run; None: it made none yet.
     """
 
     is_sealed: bool
@@ -119,16 +120,16 @@ class Run(Probed, Protocol):
 
     @property
     def sampled(self) -> Sampled:
-        """What the order of joining is decided by."""
+        """The sample from which the join order is estimated."""
 
     @property
     def stays(self) -> object:
-        """What is the same object for as long as it is the same run, though it may grow."""
+        """An object that stays the same for as long as this is the same run, even while the run grows."""
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...], /) -> Probed:
         """Return the run, or a view of it that serves these conditions better."""
 
-    # What follows has all the room behind a tail's rows, and all of a bucket grid's: it holds while they grow.
+    # Arrays below include the free room behind a tail's rows and in a bucket grid. So they stay valid while these grow.
 
     def values(self, name: str, /) -> npt.NDArray[Any] | None:
         """Return the items of a column (`item_values`); None where it has nulls or no fixed width."""
@@ -137,7 +138,7 @@ class Run(Probed, Protocol):
         """Return the values of a key, float64 or int64."""
 
     def narrow_key(self, number: int, /) -> tuple[str, np.dtype[Any]] | None:
-        """Return the column that has a key's values in 4 bytes each, and as what; None where they are 8 bytes."""
+        """Return the column that holds a key's values in 4 bytes each, and its dtype; None where they have 8 bytes."""
 
     def column(self, name: str, /) -> pa.Array:
         """Return a column of ``run_schema``."""
@@ -149,7 +150,7 @@ class Run(Probed, Protocol):
         """Return a column of strings or binary values as kernels gather from it, in one part or several."""
 
     def located(self, rows: npt.NDArray[np.int32], /) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Return for each row which of `byte_parts` has it, and its row there."""
+        """Return, for each row, the number of its part in `byte_parts`, and its row in that part."""
 
     def described(self, keys: list[str], streams: tuple[str, ...], /) -> str:
-        """Return its layout in words; given are the names of its keys' columns, and of the join's streams."""
+        """Return the layout in words; `keys` are the columns of the keys, `streams` the names of the join's streams."""

@@ -1,4 +1,4 @@
-"""What kinds of run have in common.
+"""What several kinds of run have in common.
 
 ::
 
@@ -47,11 +47,11 @@ class ArrowRun(Zoned):
 
     @property
     def sampled(self) -> Self:
-        """What the order of joining is decided by: itself, as it never changes."""
+        """The sample from which the join order is estimated: the run itself, since it never changes."""
         return self
 
     def narrow_key(self, number: int) -> None:
-        """Return None: no key is in 4 bytes."""
+        """Return None: no key is kept in 4 bytes."""
         del number
 
     def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
@@ -59,7 +59,7 @@ class ArrowRun(Zoned):
         return gathered(self.column(name), rows, self.form.kernels)
 
     def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Return for each row which of `Run.byte_parts` has it, the only one, and its row there."""
+        """Return, for each row, the number of its part in `Run.byte_parts`, always 0, and its row there."""
         return np.zeros(len(rows), np.int32), rows
 
 
@@ -72,6 +72,6 @@ class UnsortedRun(Zoned):
     level = 0
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> Self:
-        """Return itself, whatever the conditions."""
+        """Return the run itself, whatever the conditions."""
         del conditions
         return self

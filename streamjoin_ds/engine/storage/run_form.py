@@ -59,14 +59,20 @@ class RunForm:
         self._required = tuple(place for place, field in enumerate(self.tuple_schema) if not field.nullable)
 
     def key_of(self, tuples: pa.RecordBatch, number: int) -> npt.NDArray[Any]:
-        """Values of a key of tuples of `run_schema`, float64 or int64; none is null."""
+        """Return the values of a key of tuples of `run_schema`, float64 or int64; the key must have no nulls."""
         kind = self.keys[number].kind
         if is_stored(kind):
             return key_values(tuples.column(f"_key_{number}"), "int")
         return key_values(tuples.column(self.columns[number]), kind)
 
     def checked(self, tables: Sequence[pa.Table | pa.RecordBatch]) -> BatchColumns:
-        """Return tuples from outside as `tuple_columns`, in order; ColumnError where they are of another form."""
+        """Return tuples from outside as `tuple_columns` does, in their order.
+
+        Raises
+        ------
+        ColumnError
+            A column is missing, has another type, or holds nulls that it must not hold.
+        """
         schema = self.tuple_schema
         only = tables[0] if len(tables) == 1 else None
         if isinstance(only, pa.RecordBatch) and only.schema.equals(schema):
@@ -86,15 +92,15 @@ class RunForm:
         return self.tuple_columns(one_batch(tables, schema))
 
     def tuple_columns(self, tuples: pa.RecordBatch) -> BatchColumns:
-        """Tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""
+        """Return tuples of `tuple_schema` as kernels read them (`BatchColumns`)."""
         return self.kernels.module.BatchColumns(self._tuple_form, tuples)
 
     def run_columns(self, tuples: pa.RecordBatch) -> BatchColumns:
-        """Tuples of `run_schema` as kernels read them (`BatchColumns`)."""
+        """Return tuples of `run_schema` as kernels read them (`BatchColumns`)."""
         return self.kernels.module.BatchColumns(self._run_form, tuples)
 
     def with_hashes(self, tuples: pa.RecordBatch) -> pa.RecordBatch:
-        """Tuples of `run_schema`, from tuples of that or of `tuple_schema`."""
+        """Return the tuples in `run_schema`; hashes are added where they are still in `tuple_schema`."""
         if len(tuples.schema) == len(self.run_schema):
             return tuples
         columns = list(tuples.columns)
@@ -105,7 +111,7 @@ class RunForm:
         return pa.RecordBatch.from_arrays(columns, schema=self.run_schema)
 
     def ordering(self, keys: Sequence[npt.NDArray[Any]], layout: SortLayout) -> Task[Int32]:
-        """A task that tells the order of rows in a layout."""
+        """Return a task that finds the order of rows in a layout."""
         module = self.kernels.module
         buckets = None
         if layout.first >= 0:

@@ -1,4 +1,4 @@
-"""Tuples of one stream made into sealed runs: put in order, or merged with others."""
+"""Makes the sealed runs of one stream: sorts tuples, or merges runs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = ["RunMaker"]
 
 
 class RunMaker(RunForm):
-    """A form with the ways to make runs of it; parameters as for `RunForm`."""
+    """A form that also makes the stream's runs; parameters as for `RunForm`."""
 
     @cached_property
     def _batch_sealer(self) -> BatchSealer | None:
-        """None: of these columns no kernel makes a run in one step."""
+        """The sealer that makes a run in one step; None: no kernel does so for these columns."""
         if any(is_stored(key.kind) for key in self.keys):
             return None
         keys = [(name, key_dtype(key.kind)) for name, key in zip(self.columns, self.keys, strict=True)]
         return BatchSealer.of(self.tuple_schema, keys, self.kernels.module)
 
     def sealed(self, tuples: pa.RecordBatch, layout: SortLayout | None = None) -> SealedRun:
-        """A run of these tuples, in a layout that is given or chosen for them.
+        """Return a run of these tuples, in a layout that is given or chosen for them.
 
         Parameters
         ----------
@@ -46,7 +46,7 @@ class RunMaker(RunForm):
         return run_alone(self.sealing(tuples, layout))
 
     def sealing(self, tuples: pa.RecordBatch, layout: SortLayout | None = None) -> TaskCoroutine[SealedRun]:
-        """`sealed`, step by step."""
+        """Do `sealed` as a coroutine of kernels' tasks."""
         tuples = self.with_hashes(tuples)
         keys = [self.key_of(tuples, number) for number in range(len(self.keys))]
         layout = self.chooser.choose(keys) if layout is None else layout
@@ -57,7 +57,7 @@ class RunMaker(RunForm):
         return (yield from self._laying_out([tuples], [keys], None, order, layout, zone))
 
     def sealing_batch(self, arrived: BatchColumns, layout: SortLayout | None) -> TaskCoroutine[SealedRun]:
-        """`sealing` of `BatchColumns`: in one step where a kernel can put all of it in order."""
+        """Do `sealing` for `BatchColumns`, in one step where one kernel can sort all columns."""
         sealer = self._batch_sealer
         if sealer is not None and layout is not None and layout.second >= 0 and sealer.takes(arrived):
             zone, values, keys = yield from sealer.sealing(arrived, layout)
@@ -65,7 +65,7 @@ class RunMaker(RunForm):
         return (yield from self.sealing(arrived.batch, layout))
 
     def arrived(self, tuples: pa.RecordBatch) -> SealedRun:
-        """A run of these tuples as they lie, in no order that a probe can use."""
+        """Return a run of these tuples as they lie, in no order that a probe can use."""
         tuples = self.with_hashes(tuples)
         zone = tuple(range_of(self.key_of(tuples, number)) for number in range(len(self.keys)))
         return SealedRun(self, tuples, ARRIVAL_ORDER, zone)
@@ -79,13 +79,13 @@ class RunMaker(RunForm):
         layout: SortLayout,
         zone: tuple[Range, ...],
     ) -> TaskCoroutine[SealedRun]:
-        """The run whose row i is row ``order[i]`` of part ``places[i]``; None: of the only part."""
+        """Return the run whose row i is row ``order[i]`` of part ``places[i]``; `places` None: there is one part."""
         plain = [
             place
             for place, field in enumerate(self.run_schema)
             if fixed_width(field.type) and not any(part.column(place).null_count for part in parts)
         ]
-        # Keys that are no column of their own (widened, hashed) are laid out too: none is made of the run again.
+        # Keys that are not the items of a column (widened ones) are laid out too, so none is made of the run again.
         widened = [number for number, values in enumerate(keys[0]) if not self._is_column(number, values.dtype)]
         sources = [
             [*(item_values(part.column(place)) for place in plain), *(own[number] for number in widened)]
@@ -114,7 +114,7 @@ class RunMaker(RunForm):
         return fixed_width(kind) and item_dtype(kind) == dtype
 
     def merging_runs(self, runs: Sequence[SealedRun]) -> TaskCoroutine[SealedRun]:
-        """One run of the tuples of several, step by step; where these are in its order they are merged, not sorted."""
+        """Return one run of the tuples of several, as a coroutine; runs in its layout are merged, not sorted again."""
         rows = sum(run.rows for run in runs)
         keys = [[run.key(number) for number in range(len(self.keys))] for run in runs]
         looked_at = self.tuning.layout.sample_rows

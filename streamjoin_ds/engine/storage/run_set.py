@@ -22,7 +22,7 @@ Int32 = npt.NDArray[np.int32]
 
 
 class _ProbedRuns:
-    """Runs, or views of some, as probes meet them: what kernels need of them is made once for each condition."""
+    """Runs, or views of some of them, as probes meet them; their indexes are made once for the same conditions."""
 
     runs: Sequence[Probed]
 
@@ -30,7 +30,7 @@ class _ProbedRuns:
         self._indexes: dict[tuple[ProbeCondition, ...], list[RunIndex]] = {}
 
     def indexes(self, conditions: tuple[ProbeCondition, ...]) -> list[RunIndex]:
-        """The runs as `RunsProbe` wants them."""
+        """Return the runs as `RunsProbe` reads them for these conditions."""
         found = self._indexes.get(conditions)
         if found is None:
             found = self._indexes[conditions] = [run.index(conditions) for run in self.runs]
@@ -38,7 +38,7 @@ class _ProbedRuns:
 
 
 class RunSet(_ProbedRuns):
-    """Runs, the last of which may be a tail that grows: what is made of them here holds for all its lengths.
+    """Runs of one window. The last of them may be a tail that grows; what is made here stays valid while it does.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class RunSet(_ProbedRuns):
         self._seen: dict[tuple[ProbeCondition, ...], RunSetView | None] = {}
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> RunSet | RunSetView:
-        """Return the set as probes with these conditions are to see it: itself, or with views of some runs."""
+        """Return the set as probes with these conditions are to see it: this set, or one with views of some runs."""
         if not self.runs or self.runs[0].is_grid or not self.runs[0].form.chooser.is_contested:
             return self
         if conditions not in self._seen:
@@ -75,12 +75,12 @@ class RunSet(_ProbedRuns):
         return same and all(mine is theirs for mine, theirs in zip(self.runs[:-1], runs, strict=False))
 
     def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32]:
-        """Return the set that pairs are gathered from, and their rows in it: row ``rows[i]`` of run ``places[i]``."""
+        """Return the set to gather pairs from, and their rows there; pair i is row ``rows[i]`` of run ``places[i]``."""
         del places
         return self, rows
 
     def columns(self, names: tuple[str, ...]) -> RunColumns:
-        """Columns to be gathered from (`RunColumns`); all must be of fixed width and without nulls: `plain`."""
+        """Return columns to gather from (`RunColumns`); all must be `plain`: of a fixed width, without nulls."""
         found = self._columns.get(names)
         if found is None:
             arrays = [[run.values(name) for name in names] for run in self.runs]
@@ -90,7 +90,7 @@ class RunSet(_ProbedRuns):
         return found
 
     def plain(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of some columns that have items of a fixed width and no null, in every run."""
+        """Return those of the columns that have items of a fixed width and no nulls in every run."""
         found = self._plain.get(names)
         if found is None:
             found = self._plain[names] = tuple(
@@ -99,15 +99,15 @@ class RunSet(_ProbedRuns):
         return found
 
     def column(self, place: int, name: str) -> pa.Array:
-        """A column of one run; of a tail, all that is in its buffer."""
+        """Return a column of one run; of a tail, all that is in its buffer."""
         return self.runs[place].column(name)
 
     def taken(self, place: int, name: str, rows: Int32) -> pa.Array:
-        """A column of some rows of one run; any type, nulls kept."""
+        """Return a column of some rows of one run; any type, nulls kept."""
         return self.runs[place].taken(name, rows)
 
     def taken_bytes(self, name: str, places: Int32 | int, rows: Int32) -> pa.Array:
-        """A column of strings or binary values of some rows: row ``rows[i]`` of run ``places[i]``."""
+        """Return a column of strings or binary values; value i is that of row ``rows[i]`` of run ``places[i]``."""
         first = self.runs[0]
         columns = first.byte_parts(name)
         if first.is_grid:
@@ -121,19 +121,19 @@ class RunSet(_ProbedRuns):
         return bytes_of(columns, places, rows, self.kinds[name], first.form.kernels)
 
     def key(self, place: int, number: int) -> npt.NDArray[Any]:
-        """A key of one run; of a tail, with all the room behind it."""
+        """Return a key of one run; of a tail, with the free room behind its rows."""
         return self.runs[place].room_key(number)
 
     def key_dtype(self, number: int) -> np.dtype[Any]:
-        """float64 or int64."""
+        """Return the dtype of a key: float64 or int64."""
         return key_dtype(self.runs[0].form.keys[number].kind)
 
     def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
-        """As `Run.narrow_key` of the first run: all of a grid is not to be widened for a few rows."""
+        """Return `Run.narrow_key` of the first run, so that a whole grid need not be widened for a few rows."""
         return self.runs[0].narrow_key(number)
 
     def keys(self, number: int) -> RunColumns:
-        """A key to be gathered (`RunColumns`)."""
+        """Return a key to gather from (`RunColumns`)."""
         found = self._keys.get(number)
         if found is None:
             arrays = [[run.room_key(number)] for run in self.runs]
@@ -163,7 +163,7 @@ class RunSetView(_ProbedRuns):
         self._orders = of.module.RunColumns([[run.row_numbers()] for run in runs])
 
     def resolved(self, places: Int32, rows: Int32) -> tuple[RunSet, Int32]:
-        """As `RunSet.resolved`: which rows of the runs themselves these are."""
+        """Return the set of the runs themselves, and these rows as rows of the runs and not of views."""
         found = np.empty(len(rows), dtype=np.int32)
         self._orders.gather(places, rows, [found])
         return self._of, found

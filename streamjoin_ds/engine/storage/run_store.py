@@ -39,12 +39,12 @@ class _Key(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """For the log: a root may be a URI that holds a secret."""
+        """Return the name for the log, without the root: that may be a URI that holds a secret."""
         return f"block {self.name}"
 
 
 def run_facts(run: Run) -> dict[str, Any]:
-    """What a state blob says of a run, and the header of its block too: rows, layout, zone map, and a level but 0."""
+    """Return what a state blob and a block's header say of a run: rows, layout, zone map, and a level other than 0."""
     return {
         "rows": run.rows,
         "grid": [run.sort_layout.first, run.sort_layout.second, run.sort_layout.width],
@@ -59,12 +59,12 @@ class RunStore:
     Parameters
     ----------
     blocks : BlockStore
-        Of sealed runs; shared by all cells.
+        The blocks of sealed runs, shared by all cells.
     stems : sequence of str
-        One a stream: how the names of its blocks begin. The same for cells that are given the same tuples of the
-        stream: they then share each block (DP-Join: partitions are shared inside a host).
+        One for each stream: how the names of its blocks begin. Cells that are given the same tuples of the stream have
+        the same stem, so they share its blocks (DP-Join: partitions are shared inside a host).
     owner : hashable
-        What runs in the process's cache are told apart by besides their names: the join and the kernels they are for.
+        The join and the kernels that runs are for. It tells runs of one name apart in the process's cache.
     least_bytes : int
         Runs whose columns are smaller stay inline.
     tuning : CacheTuning, keyword-only
@@ -85,15 +85,15 @@ class RunStore:
         self._least_bytes = least_bytes
 
     def begin(self, cells: int) -> None:
-        """Begin a task of one cell: this process lets go of what no task here is going to ask for.
+        """Begin a task of one cell: let go of cached runs that tasks of this process will hardly ask for.
 
-        That is what fills more than this process's share of the machine, what has been removed, and what no task has
-        used for long: the windows of a cell that others work at now, or of a query that has ended.
+        These are runs beyond this process's share of the machine, runs whose files have been removed, and runs that no
+        task has used for long: those of a cell that other workers have now, or of a query that has ended.
 
         Parameters
         ----------
         cells : int
-            How many cells the join has. Tasks go to any worker: a cell may come back.
+            How many cells the join has. A task may go to any worker, so a cell may come back to this one.
         """
         tuning = self._tuning
         _cache.resize(*_limits(tuning))
@@ -105,7 +105,7 @@ class RunStore:
                 _cache.discard(key, "its file has been removed")
 
     def forget_but(self, names: Collection[str]) -> None:
-        """Let go of all blocks of this cell's windows but these: they have expired, or were merged."""
+        """Let go of all cached blocks of this cell's windows but these; the others have expired or were merged."""
         prefixes = tuple(f"{stem}-" for stem in self._stems)
         for key in _cache.names():
             if (
@@ -117,7 +117,7 @@ class RunStore:
                 _cache.discard(key, "it has left the windows")
 
     def keep(self, stream: int, run: Run) -> str | None:
-        """Write a run as a block, once; its name, or None for one that is to stay inline."""
+        """Write a run as a block, once, and return the block's name; None: the run is to stay inline."""
         if run.block is None and run.size_bytes >= self._least_bytes:
             text = json.dumps(run_facts(run), separators=(",", ":"))
             facts = {"version": _VERSION, "stream": str(stream), "run": text}
@@ -126,17 +126,17 @@ class RunStore:
         return run.block
 
     def run(self, stream: int, form: RunForm, name: str, expected: Mapping[str, Any]) -> SealedRun:
-        """The run in a block: from the process's cache, or mapped and verified.
+        """Return the run in a block: from the process's cache, or mapped and verified.
 
         Parameters
         ----------
         expected : mapping
-            What the state blob says of it, as `run_facts`.
+            What the state blob says of the run, in the form of `run_facts`.
 
         Raises
         ------
         BlockMissingError, BlockCorruptError, MapLimitError
-            By name. A block that is whole but holds another run than the state says is corrupt too.
+            The error names the block. A whole block that holds another run than the state says counts as corrupt.
         """
         key = _Key(self.blocks.root, self._owner, stream, name)
         run = _cache.get(key)
@@ -144,9 +144,9 @@ class RunStore:
             try:
                 run = self._mapped(stream, form, name)
             except MapLimitError:
-                _cache.clear()  # what this task does not use
+                _cache.clear()  # unmaps the runs that this task does not use
                 run = self._mapped(stream, form, name)
-            # Keys that are not a view of their column are made at the first probe; they are counted as if they were.
+            # Keys that are not a view of their column are made at the first probe. They are counted as if made already.
             _cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
         if _text(run_facts(run)) != _text(expected):
             _cache.discard(key, "it is not what the state says")
@@ -154,7 +154,7 @@ class RunStore:
         return run
 
     def runs(self, wanted: Sequence[tuple[int, RunForm, str, Mapping[str, Any]]]) -> list[SealedRun]:
-        """The runs in several blocks, in this order; each as `run`, side by side where blocks are far away."""
+        """Return the runs in several blocks, in this order, each as `run` does; remote blocks are read side by side."""
         return self.blocks.together(lambda arguments: self.run(*arguments), wanted)
 
     def _mapped(self, stream: int, form: RunForm, name: str) -> SealedRun:
@@ -174,7 +174,13 @@ class RunStore:
 
 
 def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]) -> SealedRun:
-    """A run of these tuples, which lie in grid order already, and what `run_facts` said of it; ValueError if not so."""
+    """Return a run of these tuples, which are in grid order already, with the facts that `run_facts` gave.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        The facts are not those of a run of these tuples.
+    """
     first, second, width = facts["grid"]
     layout = SortLayout.restored(first, second, width, len(form.keys))
     zone = tuple((lo, hi) for lo, hi in facts["zone"])
@@ -204,13 +210,16 @@ def _foreign(name: str) -> BlockCorruptError:
 
 
 def _limits(tuning: CacheTuning) -> tuple[int, int]:
-    """Bytes and blocks that this process keeps: most of it is mapped files, which the system may take back any time."""
-    # Each usable core may have a worker soon; a daemon that serves more cores than that has more already.
+    """Return how many bytes and blocks this process may keep.
+
+    Most of the bytes are mapped files, whose memory the system may take back at any time.
+    """
+    # Each usable core may have a worker soon. A daemon that serves more cores than that has more workers already.
     memory_bytes, maps, cores = _machine()
     return memory_bytes // tuning.memory_parts // max(cores, worker_count()), maps // tuning.maps_parts
 
 
-@lru_cache(maxsize=1)  # asked by every task; half a millisecond
+@lru_cache(maxsize=1)  # every task asks, and each answer would take half a millisecond
 def _machine() -> tuple[int, int, int]:
     return memory_limit_bytes(), map_limit(), usable_core_count()
 

@@ -5,9 +5,9 @@
     run    sorted by k   ◄── probes of d, by k
     view   sorted by c   ◄── probes of f, by c       order[i]: which row of the run is the i-th of the view
 
-A run has one order. In a join of three streams and more its neighbours may probe it by different keys, and one of
-other, and would scan it for one of them. A view is made when it is first asked for, where it leaves a probe far fewer
-rows, and is kept as long as the run. It takes 4 bytes a row, and 8 for each key that is compared.
+A run has one order. In a join of three streams and more its neighbours may probe it by different keys. Then the order
+serves one of them, and the run would be scanned for the other. A view is made when it is first asked for, if it leaves
+a probe far fewer rows, and is kept as long as the run. It takes 4 bytes a row, and 8 for each key that is compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["RunView"]
 
 
 class RunView(SortedKeys):
-    """The keys of a run in another order; its rows are those of the run at `order`.
+    """The keys of a run in another order: row i of the view is row ``order[i]`` of the run.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ class RunView(SortedKeys):
         self._keys: dict[int, npt.NDArray[Any]] = {}
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
-        """Return which rows of the run its own are, in order."""
+        """Return, for each row of the view, its number in the run."""
         return self._order
 
     def key(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key, in the view's order."""
+        """Return the values of a key, in the view's order."""
         if number not in self._keys:
             self._keys[number] = self.form.kernels.module.gather(self._run.key(number), self._order)
         return self._keys[number]

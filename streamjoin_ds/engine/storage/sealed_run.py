@@ -29,12 +29,12 @@ class SealedRun(SortedKeys, ArrowRun):
     ----------
     form : RunForm
     tuples : pyarrow.RecordBatch or None
-        Of ``run_schema``. None: of a run that is made of items (`of_items`).
+        Of ``run_schema``. None: the run is made of items (`of_items`).
     layout : SortLayout
     zone : tuple of (smallest, largest)
-        One a key; key 0 is the event time in microseconds.
+        One for each key; key 0 is the event time in microseconds.
     keys : mapping of int to ndarray, optional
-        Keys that are made already.
+        Values of the keys that are made already.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class SealedRun(SortedKeys, ArrowRun):
     level : int
         0: not merged since it was sealed; 1: merged (`BlockMergePolicy` tells them apart).
     encoded : pyarrow.Buffer or None
-        What the state codec made of it; it never changes, so neither does that.
+        The bytes that the state codec made of the run; they stay valid, since the run never changes.
     """
 
     is_sealed = True
@@ -77,7 +77,7 @@ class SealedRun(SortedKeys, ArrowRun):
         values: dict[str, npt.NDArray[Any]],
         keys: Sequence[npt.NDArray[Any]],
     ) -> SealedRun:
-        """A run of columns that are all of a fixed width and without nulls; Arrow is given them when it is asked."""
+        """Return a run of columns that all have a fixed width and no nulls; its Arrow batch is made when asked for."""
         run = cls(form, None, layout, zone, dict(enumerate(keys)))
         run.rows = len(next(iter(values.values())))
         run._values.update(values)
@@ -95,17 +95,17 @@ class SealedRun(SortedKeys, ArrowRun):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is surely of columns of a fixed width and without nulls alone."""
+        """Whether it is known without a look that all columns have a fixed width and no nulls."""
         return self._tuples is None
 
     def key(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key, float64 or int64, in the run's order."""
+        """Return the values of a key, float64 or int64, in the run's order."""
         if number not in self._keys:
             self._keys[number] = self.form.key_of(self.tuples, number)
         return self._keys[number]
 
     def values(self, name: str) -> npt.NDArray[Any] | None:
-        """Items of a column (`item_values`); None where it has nulls or no fixed width."""
+        """Return the items of a column (`item_values`); None where it has nulls or no fixed width."""
         if name not in self._values:
             column = self.tuples.column(name)
             plain = fixed_width(column.type) and not column.null_count
@@ -116,11 +116,11 @@ class SealedRun(SortedKeys, ArrowRun):
 
     @property
     def stays(self) -> object:
-        """What is the same object for as long as it is the same run."""
+        """The run itself, since it never grows."""
         return self
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> SealedRun | RunView:
-        """Return the run, or a view of it where that serves the conditions far better; a function of its rows."""
+        """Return the run, or a view of it that serves the conditions far better; a function of the run's rows."""
         chooser = self.form.chooser
         if not chooser.is_contested or self.rows < chooser.tuning.least_viewed_rows:
             return self
@@ -147,14 +147,14 @@ class SealedRun(SortedKeys, ArrowRun):
         return self.tuples.column(name)
 
     def byte_parts(self, name: str) -> list[ByteColumn]:
-        """Return a column of strings or binary values as kernels gather from it; kept."""
+        """Return a column of strings or binary values as kernels gather from it; it is made once."""
         found = self._byte_columns.get(name)
         if found is None:
             found = self._byte_columns[name] = byte_column(self.tuples.column(name), self.form.kernels)
         return [found]
 
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
-        """Return its layout in words, and which streams see it in one of their own, as far as they have asked."""
+        """Return the layout in words, and those of the views that streams have asked for so far."""
         views = [
             (sorted(partners), view.sort_layout) for partners, view in list(self._views.items()) if view is not None
         ]
@@ -165,7 +165,7 @@ class SealedRun(SortedKeys, ArrowRun):
     # ------------------------------------------------------------------ parts of it
 
     def behind(self, rows: int) -> SealedRun:
-        """The run without its first rows, which lie in its order."""
+        """Return the run without its first `rows` rows, in its order."""
         if not rows:
             return self
         run = SealedRun(self.form, self.tuples.slice(rows), self.sort_layout, self.zone)
@@ -173,7 +173,7 @@ class SealedRun(SortedKeys, ArrowRun):
         return run
 
     def kept(self, mask: npt.NDArray[np.bool_]) -> SealedRun:
-        """The run without the rows where the mask is false; it stays in grid order."""
+        """Return the run without the rows where the mask is false; it stays in grid order."""
         tuples = filtered(self.tuples, mask)
         zone = tuple(range_of(self.form.key_of(tuples, number)) for number in range(len(self.zone)))
         run = SealedRun(self.form, tuples, self.sort_layout, zone)

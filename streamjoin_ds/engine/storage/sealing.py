@@ -23,14 +23,14 @@ _Values = npt.NDArray[Any]
 
 
 class BatchSealer:
-    """How the batches of one stream are put in order.
+    """Sorts the batches of one stream.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-        Of the tuples, all of a fixed width.
+        Of the tuples; all columns have a fixed width.
     keys : sequence of (str, numpy.dtype)
-        The column of each, and float64 or int64.
+        Column and dtype of each key; the dtype is float64 or int64.
     module : module
         The kernels.
     """
@@ -51,7 +51,7 @@ class BatchSealer:
     def of(
         cls, schema: pa.Schema, keys: Sequence[tuple[str, np.dtype[Any]]], module: KernelModule
     ) -> BatchSealer | None:
-        """None where there are columns of no fixed width, or keys that kernels cannot make of their column."""
+        """Return a sealer; None where a column has no fixed width, or kernels cannot make a key of its column."""
         if not all(fixed_width(field.type) for field in schema):
             return None
         for name, dtype in keys:
@@ -61,13 +61,13 @@ class BatchSealer:
         return cls(schema, keys, module)
 
     def takes(self, arrived: BatchColumns) -> bool:
-        """Whether no column has a null."""
+        """Whether the batch has rows, and no column of it has a null."""
         return arrived.rows > 0 and not arrived.has_null(self._nullable)
 
     def sealing(
         self, arrived: BatchColumns, grid: SortLayout
     ) -> TaskCoroutine[tuple[Zone, dict[str, _Values], list[_Values]]]:
-        """The ends of each key, the columns' items in grid order, and the keys; in one step."""
+        """Return the zone map, the columns' items in grid order and the keys, as a coroutine of one kernel's task."""
         rows = arrived.rows
         memory = ColumnMemory(rows * self._row_bytes, len(self._dtypes) + len(self._key_dtypes))
         values = [memory.column(rows, dtype) for dtype in self._dtypes]

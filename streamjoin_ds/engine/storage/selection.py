@@ -1,4 +1,4 @@
-"""Which tuples of one stream: rows of its runs; partial results hold one selection for each stream."""
+"""Some tuples of one stream, as rows of its runs; partial results hold one such selection for each stream."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Int32 = npt.NDArray[np.int32]
 
 @dataclass(slots=True, eq=False)
 class Selection:
-    """Some tuples of one stream; never changed (frozen would cost a push of one tuple a microsecond each).
+    """Some tuples of one stream. It is never changed, but not frozen: that would cost a microsecond for each object.
 
     Attributes
     ----------
     run_set : RunSet
-        The runs they are in.
+        The runs that the tuples are in.
     rows : ndarray, shape (count,), int32, or None
-        Row within its run; None: `count` rows of one run from `begin` on.
+        The row of each tuple within its run. None: `count` rows of one run from `begin` on.
     places : ndarray, shape (count,), int32, or int
-        Number of its run; a number: all are of that run.
+        The number of each tuple's run. An int: all tuples are in that run.
     begin, count : int
-        Only where there are no `rows`.
+        Used only where `rows` is None.
     pieced : dict of str to pyarrow.Array, optional
-        Columns that Arrow made already: what a decision looked at is mostly wanted in the result, too.
+        Columns that were gathered already. A column that a residual looked at is mostly wanted in the result, too.
     """
 
     run_set: RunSet
@@ -52,11 +52,11 @@ class Selection:
 
     @classmethod
     def whole(cls, run: SealedRun) -> Selection:
-        """All tuples of a run, in order."""
+        """Return all tuples of a run, in order."""
         return cls(RunSet((run,)), count=run.rows)
 
     def take(self, positions: Int32) -> Selection:
-        """Those selection that stand at these positions."""
+        """Return the tuples at these positions of the selection."""
         if self.rows is None:
             rows = positions + self.begin if self.begin else positions
             return Selection(self.run_set, rows, self.places)
@@ -65,14 +65,14 @@ class Selection:
         return Selection(self.run_set, gather(self.rows, positions), places)
 
     def part(self, begin: int, end: int) -> Selection:
-        """Those that stand from `begin` to before `end`."""
+        """Return the tuples from position `begin` to before `end`."""
         if self.rows is None:
             return Selection(self.run_set, None, self.places, self.begin + begin, end - begin)
         places = self.places if isinstance(self.places, int) else self.places[begin:end]
         return Selection(self.run_set, self.rows[begin:end], places)
 
     def key(self, number: int) -> npt.NDArray[Any]:
-        """A key of each tuple."""
+        """Return the value of a key for each tuple."""
         if self.rows is None:
             assert isinstance(self.places, int)
             return self.run_set.key(self.places, number)[self.begin : self.begin + self.count]
@@ -86,7 +86,7 @@ class Selection:
         return values
 
     def column(self, name: str) -> pa.Array:
-        """A column of the inside form for each tuple."""
+        """Return the value of a column of ``run_schema`` for each tuple."""
         if self.rows is None:
             assert isinstance(self.places, int)
             return self.run_set.column(self.places, name).slice(self.begin, self.count)
@@ -101,7 +101,7 @@ class Selection:
         return array_of(values, kind)
 
     def gathered(self, names: tuple[str, ...], begin: int, end: int) -> tuple[RunColumns, Int32 | int, Int32]:
-        """A part of `Rows`: columns that are `RunSet.plain`, of the selection from `begin` to before `end`."""
+        """Return a part for the kernels' `Rows`: `RunSet.plain` columns of the tuples from `begin` to before `end`."""
         rows, places = self.rows, self.places
         if rows is None:
             rows = np.arange(self.begin + begin, self.begin + end, dtype=np.int32)
@@ -111,7 +111,7 @@ class Selection:
         return self.run_set.columns(names), places, rows
 
     def _pieced(self, name: str) -> pa.Array:
-        """A column that Arrow must take: of no fixed width, or with nulls."""
+        """Return a column that has no fixed width, or has nulls, for each tuple."""
         assert self.rows is not None
         if has_bytes(self.run_set.kinds[name]):
             return self.run_set.taken_bytes(name, self.places, self.rows)
@@ -126,12 +126,12 @@ class Selection:
         )
 
     def times_us(self) -> npt.NDArray[np.int64]:
-        """Event time of each tuple."""
+        """Return the event time of each tuple, in microseconds."""
         return self.key(0)
 
 
 def taken(block: Mapping[int, Selection], positions: Int32, few_rows: int) -> TaskCoroutine[dict[int, Selection]]:
-    """Those of each stream's selection that stand at these positions, step by step; so few at once."""
+    """Return the tuples at these positions of each selection, as a coroutine; up to `few_rows` need no task."""
     if len(positions) <= few_rows:
         return {stream: selection.take(positions) for stream, selection in block.items()}
     made, tasks = {}, []
@@ -149,7 +149,10 @@ def taken(block: Mapping[int, Selection], positions: Int32, few_rows: int) -> Ta
 
 
 def keys_of(wanted: Sequence[tuple[Selection, int]], few_rows: int) -> TaskCoroutine[list[npt.NDArray[Any]]]:
-    """A key of each tuple of some selections, given with the key's number, step by step; those of so few at once."""
+    """Return the values of a key for each of some selections, as a coroutine of kernels' tasks.
+
+    `wanted` has each selection with the number of its key. A selection of up to `few_rows` tuples needs no task.
+    """
     found, tasks = [], []
     for selection, number in wanted:
         rows, run_set = selection.rows, selection.run_set
@@ -165,6 +168,6 @@ def keys_of(wanted: Sequence[tuple[Selection, int]], few_rows: int) -> TaskCorou
 
 
 def sequence_numbers(selection: Selection) -> npt.NDArray[np.int64]:
-    """``_seq`` of each tuple."""
+    """Return ``_seq`` of each tuple."""
     values: npt.NDArray[np.int64] = selection.column("_seq").to_numpy()
     return values

@@ -1,14 +1,14 @@
-"""Windows as bytes and back: checksum first, then version, then whose it is, and only then is anything parsed.
+"""Windows as bytes and back; no run is parsed before checksum, version and fingerprint are checked, in this order.
 
 ::
 
     magic  xxh3_128 of the rest  version  facts' length │ facts (JSON) │ pad │ run │ run │ ...
     8 B    16 B                  4 B      4 B           │              │ 64  │ Arrow record batches, 64-byte aligned
 
-A run is written as it lies, in grid order, with its grid and zone map among the facts, so it is used as it is read:
-the columns of a restored window are views of the blob. Keys are not written, they are made of the columns again; hashes
-are. The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and the blob is a
-manifest: it has their names and facts.
+A run is written as it lies, in grid order; its layout and zone map are among the facts. So it is used as it is read:
+the columns of a restored window are views of the blob. Hashes are written; other keys are not, since they can be made
+of the columns again. The first 32 bytes mean the same in every version. With a `RunStore` large runs are blocks, and
+the blob is a manifest: it has their names and facts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Blob = bytes | bytearray | memoryview
 def encoded(
     fingerprint: str, facts: Mapping[str, Any], windows: Sequence[Window], store: RunStore | None = None
 ) -> bytes:
-    """Windows as a state blob.
+    """Return windows as a state blob.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def encoded(
     facts : mapping
         Plain JSON values to be kept with them.
     windows : sequence of Window
-        One a stream.
+        One for each stream.
     store : RunStore, optional
         Where large runs are put; without one all are inline.
     """
@@ -61,7 +61,7 @@ def encoded(
         runs = []
         for run in window.runs:
             entry = run_facts(run)
-            # A tail is another one with the next push: never a block.
+            # A tail changes with the next push, so it is never a block.
             name = store.keep(stream, run) if store is not None and run.is_sealed else None
             if name is not None:
                 entry["block"] = name
@@ -77,18 +77,18 @@ def encoded(
 def decoded(
     fingerprint: str, blob: Blob, forms: Sequence[WindowForm], store: RunStore | None = None
 ) -> tuple[dict[str, Any], list[Window]]:
-    """The facts and windows of a state blob; the windows' columns are views of it, or of the blocks it names.
+    """Return the facts and windows of a state blob; the windows' columns are views of it, or of the blocks it names.
 
     Raises
     ------
     StateCorruptError
         The bytes are not those that were written.
     StateVersionError
-        A newer version wrote them.
+        A newer version wrote the blob.
     FingerprintMismatchError
-        They are of another join.
-    BlockMissingError, BlockCorruptError
-        A block that the blob names is not there, or not what it was; or there is no store to look in.
+        The blob is of another join.
+    BlockMissingError, BlockCorruptError, MapLimitError
+        A block that the blob names is missing, has changed or cannot be mapped; or no store was given to find it in.
     """
     facts, body = opened(fingerprint, blob)
     windows, position = [], 0
@@ -118,9 +118,10 @@ def decoded(
 
 
 def described(blob: Blob) -> list[list[dict[str, Any]]]:
-    """What a state blob says of its runs, a list a stream, without opening any: for people who look into it.
+    """Return what a state blob says of its runs, a list for each stream, without opening a run: for people to read.
 
-    ``rows``, ``grid``, ``zone``, and ``block`` or the inline ``size_bytes``; errors as `decoded`, of any join.
+    Each entry has ``rows``, ``grid``, ``zone``, perhaps ``level``, and ``block`` or, of an inline run, ``size_bytes``.
+    The blob may be of any join; other errors as for `decoded`.
     """
     facts, _ = opened(None, blob)
     sizes = iter(facts["sizes"])
@@ -130,7 +131,7 @@ def described(blob: Blob) -> list[list[dict[str, Any]]]:
 
 
 def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer | bytes]) -> bytes:
-    """Facts and buffers as one checksummed blob; every buffer begins on 64 bytes."""
+    """Return facts and buffers as one blob with a checksum; every buffer begins at a multiple of 64 bytes."""
     sizes = [len(memoryview(part)) for part in parts]
     text = json.dumps({"fingerprint": fingerprint, **facts, "sizes": sizes}, separators=(",", ":")).encode()
     pieces: list[Any] = [text, bytes(_padded(_HEADER.size + len(text)) - _HEADER.size - len(text))]
@@ -144,7 +145,10 @@ def sealed(fingerprint: str, facts: Mapping[str, Any], parts: Sequence[pa.Buffer
 
 
 def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buffer]:
-    """The facts of a sealed blob and the rest of it, verified; errors as `decoded`. None: of any join."""
+    """Verify a sealed blob, and return its facts and the buffers behind them.
+
+    Errors as for `decoded`. `fingerprint` None: the blob may be of any join.
+    """
     view = memoryview(blob).cast("B")
     if len(view) < _HEADER.size or bytes(view[: len(_MAGIC)]) != _MAGIC:
         msg = "this is not a state blob, or its beginning is lost"
@@ -168,7 +172,7 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
     body = view[_padded(_HEADER.size + length) :]
     buffer = pa.py_buffer(body)
     if buffer.size and buffer.address % 8:
-        # Kernels want aligned columns; a blob that lies askew in memory is copied once.
+        # Kernels need columns that are aligned to 8 bytes. A blob that begins elsewhere is copied once.
         buffer = pa.py_buffer(np.frombuffer(body, dtype=np.uint8).copy())
     return facts, buffer
 
@@ -176,7 +180,7 @@ def opened(fingerprint: str | None, blob: Blob) -> tuple[dict[str, Any], pa.Buff
 def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun:
     try:
         tuples = pa.ipc.read_record_batch(pa.BufferReader(piece), form.run_schema)
-    except OSError as error:  # what Arrow says of a message that is cut off
+    except OSError as error:  # Arrow raises this for a message that is cut off
         raise pa.ArrowInvalid(str(error)) from error
     tuples.validate()
     run = restored_run(form, tuples, entry)
@@ -192,7 +196,7 @@ def _stored(store: RunStore | None) -> RunStore:
 
 
 def numbers(facts: Mapping[str, Any], name: str, count: int) -> list[int]:
-    """A list of this many whole numbers among the facts of a blob."""
+    """Return the fact of this name, which must be a list of `count` whole numbers; else StateCorruptError."""
     values = facts.get(name)
     if not isinstance(values, list) or len(values) != count or not all(type(value) is int for value in values):
         raise corrupt_state_error()

@@ -27,7 +27,7 @@ class SortedKeys(Zoned):
     sort_layout : SortLayout
         Their order.
     zone : tuple of (smallest, largest)
-        One a key; key 0 is the event time in microseconds.
+        One for each key; key 0 is the event time in microseconds.
     rows : int
         How many tuples.
     """
@@ -41,7 +41,7 @@ class SortedKeys(Zoned):
 
     @property
     def in_order(self) -> SortedKeys:
-        """Themselves: they are in an order that kernels can use."""
+        """The keys themselves: they are in an order that kernels can use."""
         return self
 
     def key(self, number: int) -> npt.NDArray[Any]:
@@ -49,7 +49,7 @@ class SortedKeys(Zoned):
         raise NotImplementedError
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
-        """The run as `RunsProbe` wants it for these conditions; kept."""
+        """Return the run as `RunsProbe` reads it for these conditions; it is made once."""
         found = self._indexes.get(conditions)
         if found is None:
             first, second = serving(self.sort_layout, conditions)
@@ -72,7 +72,7 @@ class SortedKeys(Zoned):
 
     @cached_property
     def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Ids of the buckets that occur, and where each starts; only of a run with a first key."""
+        """The ids of the buckets that occur, and the row where each starts; only of a run with a first key."""
         first = self.key(self.sort_layout.first)
         ends = self._buckets(np.array(self.zone[self.sort_layout.first], dtype=first.dtype))
         lowest, count = int(ends[0]), int(ends[1]) - int(ends[0]) + 1
@@ -87,14 +87,17 @@ class SortedKeys(Zoned):
 
     @cached_property
     def fences(self) -> npt.NDArray[Any] | None:
-        """Every 32nd value of the second key: a probe searches these first; None where that is nothing to search."""
+        """Every 32nd value of the second key, which a probe searches first; None: no second key, or `steps` serve."""
         if self.sort_layout.second < 0 or self.steps is not None:
             return None
         return np.ascontiguousarray(self.key(self.sort_layout.second)[:: self.form.kernels.module.FENCE_ROWS])
 
     @cached_property
     def steps(self) -> npt.NDArray[np.int32] | None:
-        """Where equally wide steps of the second key begin, of a run sorted by it alone and evenly enough."""
+        """The row where each of equally wide steps of the second key begins.
+
+        None where the run is not sorted by that key alone, or the key's values are too uneven.
+        """
         if self.sort_layout.first >= 0 or self.sort_layout.second < 0:
             return None
         found: npt.NDArray[np.int32] | None = self.form.kernels.module.sorted_steps(self.key(self.sort_layout.second))
@@ -106,7 +109,7 @@ class SortedKeys(Zoned):
         return buckets
 
     def _first_rows(self, first: npt.NDArray[Any], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where each bucket would begin: a binary search for all of them at once, instead of a pass over the run."""
+        """Return the row where each bucket would begin, by a binary search for all of them at once, not by a pass."""
         low, high = np.zeros(len(ids), dtype=np.int64), np.full(len(ids), self.rows, dtype=np.int64)
         for _ in range(self.rows.bit_length()):
             middle = np.minimum((low + high) // 2, self.rows - 1)

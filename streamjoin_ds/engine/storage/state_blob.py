@@ -1,4 +1,4 @@
-"""A join's state as bytes and back: windows by `snapshot`, and what was counted among their facts."""
+"""A join's state as bytes and back: `snapshot` encodes the windows, and the totals go with them as facts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["opened_state", "state_blob"]
 def state_blob(
     bound: BoundJoin, forms: Sequence[WindowForm], state: JoinState, windows: Sequence[Window], store: RunStore | None
 ) -> bytes:
-    """A state, whose windows are these now, as bytes; see `WindowJoin.save`."""
+    """Return a state as bytes; `windows` are its windows after all work on them. See `WindowJoin.save`."""
     expired = state.expired_rows(sum(window.rows for window in windows))
     facts: dict[str, Any] = {
         "totals": [state.matches, expired, state.pushes],
@@ -34,7 +34,7 @@ def state_blob(
 def opened_state(
     bound: BoundJoin, forms: Sequence[WindowForm], blob: bytes | bytearray | memoryview, store: RunStore | None
 ) -> JoinState:
-    """The state that `state_blob` was given; errors as `WindowJoin.restored`."""
+    """Return the state that `state_blob` was given; errors as for `WindowJoin.restored`."""
     facts, windows = snapshot.decoded(bound.fingerprint, blob, forms, store)
     count = len(forms)
     stored, null_keys, tails = (snapshot.numbers(facts, name, count) for name in ("stored", "null_keys", "tails"))

@@ -6,8 +6,8 @@
     tail        <---------------->                   a view of its first rows: what a push leaves behind
     probes                  <---->                   selection of the rows of this push
 
-A push of one tuple so makes no run and no Arrow table. Views are immutable; a push that is given up leaves rows behind
-that no view shows, and the next append then goes to a copy.
+So a push of one tuple makes no run and no Arrow table. Views are immutable. A push that is given up leaves rows in the
+buffer that no view shows; the next append then goes to a copy.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = ["Tail", "TailBuffer"]
 
 
 class TailBuffer:
-    """Columns with room for some rows: values of fixed width in arrays, all else as pieces of Arrow arrays.
+    """Columns with room for some rows: values of a fixed width in NumPy arrays, all others in pieces (Arrow arrays).
 
     Parameters
     ----------
     form : RunForm
     pieced : frozenset of str, optional
-        Columns that are to be in pieces whatever their type: they have nulls.
+        Columns that are kept in pieces whatever their type, because they have nulls.
     room : int or None
-        Of rows; None: as many as a tail holds.
+        Rows that there is room for; None: as many as a tail holds.
     """
 
     def __init__(self, form: RunForm, pieced: frozenset[str] = frozenset(), room: int | None = None) -> None:
@@ -81,19 +81,19 @@ class TailBuffer:
         self._room = form.kernels.module.RoomColumns([self.values.get(name) for name in names], self.keys, sources)
 
     def takes(self, arrived: BatchColumns) -> bool:
-        """Whether no column without room for nulls has any."""
+        """Whether these rows have no null in a column that has no room for nulls."""
         return not arrived.has_null(self._without_nulls)
 
     def append(self, arrived: BatchColumns) -> tuple[Range, ...]:
-        """Add rows of the form's ``run_schema`` behind what is filled; the smallest and largest of each key of theirs.
+        """Append rows of the form's ``run_schema``, and return the smallest and largest value of each of their keys.
 
         Parameters
         ----------
         arrived : BatchColumns
-            One row at least.
+            At least one row.
         """
         begin, end = self.filled, self.filled + arrived.rows
-        self.filled = end  # first: where this breaks off, what is appended next goes to a copy
+        self.filled = end  # set first: if this breaks off, the next append goes to a copy
         for number in self._made:
             self.keys[number][begin:end] = self.form.key_of(arrived.batch, number)
         zone: tuple[Range, ...] = self._room.append(arrived, begin)
@@ -104,7 +104,7 @@ class TailBuffer:
         return zone
 
     def array(self, name: str, rows: int) -> pa.Array:
-        """A column of the first rows."""
+        """Return a column of the first `rows` rows."""
         if name in self.values:
             return array_of(self.values[name][:rows], self.form.run_schema.field(name).type)
         pieces = self.pieces[name]
@@ -123,7 +123,7 @@ class Tail(ArrowRun, UnsortedRun):
     buffer : TailBuffer
     rows : int
     zone : tuple of (smallest, largest)
-        One a key; empty without rows.
+        One for each key; empty where there are no rows.
     """
 
     def __init__(self, buffer: TailBuffer, rows: int, zone: tuple[Range, ...]) -> None:
@@ -135,12 +135,12 @@ class Tail(ArrowRun, UnsortedRun):
 
     @classmethod
     def empty(cls, form: RunForm) -> Tail:
-        """A tail without tuples; room is made with the first."""
+        """Return a tail without tuples; memory is taken with the first tuple."""
         return cls(TailBuffer(form, room=0), 0, ())
 
     @classmethod
     def of(cls, form: RunForm, tuples: pa.RecordBatch) -> Tail:
-        """A tail that holds these tuples, `TailTuning.rows` at most."""
+        """Return a tail that holds these tuples, at most `TailTuning.rows`."""
         empty = cls.empty(form)
         return empty.appended(form.run_columns(tuples)) if tuples.num_rows else empty
 
@@ -152,11 +152,11 @@ class Tail(ArrowRun, UnsortedRun):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def key(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key, in order of arrival."""
+        """Return the values of a key, in order of arrival."""
         return self.buffer.keys[number][: self.rows]
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
-        """See `Run`: nothing narrows it."""
+        """See `Run`; a tail is scanned, since it has no order that narrows it."""
         columns = [self.buffer.keys[condition.run_key] for condition in conditions]
         lo, hi = [c.lo for c in conditions], [c.hi for c in conditions]
         room = len(self.buffer.keys[0])
@@ -166,7 +166,7 @@ class Tail(ArrowRun, UnsortedRun):
 
     @property
     def stays(self) -> TailBuffer:
-        """Its buffer, which it shares with the tail that it grows into."""
+        """The buffer, which this tail shares with the tails that it grows into."""
         return self.buffer
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
@@ -186,7 +186,7 @@ class Tail(ArrowRun, UnsortedRun):
         return self.buffer.array(name, self.buffer.filled)
 
     def byte_parts(self, name: str) -> list[ByteColumn]:
-        """See `Run`; made anew: it is longer by now than when it was last asked for."""
+        """See `Run`. It is made anew at each call, because the tail may have grown since the last."""
         return [byte_column(self.column(name), self.form.kernels)]
 
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
@@ -197,12 +197,12 @@ class Tail(ArrowRun, UnsortedRun):
     # ------------------------------------------------------------------ what becomes of it
 
     def appended(self, arrived: BatchColumns) -> Tail:
-        """The tail with these tuples behind its own; there must be room.
+        """Return the tail with these tuples behind its own; there must be room for them.
 
         Parameters
         ----------
         arrived : BatchColumns
-            Of the form's ``run_schema``, one row at least; no null and no NaN in a key.
+            Of the form's ``run_schema``, at least one row; no null and no NaN in a key.
         """
         buffer = self.buffer if self.buffer.room else TailBuffer(self.form)
         if not buffer.takes(arrived):
@@ -222,7 +222,7 @@ class Tail(ArrowRun, UnsortedRun):
         return Tail(buffer, buffer.filled, zone)
 
     def kept(self, mask: npt.NDArray[np.bool_]) -> Tail:
-        """A tail of the rows where the mask is true."""
+        """Return a tail of the rows where the mask is true."""
         return Tail.of(self.form, filtered(self.tuples, mask))
 
     def _copied(self, pieced: frozenset[str]) -> TailBuffer:

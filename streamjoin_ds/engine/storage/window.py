@@ -1,7 +1,8 @@
 """The window of one stream: the runs that a tuple of another stream may still meet.
 
-New tuples come as a run of their own, or go to the tail, where there are few. Runs are merged as the form's policy says
-(`merge_policy`), and expire whole; the exact test does the rest (coarse-grained disposal: PIM-Tree, section 3.2).
+Many new tuples become a run of their own, few go to the tail. The form's policy says which runs are merged
+(`merge_policy`). Runs expire whole, and the exact test refuses the older tuples that are left (coarse-grained disposal:
+PIM-Tree, section 3.2).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class GridPolicy(Protocol):
-    """When the windows of a stream go over to a bucket grid, and how large it is made."""
+    """The rule by which the windows of a stream go over to a bucket grid, and by which the grid's size is chosen."""
 
     least_rows: int
     is_sampled: bool
@@ -45,27 +46,28 @@ class GridPolicy(Protocol):
         """Return how many rows a grid is to be made for."""
 
     def window(self, window: Window) -> Window:
-        """Return the window in a bucket grid, or as it is."""
+        """Return the window in a bucket grid, or unchanged where it is to stay in runs."""
 
     def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
-        """Return the window that `Window.to_facts` told of, from the same rows in runs."""
+        """Return the window that `Window.to_facts` described; `window` holds the same rows in runs."""
 
 
 class WindowForm(RunMaker):
-    """What all windows of one stream have in common: how their runs are made and merged, and what else may hold them.
+    """What all windows of one stream have in common: how runs are made and merged, and when a bucket grid is used.
 
     Parameters
     ----------
     bound, stream, kernels, index, tuning
         As for `RunForm`.
     merge_policy : MergePolicy, optional
+        None: a `RatioMergePolicy`.
     bucket_policy : GridPolicy, optional
         None: windows stay in runs.
 
     Attributes
     ----------
     tail_rows, tailed_rows : int
-        `TailTuning.rows` and `TailTuning.most_arrived_rows`: every push asks for them.
+        `TailTuning.rows` and `TailTuning.most_arrived_rows`, copied here because every push asks for them.
     """
 
     def __init__(
@@ -83,19 +85,20 @@ class WindowForm(RunMaker):
         self.tail_rows, self.tailed_rows = tuning.tail.rows, tuning.tail.most_arrived_rows
         self.merge_policy = RatioMergePolicy(tuning=tuning.merging) if merge_policy is None else merge_policy
         self.bucket_policy = bucket_policy
-        self.no_tail = Tail.empty(self)  # of every window without new tuples
+        self.no_tail = Tail.empty(self)  # shared by all windows whose tail is empty
 
 
 class Window:
-    """Immutable list of runs, oldest insertion first, and the tail; every change answers a new window.
+    """The runs and the tail of one stream. It is immutable: a method that would change them returns another window.
 
     Parameters
     ----------
     form : WindowForm
     sealed : sequence of SealedRun
+        The runs but the tail, oldest insertion first.
     tail : Tail, optional
     run_set : RunSet, optional
-        Of an earlier window; used again where it still fits.
+        The run set of an earlier window, used again where it still fits.
     """
 
     __slots__ = (
@@ -124,19 +127,19 @@ class Window:
         self.before_tail: tuple[Run, ...] = self.sealed
         self.tail = tail if tail is not None else form.no_tail
         self._run_set = run_set
-        self._is_fitting = False  # the run set: it was found to be of these runs
+        self._is_fitting = False  # whether the run set is known to be of these runs
         self._sealed_rows = sum([run.rows for run in self.sealed])
         self.is_merged = False
         self._quiet_until: int | None = None
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All runs; the tail, where it holds anything, is the last."""
+        """All runs; the tail is the last of them, unless it is empty."""
         return (*self.before_tail, self.tail) if self.tail.rows else self.before_tail
 
     @property
     def run_set(self) -> RunSet:
-        """The runs as they are probed and gathered from."""
+        """The run set of the window, which probes meet and rows are gathered from."""
         if self._run_set is None or not self._is_fitting:
             runs = self.runs
             if self._run_set is None or not self._run_set.fits(runs):
@@ -146,24 +149,29 @@ class Window:
 
     @property
     def rows(self) -> int:
-        """How many tuples, all runs together."""
+        """The number of tuples in all runs, the tail among them."""
         return self._sealed_rows + self.tail.rows
 
     def inserted(self, run: SealedRun) -> Window:
-        """The window with one more run, before any merging."""
+        """Return the window with one more run, before any merging."""
         return self.remade((*self.sealed, run), self.tail) if run.rows else self
 
     def remade(self, sealed: Sequence[SealedRun], tail: Tail) -> Window:
-        """The window with other runs, before any merging."""
+        """Return a window with other runs and another tail, before any merging."""
         return Window(self.form, sealed, tail, self._run_set)
 
     def reopened(self, tail_rows: int) -> Window:
-        """The window with its last run, of so many rows, as its tail again; 0: there was none.
+        """Return the window with its last run as its tail again.
+
+        Parameters
+        ----------
+        tail_rows : int
+            Rows of that run; 0: the window had an empty tail, and is returned as it is.
 
         Raises
         ------
         StateCorruptError
-            The last run is no such run.
+            The last run cannot have been that tail: it is missing, has a wrong number of rows, or is sorted.
         """
         if not tail_rows:
             return self
@@ -173,21 +181,22 @@ class Window:
         return Window(self.form, self.sealed[:-1], Tail.of(self.form, last.tuples))
 
     def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
-        """How a large batch of new tuples becomes a run, step by step; None: it is to go to the tail.
+        """Return a coroutine that makes a run of a large batch of new tuples; None: the batch is to go to the tail.
 
-        The window may be one whose last tuples are still being taken in.
+        It may be called while tuples of the push before are still being taken into this window.
         """
         return self.form.sealing(arrived.batch) if arrived.rows > self.form.tailed_rows else None
 
     def taking(self, arrived: BatchColumns, run: SealedRun | None) -> tuple[Window, Selection]:
-        """The window with new tuples, before any merging, and these tuples as probes.
+        """Return the window with new tuples, before any merging, and a selection of these tuples as probes.
 
         Parameters
         ----------
         arrived : BatchColumns
-            Of tuples as for `RunMaker.sealed`; one at least.
+            Tuples as for `RunMaker.sealed`, at least one.
         run : Run or None
-            What `sealing` made of them. None: they go to the tail, which is sealed first where there is no room.
+            The run that `sealing` made of them. None: they go to the tail. A tail that has no room for them, or that
+            the merge policy calls large enough, is sealed first.
         """
         if run is not None:
             return self.inserted(run), Selection.whole(run)
@@ -207,11 +216,11 @@ class Window:
         return window, Selection(window.run_set, None, len(window.before_tail), tail.rows - count, count)
 
     def merged(self) -> Window:
-        """The window after the merges that are due."""
+        """Return the window after all merges that are due."""
         return self if self.is_merged else run_alone(self.merging_steps())
 
     def merging_steps(self) -> TaskCoroutine[Window]:
-        """`merged`, step by step."""
+        """Do `merged` as a coroutine of kernels' tasks."""
         if self.is_merged:
             return self
         runs, every = list(self.sealed), self.runs
@@ -227,22 +236,23 @@ class Window:
         return window if self.form.bucket_policy is None else self.form.bucket_policy.window(window)
 
     def unmerged(self) -> Window:
-        """The window where its merges broke off: the window itself."""
+        """Return the window in a usable form after `merging_steps` broke off: the window itself."""
         return self
 
     def in_runs(self) -> Window:
-        """The same rows in runs that never change: the window itself."""
+        """Return a window with the same rows in immutable runs: the window itself."""
         return self
 
     def to_facts(self) -> dict[str, Any] | None:
-        """What a saved state says of the window besides its runs, as plain JSON values: nothing."""
+        """Return what a saved state says of the window besides its runs, as plain JSON values; None: nothing."""
         return None
 
     def expired(self, lowest_kept: int, *, is_own: bool = False) -> Window:
-        """The window without positions below `lowest_kept`: event times, or numbers of a count window.
+        """Return the window without most tuples below `lowest_kept`, an event time, or a number of a count window.
 
-        Whole runs go when their newest tuple is below; a run that is mostly below is thinned out. What is left of older
-        tuples the window's rule refuses. `is_own`: nobody else has this window, so it may be changed.
+        A run goes whole when its newest tuple is below. A run that is mostly below is thinned out, unless the merge
+        policy forbids the copy. The window's rule refuses the older tuples that are left. `is_own`: nobody else has
+        this window, so it may be changed in place.
         """
         del is_own
         tail = self.tail
@@ -269,7 +279,7 @@ class Window:
 
 
 def _thinned(run: SealedRun, lowest_kept: int, runs: Sequence[Run], policy: MergePolicy) -> SealedRun | None:
-    """A run without what is older, where that is most of it and worth a copy; None where it is all."""
+    """Return a run without its older tuples, where they are most of it and worth a copy; None where all are older."""
     if run.position[1] < lowest_kept:
         return None
     point = _last_point(run, lowest_kept)
@@ -279,7 +289,7 @@ def _thinned(run: SealedRun, lowest_kept: int, runs: Sequence[Run], policy: Merg
 
 
 def thinned_tail(tail: Tail, lowest_kept: int) -> Tail | None:
-    """A tail without what is older, where that is most of it; None where it is all."""
+    """Return a tail without its older tuples, where they are most of it; None where all are older."""
     if tail.position[1] < lowest_kept:
         return None
     point = _last_point(tail, lowest_kept)
@@ -289,23 +299,26 @@ def thinned_tail(tail: Tail, lowest_kept: int) -> Tail | None:
 
 
 def _is_mostly_below(run: Run, point: int) -> bool:
-    """Whether most rows are below a point.
+    """Whether most rows of a run are below a point.
 
-    It is asked at fixed points of the run's span, so that the answer is a function of the run and the time alone, and
-    is worked out a few times only.
+    It is asked only at fixed points of the run's span. So the answer is a function of the run and the time alone, and
+    is worked out only a few times.
     """
     live = int(np.count_nonzero(run.key(run.form.position_key) >= point))
     return live < run.form.tuning.expiry.least_live_share * run.rows
 
 
 def corrupt_state_error() -> StateCorruptError:
-    """What to raise where a saved state has other runs, or other facts, than it says."""
+    """Return the error to raise where a saved state has other runs, or other facts, than its header says."""
     msg = "a state blob does not hold what its header says"
     return StateCorruptError(msg, name="state", hint="go back to an earlier checkpoint")
 
 
 def _last_point(run: Run, lowest_kept: int) -> int | None:
-    """The latest point, up to `lowest_kept`, at which a run may be thinned out; all lie in its second half."""
+    """Return the last point up to `lowest_kept` at which a run may be thinned out; None where it has reached none.
+
+    The points lie in the second half of the run's span, at equal distances.
+    """
     (lowest, highest), points = _ends(run), run.form.tuning.expiry.thinning_points
     step = max((highest - lowest) // points, 1)
     number = (lowest_kept - lowest) // step
@@ -313,7 +326,10 @@ def _last_point(run: Run, lowest_kept: int) -> int | None:
 
 
 def _quiet_until(run: Run, seen: int | None = None) -> int:
-    """Return the position up to which expiry leaves a run as it is; `seen`: the position of the last look, or None."""
+    """Return the largest `lowest_kept` at which expiry is sure to leave a run as it is.
+
+    `seen` is the `lowest_kept` of the last look at the run; None: there was none.
+    """
     (lowest, highest), points = _ends(run), run.form.tuning.expiry.thinning_points
     step = max((highest - lowest) // points, 1)
     number = points // 2

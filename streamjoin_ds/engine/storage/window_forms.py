@@ -1,4 +1,4 @@
-"""The forms of a join's windows, as its options say."""
+"""Makes the forms of a join's windows from the join's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a join has between two pushes: windows and totals, all of which change in one step.
+"""The state of a join between two pushes: windows and totals, all of which change in one step.
 
 ::
 
@@ -6,10 +6,10 @@
     crew                                        insert ────┴─► inserted    ends when the windows are asked for
     next push                                   sort ────────────► windows ─ probe ─ results ─ ...
 
-A push is in when its `JoinState` is stored, by one assignment: an exception that comes from outside (Ctrl-C, a timeout)
-finds it in or not in, with all its totals. What follows, new tuples on their way into bucket grids and merges of runs,
-changes nothing that counts. It may be interrupted at any point. The next caller that asks for the windows continues it.
-Where there is no memory for it the tuples stay beside the grid, in runs.
+A push takes effect when its `JoinState` is stored, by one assignment. So an exception from outside (Ctrl-C, a timeout)
+finds the push in with all its totals, or not in at all. The work that follows puts new tuples into bucket grids and
+merges runs. It changes no result and no total, and may be interrupted at any point. The next caller that asks for the
+windows continues it. Where memory is too short for it, the tuples stay beside the grid, in runs.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ __all__ = ["JoinState", "WindowSet"]
 
 
 class JoinState:
-    """What a join has after a push; its totals never change.
+    """The state of a join after a push; its totals never change.
 
     Attributes
     ----------
     windows : list of Window
-        One a stream. The same tuples in fewer or other runs may take their place.
+        One for each stream. Windows with the same tuples in fewer or other runs may replace them.
     matches, pushes : int
-        Since the join began, as all totals.
+        Totals since the join began.
     stored, null_keys : sequence of int
-        One a stream.
+        Totals since the join began, one for each stream: tuples that came in, and those of them with a null key.
     beside : object
-        What the caller counts: it goes with the windows.
+        The caller's own counts; they change together with the windows.
     is_settled : bool
-        Whether nothing is on its way in these windows. Until then grids may have tuples that are beside them, too.
+        Whether no work on these windows is under way. Until then a grid may hold tuples that are also in the runs
+        beside it.
     ending : callable or None
-        Waits for what is on its way; gives the windows that become of these.
+        Waits for the work that was begun on these windows, and returns the windows that it makes.
     """
 
     __slots__ = ("beside", "ending", "is_settled", "matches", "null_keys", "pushes", "stored", "windows")
@@ -67,7 +68,7 @@ class JoinState:
 
 
 class WindowSet:
-    """The last state, and what is on its way in it.
+    """The last state of a join, and the work under way on its windows.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ class WindowSet:
     ) -> None:
         self.state = state
         self._scheduler, self._goes_on = scheduler, goes_on
-        self._gate = module.Gate()  # another thread may ask too, for what is counted
+        self._gate = module.Gate()  # another thread may ask for the windows too, to read counters
 
     @property
     def windows(self) -> list[Window]:
@@ -99,16 +100,19 @@ class WindowSet:
         return self.settled(self.state)
 
     def settled(self, state: JoinState) -> list[Window]:
-        """The windows of a state when nothing is on its way in them any more."""
+        """Return the windows of a state after all work on them is done."""
         if not state.is_settled:
             self._gate.through(self._settle, state)
         return state.windows
 
     def take_in(self, *, waits: bool) -> None:
-        """Have the state's tuples taken in and its runs merged; a crew goes on with it where nobody waits."""
+        """Begin to take in the state's new tuples and to merge its runs.
+
+        `waits`: whether to return only when that is done. If not, a crew goes on with it.
+        """
         try:
             self._gate.through(self._take_in, self.state, waits)
-        except MemoryError:  # the push is in; whoever asks for the windows goes on with it
+        except MemoryError:  # the push has taken effect; the next caller that asks for the windows goes on
             if not self._goes_on:
                 raise
 
@@ -126,7 +130,7 @@ class WindowSet:
         ending, state.ending = state.ending, None
         try:
             if ending is None:
-                # It broke off: what a crew was at is over before it is looked what is in.
+                # The work broke off. The crew's tasks must be over before the grids are asked which rows they have.
                 self._scheduler.finish()
                 windows = [run_alone(window.merging_steps()) for window in state.windows]
             else:
@@ -138,7 +142,10 @@ class WindowSet:
             state.is_settled = True
 
     def _leave_beside(self, state: JoinState) -> None:
-        """Leave those tuples in runs that have no room in the grids; called while MemoryError is handled."""
+        """Leave the tuples that are not in the grids yet in runs beside them.
+
+        It is called while a MemoryError is handled, and raises it again where the join may not go on.
+        """
         if not self._goes_on:
             raise
         self._scheduler.finish()

@@ -19,8 +19,8 @@ def spanning(zones: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:
 
 
 def range_of(values: npt.NDArray[Any]) -> Range:
-    """Return the smallest and the largest value, of none (0, 0).
+    """Return the smallest and the largest value; (0, 0) where there is no value.
 
-    A zero has no sign, so that the range of all is that of the ranges of parts.
+    A zero is returned without its sign, so that the range of all values equals the range of their parts' ranges.
     """
     return (values.min().item() + 0, values.max().item() + 0) if len(values) else (0, 0)

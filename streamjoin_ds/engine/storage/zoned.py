@@ -1,4 +1,4 @@
-"""Where tuples lie in time and in their window, as their zone map tells it."""
+"""Times and window positions of tuples, as their zone map tells them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Zoned:
     ----------
     form : RunForm
     zone : tuple of (smallest, largest)
-        One a key; key 0 is the event time in microseconds.
+        One for each key; key 0 is the event time in microseconds.
     """
 
     form: RunForm

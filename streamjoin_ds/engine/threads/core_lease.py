@@ -5,17 +5,20 @@
     worker 1 ──► lock core 0, core 1 ──► affinity {0, 1} ──► kernel threads
     worker 2 ──► lock core 2, core 3 ──► affinity {2, 3} ──► kernel threads
 
-A lease is a file lock (``flock``): the system gives it up when the process dies, whatever the cause. Cores are those
-that this process may use (its affinity or cpuset), one of each physical core before its other hardware threads. Where
-too few are free, or the system knows neither affinity nor such locks, or a control group allows less time than the
-cores have (they are shared then with others, whose locks are not seen), threads run unpinned: slower perhaps, never
-wrong.
+A lease is a file lock (``flock``): the system gives it up when the process dies, whatever the cause. The cores are
+those that this process may use (its affinity or cpuset). One hardware thread of each physical core comes before the
+others.
 
-In Spark threads are pinned to all cores of their lease, not one to each: a thread that waited for its one core, while
-the Java process or the worker's own thread was on it, kept the whole batch waiting (2 cores, full windows, 60 000 rows
-a batch: p90 of a cell 0.9 s, and 0.3 s without; p50 of small triggers the same). Where the join has its process for
-itself the caller, who works too, stays on the first core while others are at work on the rest: virtual machines else
-wake a thread on the core of the one that woke it (measured: no faster than one thread).
+Threads run unpinned, perhaps slower but never wrong, where too few cores are free, where the system lacks affinity or
+such locks, and where a control group allows less time than the cores have. In the last case the cores are shared with
+others, whose locks are not seen here.
+
+In Spark, threads are pinned to all cores of their lease, not one thread to each core. Else a thread that waited for its
+one core, while the Java process or the worker's own thread was on it, kept the whole batch waiting (measured with 2
+cores, full windows, 60 000 rows a batch: p90 of a cell was 0.9 s, and 0.3 s with all cores; p50 of small triggers was
+the same). Where the join has the process to itself, the caller works too. It stays on the first core while the other
+threads work on the rest. Else virtual machines wake a thread on the core of the thread that woke it (measured: no
+faster than one thread).
 """
 
 from __future__ import annotations
@@ -42,15 +45,16 @@ _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 @contextlib.contextmanager
 def pin_threads(count: int, folder: Path | None = None) -> Iterator[tuple[int, ...]]:
-    """Pin this process to so many cores that no other holder of a lease has, while the context lasts.
+    """Pin the calling thread to `count` cores that no other holder of a lease has, while the context lasts.
 
-    Threads that exist already keep their affinity; make thread pools inside.
+    Threads that it makes meanwhile are pinned too. Threads that exist already keep their affinity, so make thread pools
+    inside.
 
     Parameters
     ----------
     count : int
     folder : Path, optional
-        Of the lock files; the same for all that shall not share cores. Default: one of this user's.
+        The folder of the lock files, the same for all processes that must not share cores. Default: one for each user.
 
     Yields
     ------
@@ -86,7 +90,7 @@ def _pin(cores: Set[int]) -> None:
 
 @contextlib.contextmanager
 def staying_on(cores: Sequence[int]) -> Iterator[None]:
-    """Keep the calling thread, and threads that it makes, on these cores while the context lasts; none: wherever."""
+    """Keep the calling thread, and threads that it makes, on these cores while the context lasts; none: anywhere."""
     if not cores:
         yield
         return
@@ -100,7 +104,7 @@ def staying_on(cores: Sequence[int]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def leased_cores(count: int, folder: Path | None = None) -> Iterator[tuple[int, ...]]:
-    """Lease so many of the cores that this process may use; all of them or, where too few are free, none.
+    """Lease `count` of the cores that this process may use; where fewer are free, none.
 
     A lease ends with the context, or with the process.
     """
@@ -122,7 +126,7 @@ def leased_cores(count: int, folder: Path | None = None) -> Iterator[tuple[int, 
 
 
 def free_cores(folder: Path | None = None) -> tuple[int, ...]:
-    """Those of `cores_to_lease` that nobody has leased at the moment; none where there can be no lease."""
+    """Return those of `cores_to_lease` that nobody has leased at the moment; none where there can be no lease."""
     try:
         place, free = _made(folder), []
         for core in cores_to_lease():
@@ -134,7 +138,7 @@ def free_cores(folder: Path | None = None) -> tuple[int, ...]:
 
 
 def cores_to_lease() -> tuple[int, ...]:
-    """The cores that this process may lease, in the order in which it does; none where threads run unpinned."""
+    """Return the cores that this process may lease, in the order of leasing; none where threads run unpinned."""
     if not hasattr(os, "sched_setaffinity"):
         return ()
     usable = os.sched_getaffinity(0)
@@ -145,7 +149,7 @@ def cores_to_lease() -> tuple[int, ...]:
 
 
 def _rank_among_siblings(core: int, usable: set[int]) -> int:
-    """How many usable hardware threads of the same physical core come before this one."""
+    """Return how many usable hardware threads of the same physical core come before this one."""
     try:
         with open(_SIBLINGS.format(core), encoding="ascii") as file:
             siblings = _listed(file.read())
@@ -155,14 +159,14 @@ def _rank_among_siblings(core: int, usable: set[int]) -> int:
 
 
 def _listed(text: str) -> set[int]:
-    """``"0-2,8"`` as numbers."""
+    """Return the numbers in a list such as ``"0-2,8"``."""
     ends = [part.split("-") for part in text.strip().split(",")]
     return {core for low, *high in ends for core in range(int(low), int(high[0] if high else low) + 1)}
 
 
 @contextlib.contextmanager
 def _locked(place: Path, core: int) -> Iterator[bool]:
-    """Hold a core's lock, if nobody else does."""
+    """Hold a core's lock while the context lasts, if nobody else does; yield whether it is held."""
     import fcntl
 
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -176,7 +180,7 @@ def _locked(place: Path, core: int) -> Iterator[bool]:
             try:
                 yield True
             finally:
-                # Said aloud: a process that was forked meanwhile has the descriptor too, and would go on holding it.
+                # Unlocked explicitly: a process that was forked meanwhile has the descriptor too, and would hold on.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)

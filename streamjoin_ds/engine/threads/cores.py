@@ -12,14 +12,17 @@ __all__ = ["control_group_cores", "usable_core_count"]
 
 
 def usable_core_count() -> int:
-    """Cores this process may use: its affinity, less where a control group allows less. At least 1."""
+    """Return how many cores this process may use: its affinity, or what a control group allows if less; 1 at least."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = control_group_cores()
     return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))
 
 
 def control_group_cores() -> float | None:
-    """Cores' worth of time that the control groups allow (of version 1 or 2, the outer ones too); None: no limit."""
+    """Return how many cores' worth of time the control groups allow; None: no limit.
+
+    It is the least that any group allows, of version 1 or 2, the outer ones too.
+    """
     limits = [
         limit
         for folder in control_group_folders("cpu")
@@ -38,7 +41,7 @@ def _cpu_max(path: Path) -> float | None:
 
 
 def _cpu_quota(folder: Path) -> float | None:
-    """Of version 1; -1 is no limit."""
+    """Return what a group of version 1 allows; None: no limit (a quota of -1)."""
     try:
         quota_us, period_us = (
             int((folder / name).read_text(encoding="ascii")) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")

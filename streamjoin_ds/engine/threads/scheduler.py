@@ -1,4 +1,4 @@
-"""The one scheduler of a push: steps of several works on native threads, results in the order of one thread.
+"""The scheduler of a push: it runs the steps of several works on native threads, and keeps the order of one thread.
 
 ::
 
@@ -6,9 +6,9 @@
     work 1                  Python ─ add b ......... wait b ─ Python ─ add d ......
     helpers                   a        b                        c        d
 
-A work is a coroutine that yields kernel tasks (`tasks.TaskCoroutine`). All Python is the caller's: the crew's threads
-need no GIL. While they are at the tasks of one work, the caller takes the next step of another, and when it has to wait
-it works on tasks too.
+A work is a coroutine that yields kernel tasks (`tasks.TaskCoroutine`). The caller's thread runs all Python: the crew's
+threads need no GIL. While they do the tasks of one work, the caller takes the next step of another. When the caller has
+to wait, it does tasks too.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Scheduler:
     def of(
         cls, module: KernelModule, threads: int, cores: Sequence[int], tuning: ThreadTuning, *, is_own: bool
     ) -> Scheduler:
-        """A scheduler for so many threads, the caller among them.
+        """Return a scheduler for so many threads, the caller among them.
 
         Parameters
         ----------
         cores : sequence of int
             For all of them; none: threads run wherever the system puts them.
         is_own : bool
-            Whether the process is the join's own: each thread then has one core, the caller the first. Else the crew
-            runs on all of the cores, and the caller wherever it was (`core_lease` says why).
+            Whether the join has the process to itself. Then each thread has one core, the caller the first. If not, the
+            crew runs on all of the cores, and the caller stays where it was (`core_lease` says why).
         """
         if is_own and len(cores) > 1:
             return cls(module.Crew(threads - 1, cores[1:]), cores[:1], tuning)
@@ -81,7 +81,10 @@ class Scheduler:
         return staying_on(self._cores)
 
     def begun(self, works: Sequence[TaskCoroutine[_Made]]) -> Callable[[], list[_Made]]:
-        """Begin several works; the answer ends them, once, and tells what they made."""
+        """Begin several works; the returned function waits for them, and returns what they made. Call it once.
+
+        Without a crew the works run only then.
+        """
         if self._crew is None:
             return lambda: [run_alone(work) for work in works]
         going = run_interleaved(self._crew, works)
@@ -93,7 +96,7 @@ class Scheduler:
         return ended
 
     def interleaved(self, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
-        """What several works make, in their order; they go on side by side."""
+        """Yield what several works make, in their order; with a crew they run side by side."""
         if self._crew is None:
             for work in works:
                 yield run_alone(work)
@@ -105,7 +108,7 @@ class Scheduler:
                 yield made
 
     def in_order(self, pieces: Iterable[ChunkCoroutine[_Chunk]]) -> Generator[_Chunk]:
-        """Chunks of all pieces, piece after piece; several pieces go on side by side where there are helpers."""
+        """Yield the chunks of all pieces, piece after piece; with helpers several pieces run side by side."""
         if self._crew is None or not self._crew.helpers:
             for piece in pieces:
                 yield from chunks_alone(piece)
@@ -119,33 +122,35 @@ class Scheduler:
                 yield chunk
 
     def one_by_one(self, pieces: Iterable[ChunkCoroutine[_Chunk]]) -> Generator[_Chunk]:
-        """Chunks of all pieces, one piece at a time; the crew helps only where a step has several tasks.
+        """Yield the chunks of all pieces, one piece at a time; the crew helps only where a step has several tasks.
 
-        It is for small pieces: to wake a thread costs more than they do.
+        It is for small pieces, which cost less than waking a thread does.
         """
         for piece in pieces:
             yield from chunks_alone(piece, self._crew)
 
     def finish(self) -> None:
-        """Wait until all that was begun is done; whoever began it may still ask what came of it."""
+        """Wait until all tasks that were begun are done; their results can still be asked for."""
         if self._crew is not None:
             self._crew.finish()
 
     def settle(self) -> None:
-        """Wait for all that was begun; what came of it is of no interest."""
+        """Wait until all tasks that were begun are done, and drop their results."""
         if self._crew is not None:
             self._crew.settle()
 
 
 def run_interleaved(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
-    """Take the steps of several works, now of one, now of another; what each makes, in their order.
+    """Run several works side by side; the returned generator yields what each makes, in their order.
+
+    When this returns, each work has taken its first step, and the crew does the tasks of these steps whether or not the
+    generator is read. Closing the generator waits for the tasks that were begun.
 
     Parameters
     ----------
     crew : Crew
     works : sequence of generators
-        No two may change the same thing. Each has taken its first step when this returns, and the crew is at work on
-        what they gave it, whether or not the answer is asked for anything. Closed, it waits for what was begun.
+        No two may change the same thing.
     """
     going = _going(crew, works)
     next(going)
@@ -153,7 +158,7 @@ def run_interleaved(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Genera
 
 
 def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made | None]:
-    """None when all have taken their first step, then what each makes."""
+    """Yield None when all works have taken their first step, then what each makes."""
     made: dict[int, _Made] = {}
     waiting: deque[tuple[int, Sequence[Task[object]]]] = deque()
     tasks: Sequence[Task[object]] = ()
@@ -177,13 +182,13 @@ def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made
                 number, tasks = waiting.popleft()
                 step(number, [crew.wait(task) for task in tasks])
             yield made.pop(given)
-    finally:  # others' tasks go on: a push may be begun while another is being read
+    finally:  # give up only these tasks: those of another push may go on, since two may be read at a time
         for left in (tasks, *(left for _, left in waiting)):
             crew.give_up(left)
 
 
 class _Piece(Generic[_Chunk]):
-    """A piece in work: what it waits for, and chunks that the reader has not come to."""
+    """A piece that is being run: the tasks that it waits for, and chunks that the reader has not taken yet."""
 
     __slots__ = ("chunks", "held_chunks", "is_ended", "is_full", "steps", "tasks")
 
@@ -194,7 +199,7 @@ class _Piece(Generic[_Chunk]):
         self.is_ended = self.is_full = False
 
     def advance(self, crew: Crew, told: list[Any] | None) -> bool:
-        """Take steps until the crew has tasks of it (True), it is full, or it has ended."""
+        """Take steps until the crew has tasks of the piece (True), or it is full or has ended (False)."""
         while True:
             try:
                 given = self.steps.send(told)
@@ -216,7 +221,7 @@ class _Piece(Generic[_Chunk]):
 def run_in_order(
     crew: Crew, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int, held_chunks: int
 ) -> Generator[_Chunk]:
-    """Chunks of all pieces, piece after piece.
+    """Yield the chunks of all pieces, piece after piece.
 
     Parameters
     ----------
@@ -224,13 +229,13 @@ def run_in_order(
     pieces : iterable of generators
         No two may change the same thing.
     most : int
-        How many pieces are in work at a time.
+        How many pieces are run at a time, at most.
     held_chunks : int
-        How many chunks of each piece are held at most, besides the one given.
+        How many chunks of each piece are held at most, besides the one that the reader has.
 
     Yields
     ------
-    The chunks. When the last is given, or the reader gives up, the crew is at no piece any more.
+    The chunks. When the last was read, or the reader gives up, the crew works on no piece any more.
     """
     to_come = iter(pieces)
     begun: deque[_Piece[_Chunk]] = deque()
@@ -259,7 +264,7 @@ def run_in_order(
                 begin()
                 continue
             chunk = first.chunks.popleft()
-            if first.is_full:  # the crew is to have something to do while the reader looks at the chunk
+            if first.is_full:  # gives the crew something to do while the reader looks at the chunk
                 first.is_full = False
                 advance(first, None)
             yield chunk

@@ -1,7 +1,8 @@
 """Work that is written as a sequence of steps, each of which waits for kernel tasks.
 
-A coroutine yields the tasks of its next step and receives their results. Who runs it decides where the tasks are done:
-here in the calling thread, in `threads.scheduler` by several threads and beside the steps of others.
+A coroutine yields the tasks of its next step and receives their results. Whoever runs it decides where the tasks are
+done. The functions here do them in the calling thread. `threads.scheduler` has several threads do them, beside the
+steps of other coroutines.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ __all__ = ["ChunkCoroutine", "TaskCoroutine", "chunks_alone", "run_alone"]
 _Made = TypeVar("_Made")
 _Chunk = TypeVar("_Chunk")
 
-# What is sent is of as many types as the tasks: each step knows its own.
+# The results that are sent have as many types as the tasks; each step knows those of its own.
 TaskCoroutine: TypeAlias = "Generator[list[Task[Any]], list[Any], _Made]"
 
-# It yields a list of tasks, and receives their results, or a chunk, and receives nothing of use.
+# It yields a list of tasks and receives their results, or it yields a chunk and receives None.
 ChunkCoroutine: TypeAlias = "Generator[list[Task[Any]] | _Chunk, Any, None]"
 
 
@@ -35,7 +36,10 @@ def run_alone(steps: TaskCoroutine[_Made]) -> _Made:
 
 
 def chunks_alone(steps: ChunkCoroutine[_Chunk], crew: Crew | None = None) -> Generator[_Chunk]:
-    """The chunks of one piece; steps of one task are done in this thread, others by the crew, where there is one."""
+    """Yield the chunks of one piece.
+
+    This thread does a step that has one task. The crew, where there is one, does a step that has several.
+    """
     told: list[Any] | None = None
     try:
         while True:
@@ -57,7 +61,7 @@ def chunks_alone(steps: ChunkCoroutine[_Chunk], crew: Crew | None = None) -> Gen
 
 
 def _done(crew: Crew, tasks: Sequence[Task[Any]]) -> list[Any]:
-    """What comes of tasks that a crew does."""
+    """Have a crew do tasks, and return their results."""
     try:
         for task in tasks:
             crew.add(task)

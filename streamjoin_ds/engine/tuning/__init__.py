@@ -4,9 +4,9 @@
 
     WindowJoin(tuning=...) ──► WindowForm ──► choice of layouts, policies, windows, grids    bound once, by constructors
 
-No row of a result depends on one. They are no options: a user does not set them, and any version may change them. A
-test passes a small one, so that a handful of rows does what a million do. Limits of types, formats and kernels are not
-here; they stay beside what they limit. Each field says its unit, what it bounds, and how it was chosen.
+No row of a result depends on these numbers. They are no options: a user does not set them, and any version may change
+them. Tests pass small ones, so that a handful of rows does what a million do. Limits of types, formats and kernels are
+not here; they stay beside what they limit. Each field says its unit, what it bounds, and how it was chosen.
 
 ::
 
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What the engine is tuned with, a group for each noun of its rooms."""
+    """The numbers that the engine is tuned with, in one group for each part of the engine."""
 
     tail: TailTuning = field(default_factory=TailTuning)
     layout: LayoutTuning = field(default_factory=LayoutTuning)

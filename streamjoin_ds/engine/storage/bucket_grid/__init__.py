@@ -1,9 +1,9 @@
-"""The bucket grid: a large window in memory, its rows in chunks by cell, added to and never sorted.
+"""The bucket grid: a large window in memory. Its rows lie in chunks by grid cell, and are never sorted.
 
 ::
 
-    policy ──► window ──► grid ◄── rows ◄── columns ◄── payload      when, what is due, the grid itself
-                 │          ▲
-                 └──► rebuild: a grid of another shape, some rows a push
-    shape: which keys make a cell      census, sample: what a few rows say of all
+    policy ──► window ──► grid ◄── rows ◄── columns ◄── payload      policy: when a window goes over to a grid
+                 │          ▲                                        window: what a push does with the grid
+                 └──► rebuild: a grid of another shape, some rows at each push
+    shape: which keys make a grid cell      census, sample: what a few rows say of all
 """

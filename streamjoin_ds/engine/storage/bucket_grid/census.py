@@ -1,4 +1,4 @@
-"""What is asked of a bucket grid now and then, of a sample of it: how many rows live, where they lie, how crowded."""
+"""Estimates from some rows of a bucket grid: how many rows live, where they lie, how crowded the buckets are."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from streamjoin_ds.engine.storage.sealed_run import SealedRun
 
 __all__ = ["USUAL_CROWD", "crowd_of", "known_crowd", "live_rows", "some_keys"]
 
-# Rows of a bucket that no grid need be made anew for. Saved states leave it out: in each it must be the same.
+# Rows in a bucket that call for no rebuild. Saved states leave this value out, so no version may change it.
 USUAL_CROWD = 16
 
 
 def live_rows(run: BucketColumns, lowest_kept: int) -> int:
-    """About how many rows are not dead: those of a sample of the buckets are counted."""
+    """Return about how many rows are not dead, from a count in some of the buckets."""
     step = max(1, run.shape.buckets // run.form.tuning.grid.counted_buckets)
     return min(run.rows, step * int(run.native.live_rows(lowest_kept, step)))
 
 
 def some_keys(run: BucketColumns, lowest_kept: int) -> Keys:
-    """Keys of living rows, evenly spaced over all."""
+    """Return the keys of some live rows, drawn from rows that are evenly spaced over the buckets."""
     module, rows = run.form.kernels.module, run.native.spread_rows(run.form.tuning.grid.sample_rows)
     rows = rows[module.gather(run.narrow_room(run.form.position_key), rows) >= lowest_kept]
     return [widened(module.gather(run.narrow_room(number), rows)) for number in range(len(run.form.keys))]
 
 
 def crowd_of(run: BucketColumns, added: SealedRun) -> int:
-    """How many rows there are, on the average, in the buckets that these rows, which are in, came to."""
+    """Return the average number of rows in the buckets of some of these rows, which are in the grid already."""
     tuning = run.form.tuning.grid
     step = max(1, added.rows // tuning.crowd_sample_rows)
     keys = [np.ascontiguousarray(added.key(number)[: added.rows : step]) for number in run.shape.keys]
@@ -41,7 +41,15 @@ def crowd_of(run: BucketColumns, added: SealedRun) -> int:
 
 
 def known_crowd(facts: Mapping[str, Any]) -> int:
-    """What a saved state says of the crowd; ValueError where it is none. Those before there was one say nothing."""
+    """Return the rows in a bucket that a saved state calls acceptable (`BucketRun.known_crowd`).
+
+    States in which it is `USUAL_CROWD`, and those of earlier versions, do not name it.
+
+    Raises
+    ------
+    ValueError
+        It is not such a number.
+    """
     crowd = facts.get("crowd", USUAL_CROWD)
     if type(crowd) is not int or crowd < USUAL_CROWD:
         msg = "this is no number of rows in a bucket"

@@ -1,4 +1,4 @@
-"""Which columns the chunks of a bucket grid have, and room for them.
+"""The columns that the chunks of a bucket grid have, and the memory for them.
 
 ::
 
@@ -27,13 +27,20 @@ PAYLOAD_NUMBER = "=payload"
 
 
 def payload_names(form: RunForm, tuples: pa.RecordBatch) -> frozenset[str]:
-    """The columns of these tuples that chunks have no place for; keys are none, nor are the tuples' numbers."""
+    """Return the columns of these tuples that go to the payload: those that have no fixed width, or have nulls.
+
+    The values of keys are never among them, nor are the tuples' numbers.
+    """
     columns = zip(form.run_schema, tuples.columns, strict=True)
     return frozenset([field.name for field, column in columns if not fixed_width(field.type) or column.null_count])
 
 
 def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[str, npt.NDArray[Any]]:
-    """Uninitialised columns of so many chunks: the form's own, then the keys that are none of them, then numbers."""
+    """Return uninitialised columns for so many chunks, and their names.
+
+    They are the form's own columns that are not in the payload, then keys that are none of these, then, where there is
+    a payload, the rows' numbers in it.
+    """
     rows = chunks * int(form.kernels.module.GRID_CHUNK_ROWS)
     own = [field for field in form.run_schema if field.name not in payload]
     dtypes: dict[str, np.dtype[Any]] = {field.name: item_dtype(field.type) for field in own}
@@ -50,7 +57,7 @@ def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[s
 
 
 def key_column_name(form: RunForm, number: int) -> str:
-    """The column whose items, 4 or 8 bytes of the key's kind, are a key's values; ``=<number>`` where there is none."""
+    """Return the column whose items, of the key's kind in 4 or 8 bytes, are its values; ``=<number>`` if none is."""
     key = form.keys[number]
     name = f"_key_{number}" if is_stored(key.kind) else form.columns[number]
     kind, types = form.run_schema.field(name).type, pa.types

@@ -22,7 +22,7 @@ _KEY_BYTES = 8
 
 
 class BucketColumns(Zoned):
-    """What `BucketRun` is read by; its attributes are described there."""
+    """The part of `BucketRun` that reads columns; the attributes are described there."""
 
     shape: GridShape
     native: BucketGrid
@@ -32,7 +32,7 @@ class BucketColumns(Zoned):
 
     @property
     def rows(self) -> int:
-        """How many tuples; dead ones that were not dropped yet are among them."""
+        """The number of tuples; dead ones that were not dropped yet are among them."""
         rows: int = self.native.rows
         return rows
 
@@ -46,18 +46,18 @@ class BucketColumns(Zoned):
         return pa.RecordBatch.from_arrays([self.taken(name, rows) for name in schema.names], schema=schema)
 
     def taken(self, name: str, rows: npt.NDArray[np.int32]) -> pa.Array:
-        """A column of some rows."""
+        """Return a column of some rows."""
         module = self.form.kernels.module
         if name in self.payload.names:
             return self.payload.take(name, module.gather(self.columns[PAYLOAD_NUMBER], rows))
         return array_of(module.gather(self._items(name), rows), self.form.kinds[name])
 
     def located(self, rows: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Where in the payload some rows are: the numbers of their batches, and their rows there."""
+        """Return where in the payload some rows are: the numbers of their batches, and their rows there."""
         return self.payload.located(self.form.kernels.module.gather(self.columns[PAYLOAD_NUMBER], rows))
 
     def values(self, name: str) -> npt.NDArray[Any] | None:
-        """Items of a column, with all the room there is; None where it is in the payload."""
+        """Return the items of a column, free room included; None where the column is in the payload."""
         return None if name in self.payload.names else self._items(name)
 
     def _items(self, name: str) -> npt.NDArray[Any]:
@@ -72,17 +72,17 @@ class BucketColumns(Zoned):
         return self.payload.byte_columns(name)
 
     def room_key(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key, with all the room there is."""
+        """Return the values of a key, free room included."""
         return widened(self.narrow_room(number))
 
     key = room_key
 
     def narrow_key(self, number: int) -> tuple[str, np.dtype[Any]] | None:
-        """The column that has a key's values in 4 bytes each, and as what; None where they are float64 or int64."""
+        """Return the column that holds a key's values in 4 bytes each, and its dtype; None where they have 8 bytes."""
         name = key_column_name(self.form, number)
         dtype = self.columns[name].dtype
         return None if dtype.itemsize == _KEY_BYTES else (name, dtype)
 
     def narrow_room(self, number: int) -> npt.NDArray[Any]:
-        """Values of a key as the grid keeps them, some in 4 bytes, with all the room there is."""
+        """Return the values of a key as the grid keeps them, in 4 or 8 bytes each, free room included."""
         return self.columns[key_column_name(self.form, number)]

@@ -1,9 +1,9 @@
-"""A bucket grid seen as a run: rows of a window in chunks by the cell they lie in, added to and never sorted.
+"""The bucket grid as a run: rows of a window in chunks by the grid cell that they lie in, never sorted.
 
-The chunks have what is of a fixed width and without nulls, keys always; other columns are the rows' `Payload`.
+The chunks have all keys, and the columns of a fixed width and without nulls. The other columns are the rows' `Payload`.
 
-It is what a window in memory is kept in. A run that is to be saved as a block is immutable; this one is not: rows come
-in and dead ones go, so it is read only between two changes, and a save writes its rows as an ordinary run.
+Large windows in memory are kept in such a grid. A run that may be a block is immutable. This one is not: rows come in
+and dead ones go. So it is read only between two changes, and a save writes its rows as an ordinary run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["BucketRun", "in_order"]
 
 
 def in_order(form: RunForm, tuples: pa.RecordBatch) -> pa.RecordBatch:
-    """Tuples in order of their numbers, that is of arrival."""
+    """Return tuples in order of their numbers, which is their order of arrival."""
     return tuples.take(pa.array(form.kernels.module.grid_order(None, item_values(tuples.column("_seq")))))
 
 
@@ -54,12 +54,12 @@ class BucketRun(BucketRows, UnsortedRun):
     form : RunForm
     shape : GridShape
     zone : tuple of (smallest, largest)
-        Of all rows that came in since it was last empty, one a key.
+        One for each key, of all rows that came in since the grid was last empty.
     native : BucketGrid
-        Of the kernels, over `columns`.
+        The kernels' grid over `columns`.
     columns : dict of str to ndarray
-        The room of each column of ``run_schema`` that is not in the payload, of keys that are no such column
-        (``=<number>``), and of the rows' numbers in the payload (``=payload``), where there is one.
+        The values and free room of each column: those of ``run_schema`` that are not in the payload, keys that are no
+        such column (``=<number>``), and the rows' numbers in the payload (``=payload``), where there is one.
     payload : Payload
         The columns of no fixed width, and those that had a null since the grid was made.
     built_rows : int
@@ -71,8 +71,10 @@ class BucketRun(BucketRows, UnsortedRun):
 
     Attributes
     ----------
-    move : GridRebuild or None
+    rebuild : GridRebuild or None
         The rebuild that is under way, if any.
+    unsampled_rows : int
+        How many rows came in since the grid was last sampled.
     known_crowd : int
         The number of rows in a bucket that was last judged to be acceptable.
     """
@@ -105,9 +107,10 @@ class BucketRun(BucketRows, UnsortedRun):
         self._renumbering: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Payload] | None = None
 
     def begin_change(self) -> None:
-        """Before anything changes in place; where an earlier change broke off, what it left is put in order.
+        """Begin a change in place; where an earlier change broke off, put the grid in order first.
 
-        Rows that a kernel put in are in. A move is given up: what it copied may not be what there is.
+        Rows that a kernel has put in stay in. A rebuild is given up, since its copies may not be the grid's rows any
+        more.
         """
         if self._is_changing:
             self.native.settle()
@@ -116,7 +119,7 @@ class BucketRun(BucketRows, UnsortedRun):
         self._is_changing = True
 
     def end_change(self) -> None:
-        """It is whole again."""
+        """End a change: the grid is whole again."""
         self._is_changing = False
 
     @classmethod
@@ -129,9 +132,10 @@ class BucketRun(BucketRows, UnsortedRun):
         facts: Mapping[str, Any] | None = None,
         copied: pa.RecordBatch | None = None,
     ) -> BucketRun:
-        """A grid of these tuples, of ``run_schema``, put in as they come.
+        """Return a grid of these tuples of ``run_schema``, inserted in their order.
 
-        With the `facts` of `to_facts` it goes on as that grid would; `copied`: the rows of its `move`, if it had one.
+        With the `facts` of `to_facts` it goes on as that grid would. `copied` are the rows that its rebuild had copied;
+        None: it had no rebuild.
         """
         names = payload_names(form, tuples)
         payload = _payload(form, names if copied is None else names | payload_names(form, copied))
@@ -151,7 +155,13 @@ class BucketRun(BucketRows, UnsortedRun):
         return run
 
     def _moved(self, facts: Mapping[str, Any], tuples: pa.RecordBatch) -> GridRebuild[BucketRun]:
-        """What `GridRebuild.to_facts` told of, of the rows that were copied; KeyError, TypeError, ValueError."""
+        """Return the rebuild that `GridRebuild.to_facts` described; `tuples` are the rows that it had copied.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The facts are not those of such a rebuild.
+        """
         shape, place = rebuild_told(facts, self, tuples.num_rows)
         to = self.empty(self.form, shape, facts["built_rows"], self.zone, self.payload)
         copied = SealedRun(self.form, tuples, ARRIVAL_ORDER, self.zone)
@@ -167,7 +177,7 @@ class BucketRun(BucketRows, UnsortedRun):
         payload: Payload,
         swept: int = 0,
     ) -> BucketRun:
-        """A grid for so many rows."""
+        """Return an empty grid with room for `rows` rows; MemoryError where the shape has too many buckets."""
         chunk_rows, tuning = form.kernels.module.GRID_CHUNK_ROWS, form.tuning.grid
         crowded, most = rows // chunk_rows if rows > chunk_rows * shape.buckets else 0, tuning.most_rows // chunk_rows
         if shape.buckets > most:
@@ -189,19 +199,21 @@ class BucketRun(BucketRows, UnsortedRun):
     def adding(
         self, added: SealedRun, lowest_kept: int | None, begin: int = 0, *, sweeps: bool = False
     ) -> TaskCoroutine[BucketRun]:
-        """Take tuples in, as they lie, step by step; the same grid, or another where its memory was too small.
+        """Take tuples in, in their order, as a coroutine of kernels' tasks.
+
+        It returns this grid, or another with the same rows where memory was too small or a column has its first nulls.
 
         Parameters
         ----------
         added : SealedRun
-            In any order; tuples that came with one push are then in that order in their bucket.
+            Its tuples may be in any order. Within a bucket they keep it.
         begin : int
-            The rows before it are in already.
+            The rows before this one are in already.
         lowest_kept : int or None
-            Rows at lower positions are dead, and make room.
+            Rows at lower positions are dead, and make room. None: no row is dead.
         sweeps : bool
-            Whether dead rows are to be dropped then, of as many buckets as the window has moved on since the last time.
-            All buckets have had their turn when it has moved on by a quarter.
+            Whether dead rows are dropped afterwards. The number of buckets that are swept follows how far the window
+            has moved since the last sweep: when it has moved by a quarter, all buckets have had their turn.
         """
         if not added.is_plain and not self.payload.names.issuperset(payload_names(self.form, added.tuples)):
             return (yield from self._with_payload(added.tuples).adding(added, lowest_kept, begin, sweeps=sweeps))
@@ -209,14 +221,14 @@ class BucketRun(BucketRows, UnsortedRun):
         lowest = INT64_MIN if lowest_kept is None else lowest_kept
         zone = spanning((self.zone, added.zone)) if self.rows else added.zone
         buckets = self._due_buckets(zone[self.form.position_key], lowest) if sweeps and lowest_kept is not None else 0
-        self.zone = zone  # first: it may be wider than the rows, and never narrower
+        self.zone = zone  # set first: the zone map may be wider than the rows need, but never narrower
         run = yield from self.putting(given, lowest, buckets, begin)
         if run.rebuild is not None:
             yield from run.rebuild.following(run, given, lowest)
         return run._thinned()
 
     def _due_buckets(self, position: Range, lowest_kept: int) -> int:
-        """How many buckets are to be swept now."""
+        """Return how many buckets the caller is to sweep now; the sweep is noted as done."""
         lowest, newest = self._swept_to, int(position[1])
         if lowest is None:
             lowest = min(int(position[0]), lowest_kept)
@@ -228,7 +240,7 @@ class BucketRun(BucketRows, UnsortedRun):
         return buckets
 
     def _with_payload(self, tuples: pa.RecordBatch) -> BucketRun:
-        """The same rows in a grid that can take these tuples, which have nulls where it had none."""
+        """Return a grid of the same rows that can take these tuples, which have nulls in columns that had none."""
         form, rows = self.form, self.native.row_numbers()
         payload = _payload(form, self.payload.names | payload_names(form, tuples))
         run = self.empty(form, self.shape, self.built_rows, self.zone, payload, self.native.swept)
@@ -242,7 +254,7 @@ class BucketRun(BucketRows, UnsortedRun):
         return run
 
     def _thinned(self) -> BucketRun:
-        """Leave the payload of rows behind that are no longer there, where it has grown to much more."""
+        """Drop the payload of rows that the grid no longer has, where there is much of it; return the grid."""
         if self.payload.names and self.rebuild is None and self.payload.is_loose(self.rows):
             rows, numbers = self.native.row_numbers(), self.columns[PAYLOAD_NUMBER]
             payload, moved = self.payload.thinned(self.form.kernels.module.gather(numbers, rows))
@@ -251,21 +263,21 @@ class BucketRun(BucketRows, UnsortedRun):
         return self
 
     def _renumber(self) -> None:
-        """Go over to a payload that was thinned; once more, where that broke off."""
+        """Go over to a payload that was thinned. Where this broke off, it can be done again."""
         if self._renumbering is not None:
             rows, numbers, payload = self._renumbering
             self.columns[PAYLOAD_NUMBER][rows] = numbers
             self.payload, self._renumbering = payload, None
 
     def falls_due(self) -> bool:
-        """Whether its living rows should be counted again; False then until enough have come."""
+        """Whether the live rows should be counted again; after a True it is False until enough rows have come."""
         if self.uncounted_rows * self.form.tuning.grid.counted_parts < self.rows:
             return False
         self.uncounted_rows = 0
         return True
 
     def to_facts(self) -> dict[str, Any]:
-        """What is not in its rows, as plain JSON values: with it, a grid of the same rows goes on as this one would."""
+        """Return what is not in the rows, as plain JSON values; with it a grid of these rows goes on as this one."""
         facts: dict[str, Any] = {"built_rows": self.built_rows, "uncounted_rows": self.uncounted_rows}
         if self.known_crowd != USUAL_CROWD:
             facts["crowd"] = self.known_crowd
@@ -276,7 +288,7 @@ class BucketRun(BucketRows, UnsortedRun):
         return {**self.shape.to_facts(), **facts, "swept": self.native.swept, "swept_to": self._swept_to}
 
     def replaced(self, other: BucketRun) -> BucketRun:
-        """Another grid in place of this one, with the same rows, which were copied to it."""
+        """Return the grid that takes the place of this one: `other`, to which the rows were copied."""
         other.zone = self.zone
         other._sample, other.unsampled_rows = self._sample, self.unsampled_rows
         other.uncounted_rows = 0
@@ -284,12 +296,12 @@ class BucketRun(BucketRows, UnsortedRun):
 
     @property
     def sampled(self) -> GridSample:
-        """Keys of some rows, as they were when it was last sampled."""
+        """Keys of some rows, as they were when the grid was last sampled."""
         assert self._sample is not None, "grids are sampled where more than two streams join"
         return self._sample
 
     def sample(self) -> None:
-        """Sample the grid, where it never was or enough rows have come since."""
+        """Sample the grid, if it has no sample or enough rows have come since the last."""
         parts = self.form.tuning.grid.sampled_parts
         if self._sample is not None and self.unsampled_rows * parts < self._sample.rows:
             return
@@ -300,13 +312,13 @@ class BucketRun(BucketRows, UnsortedRun):
         self._sample, self.unsampled_rows = GridSample(keys, len(rows)), 0
 
     def cleared(self, lowest_kept: int) -> None:
-        """Drop the dead rows of all buckets."""
+        """Drop the dead rows of all buckets, and give up a rebuild."""
         self.rebuild = self._swept_to = None
         self.native.sweep(self.shape.buckets, lowest_kept)
         self._thinned()
 
     def index(self, conditions: tuple[ProbeCondition, ...]) -> RunIndex:
-        """The grid as `RunsProbe` wants it for these conditions; kept, and good for rows that come later."""
+        """Return the grid as `RunsProbe` reads it for these conditions; made once, valid for rows that come later."""
         found = self._indexes.get(conditions)
         if found is None:
             numbers = [condition.run_key for condition in conditions]
@@ -324,7 +336,7 @@ class BucketRun(BucketRows, UnsortedRun):
 
     @property
     def stays(self) -> BucketRun:
-        """Itself."""
+        """The grid itself."""
         return self
 
     def row_numbers(self) -> npt.NDArray[np.int32]:
@@ -332,7 +344,7 @@ class BucketRun(BucketRows, UnsortedRun):
         return np.arange(len(next(iter(self.columns.values()))), dtype=np.int32)
 
     def described(self, keys: Sequence[str], streams: Sequence[str]) -> str:
-        """Return its shape in words, and what is being made of it."""
+        """Return the shape in words, the columns of the payload, and the rebuild that is under way."""
         del streams
         beside = ", ".join(sorted(self.payload.names))
         told = self.shape.told(keys) + (f", beside them {beside}" if beside else "")
@@ -340,6 +352,6 @@ class BucketRun(BucketRows, UnsortedRun):
 
 
 def _payload(form: RunForm, names: frozenset[str]) -> Payload:
-    """An empty one of these columns."""
+    """Return an empty payload of these columns."""
     schema = pa.schema([field for field in form.run_schema if field.name in names])
     return Payload(schema, form.kernels, tuning=form.tuning.payload)

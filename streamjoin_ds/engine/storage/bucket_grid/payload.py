@@ -1,4 +1,4 @@
-"""What a bucket grid has no chunks for: columns of no fixed width, and those with nulls, in the batches they came in.
+"""The payload of a bucket grid: columns that have no fixed width, or nulls, in the batches they came in.
 
 ::
 
@@ -6,11 +6,10 @@
     begins    [ 0      262144      300000 │     308192 ]            numbers of each batch's first row, ascending
     batches   [ 262144 rows ][ 37856 rows ▼ ][ 8192 rows ]
 
-Rows are numbered as they come, and the grid keeps the numbers (late materialisation: a row's payload is looked at when
-a result or a decision wants it). The list stays short: as soon as there are eight batches of a size or smaller they are
-put together, so a row is copied about as many times as the batches have sizes, three or four. Rows that the grid has
-dropped are left behind when they are half of all: there are never more than twice the grid's rows and some
-(`PayloadTuning.slack_rows`).
+Rows are numbered as they come, and the grid keeps the numbers. A row's payload is looked at only when a result or a
+residual wants it (late materialisation). The list stays short: as soon as there are eight batches of one size or
+smaller, they are put together. So a row is copied about as many times as batches have sizes, three or four. Rows that
+the grid has dropped are removed when the payload has `PayloadTuning.slack_rows` more than twice the grid's rows.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = ["Payload"]
 
 Int32 = npt.NDArray[np.int32]
 
-# So many batches of like size become one: the sizes are powers of it.
+# How many batches of like size become one; the sizes are powers of it.
 _MERGED = 8
 
 
@@ -70,7 +69,7 @@ class Payload:
 
     @property
     def rows(self) -> int:
-        """How many, dead ones among them; the number of the next."""
+        """The number of rows, dead ones among them, and so the number that the next row gets."""
         return self._numbered.rows
 
     @property
@@ -82,12 +81,12 @@ class Payload:
         return self._numbered.begins
 
     def append(self, tuples: pa.RecordBatch) -> Int32:
-        """Take in these columns of tuples, and number them.
+        """Take in the payload's columns of tuples, and return the numbers of their rows.
 
         Parameters
         ----------
         tuples : pyarrow.RecordBatch
-            With these columns, and any others; nulls where there are any.
+            It has the payload's columns, with nulls or without, and any others.
 
         Returns
         -------
@@ -97,12 +96,12 @@ class Payload:
         if tuples.num_rows:
             columns = [_own(tuples.column(name), self._tuning.slack_bytes) for name in self.schema.names]
             batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-            # One assignment: what comes from outside must not find batches that are not numbered.
+            # One assignment, so that an exception from outside leaves no batches without numbers.
             self._numbered = _Numbered(self._with(self._batches, batch))
         return numbers
 
     def take(self, name: str, numbers: Int32) -> pa.Array:
-        """A column's values of the rows with these numbers."""
+        """Return a column's values of the rows with these numbers."""
         kind = self.schema.field(name).type
         if not self._batches:
             return pa.array([], kind)
@@ -113,22 +112,22 @@ class Payload:
         return taken_of(len(columns), places, lambda place, at: columns[place].take(pa.array(rows[at])), self._kernels)
 
     def located(self, numbers: Int32) -> tuple[Int32, Int32]:
-        """Where the rows with these numbers are: each one's batch, and its row there."""
+        """Return, for each row with one of these numbers, its batch and its row in that batch."""
         places = np.searchsorted(self._begins, numbers, "right").astype(np.int32) - np.int32(1)
         return places, numbers - self._begins[places]
 
     def byte_columns(self, name: str) -> list[ByteColumn]:
-        """A column of strings or binary values, batch by batch, to be gathered from."""
+        """Return a column of strings or binary values, batch by batch, as kernels gather from it."""
         return [batch.byte_column(name, self._kernels) for batch in self._batches]
 
     def is_loose(self, rows: int) -> bool:
-        """Whether it holds far more than the rows that are still wanted, so many."""
+        """Whether the payload has far more rows than the `rows` that are still wanted."""
         return self.rows > 2 * rows + self._tuning.slack_rows
 
     def thinned(self, numbers: Int32) -> tuple[Payload, Int32]:
-        """One without what is not among these numbers, and their new ones.
+        """Return a payload without most rows whose numbers are not given, and the new numbers of those that are.
 
-        Batches that are mostly wanted stay as they are, one after the other is copied.
+        Batches whose rows are mostly wanted stay as they are. The others are copied, one after the other.
         """
         wanted = np.zeros(self.rows, dtype=np.bool_)
         wanted[numbers] = True
@@ -149,7 +148,7 @@ class Payload:
         return Payload(self.schema, self._kernels, kept, tuning=self._tuning), np.ascontiguousarray(moved[numbers])
 
     def _with(self, batches: Sequence[_Batch], batch: pa.RecordBatch) -> list[_Batch]:
-        """Batches with one more at the end; together with those before, where there are many of its size or smaller."""
+        """Return batches with one more at the end; the last ones are put together where eight are of like size."""
         batches = [*batches, self._sized(batch)]
         size = 0
         while size < self._whole_size:
@@ -181,7 +180,7 @@ class _Numbered:
 
 
 class _Batch:
-    """Some rows, how many they are about, and their strings as kernels read them."""
+    """Some rows, the size that they count as, and their strings as kernels read them."""
 
     __slots__ = ("_byte_columns", "size", "tuples")
 
@@ -197,12 +196,12 @@ class _Batch:
 
 
 def _rows_size(rows: int, least_rows: int) -> int:
-    """0, 1, 2 and so on: each stands for eight times as many rows."""
+    """Return the size that a batch counts as: 0, 1, 2 and so on, each for eight times as many rows."""
     return (max(1, rows // least_rows).bit_length() + 1) // 3
 
 
 def _own(column: pa.Array, slack_bytes: int) -> pa.Array:
-    """A column that does not keep much more in memory than its own values, as a slice of a large one does."""
+    """Return the column, or a copy where it keeps much more in memory than its values, as a slice of a large one."""
     if column.get_total_buffer_size() <= 2 * column.nbytes + slack_bytes:
         return column
     return concatenated([column, column.slice(0, 0)])

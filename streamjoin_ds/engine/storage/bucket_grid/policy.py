@@ -1,4 +1,4 @@
-"""When the windows of a stream go over to a bucket grid, how large it is made, and how a saved one is restored."""
+"""The policy of bucket grids: when a window goes over to one, how large it is made, how a saved one is restored."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from streamjoin_ds.errors import KernelError
 
 __all__ = ["BUCKET_ROWS", "BucketGridPolicy", "bucketed"]
 
-# Where nothing is forced: a smaller window stays in cache whatever its form.
+# Rows of a window that goes over to a grid, where the option `bucket_rows` does not say. A smaller window stays in
+# cache whatever its form.
 BUCKET_ROWS = 1 << 16
 _log = logging.getLogger(__name__)
 
 
 class BucketGridPolicy:
-    """When and how the windows of one stream go over to a bucket grid.
+    """The rule by which the windows of one stream go over to a bucket grid.
 
     Parameters
     ----------
     least_rows : int
-        Of a window that is to be in one.
+        Rows of the smallest window that goes over.
     extent : int
         What the window spans once it is full, in units of its position.
     is_sampled : bool
-        Whether an order of joining is to be decided by samples of it.
+        Whether grids are sampled, because a join order is estimated from samples.
     tuning : GridTuning
     """
 
@@ -47,14 +48,17 @@ class BucketGridPolicy:
         self._extent, self._tuning = extent, tuning
 
     def wanted_rows(self, rows: int, position: Range, lowest_kept: int | None) -> int:
-        """How many rows a grid is to be made for: as many as there will be, at this rate, when the window is full.
+        """Return how many rows a grid is to be made for: as many as a full window will have at the present rate.
+
+        It is at most `GridTuning.foreseen_times` the live rows, and at most `GridTuning.most_foreseen_rows` unless more
+        rows live.
 
         Parameters
         ----------
         rows : int
-            Of those that live.
+            How many rows live.
         position : (smallest, largest)
-            Of these, and of dead ones.
+            Of the live rows and of dead ones.
         lowest_kept : int or None
         """
         oldest = int(position[0]) if lowest_kept is None else max(int(position[0]), lowest_kept)
@@ -64,9 +68,10 @@ class BucketGridPolicy:
         return max(rows, min(foreseen, self._tuning.most_foreseen_rows))
 
     def window(self, window: Window) -> Window:
-        """The window in a bucket grid, where it is large enough and a key narrows what a probe meets.
+        """Return the window in a bucket grid, where it is large enough and a key narrows what a probe meets.
 
-        Where neighbours ask by other keys each, it stays in runs, which can be seen in several orders.
+        Otherwise the window is returned as it is. Where neighbours ask by different keys it stays in runs, which can
+        be seen in several orders.
         """
         form, tuning, rows = window.form, self._tuning, sum(run.rows for run in window.sealed)
         if not self.least_rows <= rows <= tuning.most_foreseen_rows:
@@ -80,7 +85,7 @@ class BucketGridPolicy:
             if shape is None or not form.chooser.suits_all(shape.keys, keys, rows):
                 return window
             made = self._made(window, shape)
-        except MemoryError:  # runs serve on
+        except MemoryError:  # the window stays in runs
             _log.debug("stream %s: no memory for a bucket grid of %d rows: they stay in runs", form.stream_name, rows)
             return window
         _log.debug(
@@ -89,12 +94,14 @@ class BucketGridPolicy:
         return made
 
     def restored(self, window: Window, facts: Mapping[str, Any]) -> Window:
-        """The window that `BucketWindow.to_facts` told of, from the same rows in runs; those, where it has no room.
+        """Return the window that `BucketWindow.to_facts` described, from the same rows in runs.
+
+        Where there is no memory for the grid, the window in runs is returned.
 
         Raises
         ------
         StateCorruptError
-            They are no such facts.
+            The facts are not those of a bucket grid of these rows.
         """
         try:
             shape, lowest_kept = GridShape.from_facts(facts), facts["lowest_kept"]
@@ -107,7 +114,7 @@ class BucketGridPolicy:
             window, copied = _uncopied(window, facts)
             try:
                 made = self._made(window, shape, facts, lowest_kept, copied)
-            except MemoryError:  # of what was beside it too, there may be more than a grid takes: runs serve on
+            except MemoryError:  # with the rows that were beside it there may be too many for a grid: runs serve
                 _log.debug("stream %s: no memory for its saved bucket grid: runs serve on", window.form.stream_name)
                 return window
             made.layout = _layout(facts.get("layout"), len(window.form.keys))
@@ -135,7 +142,13 @@ class BucketGridPolicy:
 
 
 def _uncopied(window: Window, facts: Mapping[str, Any]) -> tuple[Window, pa.RecordBatch | None]:
-    """The window as it is in use, and what was copied of it already; None: it was not being made anew."""
+    """Return the window without the rows that its rebuild had copied, and these rows; None: it had no rebuild.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        The facts do not fit the window.
+    """
     if "move" not in facts:
         return window, None
     if not facts["move"]["rows"]:
@@ -154,7 +167,13 @@ def _unbucketed(window: Window, facts: Any) -> Window:
 
 
 def _layout(facts: Any, keys: int) -> tuple[SortLayout, int, int] | None:
-    """What `BucketWindow.to_facts` told of a layout; KeyError, TypeError or ValueError where it did not."""
+    """Return the layout that `BucketWindow.to_facts` described, or None.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        The facts are those of no layout.
+    """
     if facts is None:
         return None
     rows, uses = facts["rows"], facts.get("uses", 1)
@@ -165,12 +184,17 @@ def _layout(facts: Any, keys: int) -> tuple[SortLayout, int, int] | None:
 
 
 def bucketed(forms: Sequence[WindowForm], windows: Sequence[Window], facts: Any) -> list[Window]:
-    """Restored windows, in bucket grids where they were in such; `facts`: of `Window.to_facts`, one a window, or None.
+    """Return restored windows, in bucket grids where they were in such.
+
+    Parameters
+    ----------
+    facts : list or None
+        What `Window.to_facts` gave for each window; None: no window was in a bucket grid.
 
     Raises
     ------
     StateCorruptError
-        They are no such facts.
+        The facts are not those of these windows.
     """
     if facts is None:
         return list(windows)

@@ -1,4 +1,4 @@
-"""A bucket grid that is being made anew: its rows are copied to a grid of another shape, some at each push.
+"""The rebuild of a bucket grid: its rows are copied to a grid of another shape, some at each push.
 
 ::
 
@@ -6,8 +6,8 @@
                        └─────┬──────┘ place
     to be     the rows of these, and what has come to them since
 
-No push is held up by it, however large the window (PIM-Tree, section 4.2, asks that of merges). When all buckets are
-copied the new grid takes the place of the old.
+So no push is held up, however large the window (PIM-Tree, section 4.2, asks that of merges). When all buckets are
+copied, the new grid takes the place of the old.
 """
 
 from __future__ import annotations
@@ -29,22 +29,25 @@ _Grid = TypeVar("_Grid", bound=BucketRows)
 
 
 class GridRebuild(Generic[_Grid]):
-    """Rows of a grid on their way to another.
+    """A rebuild that is under way.
 
     Parameters
     ----------
     to : BucketRows
-        The grid to be, with the same payload.
+        The new grid, with the same payload as the grid in use.
     place : int, optional
-        The buckets of the grid in use before this one are copied. Below 0: so many parts of the new grid's memory are
-        to be had from the system first.
+        The buckets of the grid in use before this one are copied. Below 0: so many parts of the new grid's memory must
+        be touched first. None: all parts.
     """
 
     def __init__(self, to: _Grid, place: int | None = None) -> None:
         self.to, self.place = to, -_parts(to) if place is None else place
 
     def following(self, run: BucketRows, given: Sequence[npt.NDArray[Any]], lowest_kept: int) -> TaskCoroutine[None]:
-        """Take those of the rows that came to `run`, an array for each of its columns, whose buckets are copied."""
+        """Take in those rows whose buckets in `run`, the grid in use, are copied already.
+
+        `given` has an array for each column of `run`, of all rows that came to it.
+        """
         if self.place <= 0:
             return
         buckets = run.native.bucket_numbers(run.cell_keys(given))
@@ -54,7 +57,7 @@ class GridRebuild(Generic[_Grid]):
             self.to = yield from self.to.putting([gather(values, rows) for values in given], lowest_kept)
 
     def advancing(self, run: BucketRows, rows: int, lowest_kept: int) -> TaskCoroutine[bool]:
-        """Copy living rows of the next buckets of `run`, which have about so many; whether all are copied."""
+        """Copy the live rows of the next buckets of `run`, about `rows` rows; return whether all buckets are copied."""
         tuning = run.form.tuning.rebuild
         if self.place < 0:
             # Touch at least as much memory as the new rows will need, so that the rebuild keeps up with a large push.
@@ -78,17 +81,31 @@ class GridRebuild(Generic[_Grid]):
         return self.place == buckets
 
     def describe(self) -> str:
-        """In words, for `explain`."""
+        """Return the rebuild in words, for `explain`."""
         return f"being made anew in {self.to.shape.buckets}, {self.to.rows} rows are there"
 
     def to_facts(self) -> dict[str, Any]:
-        """What is not in its rows, as plain JSON values."""
+        """Return what is not in the new grid's rows, as plain JSON values."""
         facts = {"place": self.place, "rows": self.to.rows, "built_rows": self.to.built_rows}
         return {**self.to.shape.to_facts(), **facts}
 
     @classmethod
     def restored(cls, to: _Grid, place: int, given: Sequence[npt.NDArray[Any]]) -> GridRebuild[_Grid]:
-        """What `to_facts` told of: the rows that were copied are given, an array for each column; ValueError."""
+        """Return the rebuild that `to_facts` described.
+
+        Parameters
+        ----------
+        to : BucketRows
+            The new grid, still empty.
+        place : int
+        given : sequence of ndarray
+            An array for each column, of the rows that were copied.
+
+        Raises
+        ------
+        ValueError
+            More parts of the new grid's memory are to be touched than there are.
+        """
         if place < -_parts(to):
             msg = "more of the new grid is to come than there is"
             raise ValueError(msg)
@@ -96,7 +113,7 @@ class GridRebuild(Generic[_Grid]):
 
 
 def rebuild_told(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[GridShape, int]:
-    """Return the shape and the place that `GridRebuild.to_facts` told of; KeyError, TypeError, ValueError if not.
+    """Return the shape and the place that `GridRebuild.to_facts` described.
 
     Parameters
     ----------
@@ -104,7 +121,12 @@ def rebuild_told(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[
     run : BucketRows
         The grid that is in use.
     rows : int
-        How many there are that were copied.
+        How many rows were copied.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        The facts are not those of such a rebuild.
     """
     shape, place, built_rows = GridShape.from_facts(facts), facts["place"], facts["built_rows"]
     is_told = type(place) is int and type(built_rows) is int and facts["rows"] == rows

@@ -1,4 +1,4 @@
-"""Rows of a bucket grid: put in by the cells they belong to, with more room where it runs out."""
+"""Puts rows into a bucket grid by the grid cells that they belong to, and makes more room where it runs out."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TOO_MANY = "a grid has as many rows as can be numbered"
 
 
 class BucketRows(BucketColumns):
-    """What `BucketRun` is filled by; its attributes are described there."""
+    """The part of `BucketRun` that takes rows in; the attributes are described there."""
 
     uncounted_rows: int
     unsampled_rows: int
     _indexes: dict[tuple[ProbeCondition, ...], RunIndex]
 
     def given(self, added: SealedRun) -> list[npt.NDArray[Any]]:
-        """An array for each of `columns`, of tuples whose payload is taken in."""
+        """Return an array for each of `columns`, of these tuples, and take in their payload."""
         given = []
         for name, room in self.columns.items():
             if name == PAYLOAD_NUMBER:
@@ -47,14 +47,17 @@ class BucketRows(BucketColumns):
         return given
 
     def cell_keys(self, given: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """What the cells of rows are made of; an array for each of `columns` is given."""
+        """Return the keys that make the grid cells of rows; `given` has an array for each of `columns`."""
         names = list(self.columns)
         return [widened(given[names.index(key_column_name(self.form, number))]) for number in self.shape.keys]
 
     def putting(
         self, given: Sequence[npt.NDArray[Any]], lowest_kept: int, swept_buckets: int = 0, place: int = 0
     ) -> TaskCoroutine[Self]:
-        """`adding` of rows from `place` on, an array for each of `columns`; then so many buckets are swept."""
+        """Put rows in from `place` on, then sweep so many buckets; `given` has an array for each of `columns`.
+
+        It is a coroutine of kernels' tasks, and returns this grid, or one with more room.
+        """
         keys = self.cell_keys(given)
         run, begin, rows = self, place, len(given[0])
         while True:
@@ -67,7 +70,7 @@ class BucketRows(BucketColumns):
         return run
 
     def _enlarged(self) -> Self:
-        """The same rows with more room."""
+        """Return a grid of the same rows with more room; MemoryError where it has all that can be numbered."""
         chunk_rows, tuning = self.form.kernels.module.GRID_CHUNK_ROWS, self.form.tuning.grid
         chunks, most = len(next(iter(self.columns.values()))) // chunk_rows, tuning.most_rows // chunk_rows
         if chunks >= most:
@@ -76,7 +79,7 @@ class BucketRows(BucketColumns):
         chunks = min(int(chunks * tuning.enlarged_times) + tuning.spare_chunks, most)
         run.columns = chunk_columns(self.form, chunks, self.payload.names)
         run.native = self.native.enlarged(list(run.columns.values()))
-        run._indexes = {}  # they are of the columns that were there
+        run._indexes = {}  # the old ones are of the old columns
         return run
 
     @property
@@ -91,7 +94,7 @@ class BucketRows(BucketColumns):
         return sum(column.itemsize for column in self.columns.values())
 
     def touch(self, part: int, parts: int) -> None:
-        """Have the system give a part of the buckets' own chunks, where no row is yet."""
+        """Write to each page of a part of the buckets' own chunks, still empty, so that the system provides it."""
         rows = self.shape.buckets * int(self.form.kernels.module.GRID_CHUNK_ROWS)
         for column in self.columns.values():
             column[rows * part // parts : rows * (part + 1) // parts : _PAGE_BYTES // column.itemsize] = 0

@@ -1,8 +1,8 @@
-"""Some rows' keys of a bucket grid: what the order of joining is decided by, until enough other rows have come.
+"""A sample of a bucket grid's keys, from which the join order is estimated until enough new rows have come.
 
-The grid itself changes with every push, so what is estimated of it would have to be worked out anew each time; and a
-restored grid has its rows elsewhere. A sample stays as it is, and is saved with the grid: the order in which three
-streams and more join, and so that of their results, is a function of the pushes alone.
+The grid itself changes with every push, so estimates from it would have to be made anew each time. Besides, a restored
+grid has its rows in other places. A sample stays as it is, and is saved with the grid. So the order in which three
+streams and more join is a function of the pushes alone, and with it the order of their results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamjoin_ds.engine.arrays.keys import INT64_MAX, INT64_MIN
 
 __all__ = ["SAMPLED_KEYS", "GridSample"]
 
-# A window's whole sample, when a grid is all of it; `probe.join_order` draws as many of any window.
+# Rows in a sample: as many as `probe.join_order` draws from a whole window, since a grid may be all of one.
 SAMPLED_KEYS = 128
 
 Keys = Sequence[npt.NDArray[Any]]
@@ -29,9 +29,9 @@ class GridSample:
     Parameters
     ----------
     keys : sequence of ndarray, float64 or int64
-        One array a key, all of one length.
+        One array for each key, all of one length.
     rows : int
-        How many there were to choose from.
+        How many rows the grid had.
     """
 
     __slots__ = ("_keys", "rows")
@@ -40,16 +40,22 @@ class GridSample:
         self._keys, self.rows = tuple(keys), rows
 
     def key(self, number: int) -> npt.NDArray[Any]:
-        """Sampled values of a key."""
+        """Return the sampled values of a key."""
         return self._keys[number]
 
     def to_facts(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the sample as plain JSON values."""
         return {"rows": self.rows, "keys": [values.tolist() for values in self._keys]}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], kinds: Sequence[str]) -> GridSample:
-        """What `to_facts` gave, of keys of these kinds; KeyError, TypeError or ValueError where it did not."""
+        """Return the sample that `to_facts` described, of keys of these kinds.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The facts are not those of such a sample.
+        """
         rows, keys = facts["rows"], facts["keys"]
         is_whole = type(rows) is int and len(keys) == len(kinds) and len({len(values) for values in keys}) == 1
         if not is_whole or not all(

@@ -1,8 +1,9 @@
-"""How a bucket grid cuts a window: which keys make a cell, how wide it is, how many buckets there are.
+"""The shape of a bucket grid: which keys make a grid cell, how wide it is, how many buckets there are.
 
-A bucket is to hold most of a chunk's 16 rows: more would often need a second chunk, fewer leave memory empty (a full
-window is about 1.26 times its columns). So cells are as wide as makes that many rows a cell, whatever the band: a wide
-band then covers several cells, neighbours in memory along the last key (epsilon-grid order without sorting).
+A bucket is to hold most of a chunk's 16 rows. More rows would often need a second chunk, and fewer leave memory empty
+(a full window takes about 1.26 times the bytes of its columns). So cells are made so wide that each has about that many
+rows, whatever the band. A wide band then covers several cells, which are neighbours in memory along the last key
+(epsilon-grid order without sorting).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from streamjoin_ds.engine.tuning import GridTuning
 
 __all__ = ["MAX_GRID_ROWS", "GridShape", "chosen_shape", "tested_rows"]
 
-# Of a grid: they are numbered in 32 bits.
+# Rows of a grid, at most: they are numbered with int32.
 MAX_GRID_ROWS = 2**31 - 1
 _MAX_STRIDE = 1 << 31
 _MAX_WIDTH = 1 << 62
@@ -35,9 +36,9 @@ class GridShape:
     widths : tuple of int or float
         Of a cell, key by key: a value lies in cell ``floor(value / width)``.
     stride : int
-        Cells of the second key that are told apart for each cell of the first.
+        How many cells of the second key are told apart within each cell of the first.
     buckets : int
-        A prime: steady gaps between values fill all of them.
+        How many there are: a prime, so that values at regular distances use all buckets.
     """
 
     keys: tuple[int, ...]
@@ -46,17 +47,23 @@ class GridShape:
     buckets: int
 
     def told(self, names: Sequence[str]) -> str:
-        """Return it in words; given are the names of the keys' columns."""
+        """Return the shape in words; `names` are the columns of the keys."""
         cells = " and ".join(f"{names[key]} (width {width})" for key, width in zip(self.keys, self.widths, strict=True))
         return f"in {self.buckets} buckets by cells of {cells}"
 
     def to_facts(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return the shape as plain JSON values."""
         return {"keys": self.keys, "widths": self.widths, "stride": self.stride, "buckets": self.buckets}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> GridShape:
-        """What `to_facts` gave; KeyError, TypeError or ValueError where it did not."""
+        """Return the shape that `to_facts` described.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The facts are those of no shape.
+        """
         keys, widths = tuple(facts["keys"]), tuple(facts["widths"])
         stride, buckets = facts["stride"], facts["buckets"]
         whole = all(type(value) is int for value in (*keys, stride, buckets))
@@ -68,7 +75,7 @@ class GridShape:
 
 
 def chosen_shape(chooser: SortLayoutChooser, keys: Keys, rows: int, tuning: GridTuning) -> GridShape | None:
-    """The shape for a window of so many rows; None where no key narrows, and all rows are to be scanned.
+    """Return the shape for a window of `rows` rows; None where no key narrows, so that all rows must be scanned.
 
     Parameters
     ----------
@@ -91,7 +98,7 @@ def chosen_shape(chooser: SortLayoutChooser, keys: Keys, rows: int, tuning: Grid
 
 
 def tested_rows(chooser: SortLayoutChooser, shape: GridShape, keys: Keys, rows: int, tuning: GridTuning) -> float:
-    """About how many of so many rows a probe tests in a grid of this shape, where it lies as the rows lie.
+    """Return about how many of `rows` rows a probe tests in a grid of this shape, if probes lie as the rows do.
 
     Parameters
     ----------
@@ -113,20 +120,20 @@ def _axes(chooser: SortLayoutChooser, numbers: Sequence[int], keys: Keys, rows: 
 
 
 class _Axis:
-    """One key of a cell."""
+    """One key of a grid cell."""
 
     def __init__(self, sample: Sample, extent: int | float, rows: int, reached_spans: int) -> None:
         self._sample = sample
         self._extent = float(extent)
         self._is_equality = sample.is_int and extent == 0
-        # How far the values go: those that go further share cells, with others far away.
+        # The span within which values have cells of their own. Values beyond it share cells with others far away.
         self.reach = min(sample.full_span, reached_spans * sample.span)
-        # What a scale of one stands for: the band, or where that is a point of a float, what one row lies in.
+        # The width at a scale of one: the band, or, for an equality of floats, the mean distance between rows.
         self._unit = self._extent or max(sample.span, 1e-290) / rows
 
     @property
     def is_free(self) -> bool:
-        """Whether the width is a matter of choice: cells of an equality hold one value each."""
+        """Whether the width can be chosen; cells of an equality of integers hold one value each."""
         return not self._is_equality
 
     def width(self, scale: float) -> int | float:
@@ -139,16 +146,16 @@ class _Axis:
         return width if np.isfinite(width) else 1.0
 
     def covered(self, scale: float) -> float:
-        """How many cells a band meets on the average."""
+        """Return how many cells a band meets on the average."""
         return 1.0 if self._is_equality else 1.0 + self._extent / float(self.width(scale))
 
     def met(self, width: int | float) -> float:
-        """What share of the rows is in the cells that a band meets, where they are this wide."""
+        """Return the share of the rows in the cells that a band meets, where cells are this wide."""
         cells = 1.0 if self._is_equality and width == 1 else 1.0 + self._extent / float(width)
         return min(1.0, cells * self._sample.share(width))
 
     def share(self, scale: float) -> float:
-        """What share of the rows a cell holds."""
+        """Return the share of the rows that a cell holds."""
         return self._sample.share(self.width(scale))
 
 
@@ -157,7 +164,7 @@ def _rows_per_cell(axes: Sequence[_Axis], scale: float, rows: int) -> float:
 
 
 def _scale(axes: Sequence[_Axis], rows: int, tuning: GridTuning) -> float:
-    """By what the bands are to be multiplied, so that a cell holds about as many rows as a bucket shall."""
+    """Return the factor by which the bands are multiplied, so that a cell holds about the rows that a bucket should."""
     free = sum(axis.is_free for axis in axes)
     rounds = range(tuning.shape_rounds if free else 0)
     wanted, close, most_covered = tuning.rows_per_bucket, tuning.close_factor, tuning.most_covered_cells
@@ -176,7 +183,7 @@ def _scale(axes: Sequence[_Axis], rows: int, tuning: GridTuning) -> float:
 
 
 def _prime(least: int) -> int:
-    """The smallest prime from a number on."""
+    """Return the smallest odd prime from `least` on; `least` is 2 or more."""
     number = least | 1
     while any(number % divisor == 0 for divisor in range(3, int(number**0.5) + 1, 2)):
         number += 2

@@ -2,13 +2,13 @@
 
 ::
 
-    large batch ──────────────► sorted run: what comes later in this push is joined with it ──┐   end of the push
+    large batch ──────────────► sorted run: later streams of this push are joined with it ────┐   end of the push
     small batch ──► tail ── full ──► run ──────────────────────────────────────────────────────┴─► bucket grid
 
-Nothing is merged, and a grid that is too small, or whose buckets have become crowded where another shape's would not
-be, is made anew a few rows a push (`rebuild`). Any tuples fit: what chunks have no place for is the grid's payload.
-The grid changes in place when a push is over. The windows that a push began with must not be used after it is
-finished; one that is given up has changed nothing.
+Nothing is merged. A grid is rebuilt, some rows at each push (`rebuild`), where it is too small or too large, or where
+its buckets have become crowded and those of another shape would not be. Any tuples fit: columns that chunks have no
+place for are the grid's payload. The grid changes in place when a push is over. So the windows that a push began with
+must not be used after it is finished. A push that is given up has changed nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class BucketWindow(Window):
-    """A window whose first run is a bucket grid; the others are of the push that is being read.
+    """A window whose first run is a bucket grid; its other sealed runs are on their way into the grid.
 
     Parameters
     ----------
@@ -46,13 +46,14 @@ class BucketWindow(Window):
     bucket_run : BucketRun
         The grid.
     sealed : sequence of SealedRun
-        What is to be taken into it.
+        Runs that are to be taken into the grid.
     tail, run_set
         As for `Window`.
     lowest_kept : int or None
         Lower positions are dead; within int64.
     layout : (SortLayout, int, int) or None
-        That of a batch that was sorted, and its rows: those of like size are sorted so too. How many were.
+        The layout that was chosen for a batch, the rows of that batch, and how many batches were sorted in the layout.
+        Batches of like size use it again, `GridTuning.layout_uses` in all.
     """
 
     __slots__ = ("_inserted", "bucket_run", "layout", "lowest_kept")
@@ -75,30 +76,30 @@ class BucketWindow(Window):
         self.layout = layout
         self.lowest_kept = lowest_kept
         self.is_merged = not self.sealed
-        # Into its grid, before any of the other runs.
+        # Rows that were inserted into the grid before any of the other runs.
         self._inserted: int = bucket_run.native.inserted
 
     @property
     def rows(self) -> int:
-        """How many tuples; dead ones that were not dropped yet are among them."""
+        """The number of tuples; dead ones that were not dropped yet are among them."""
         return sum(run.rows for run in self.runs)
 
     def remade(self, sealed: Sequence[SealedRun], tail: Tail) -> BucketWindow:
-        """The window with other runs beside its grid."""
+        """Return the window with other runs beside its grid."""
         return BucketWindow(self.form, self.bucket_run, sealed, tail, self._run_set, self.lowest_kept, self.layout)
 
     def _holding(self, run: BucketRun, others: Sequence[SealedRun] = ()) -> BucketWindow:
-        """The window with a grid that may be another one."""
+        """Return the window with this grid, which may be another one, and these runs beside it."""
         return BucketWindow(self.form, run, others, self.tail, self._run_set, self.lowest_kept, self.layout)
 
     def sealing(self, arrived: BatchColumns) -> TaskCoroutine[SealedRun] | None:
-        """As `Window.sealing`; it is sorted as the last one was, where it is of like size."""
+        """See `Window.sealing`; a batch of like size is sorted in the layout of the one before."""
         if arrived.rows <= self.form.tailed_rows:
             return None
         return self.form.sealing_batch(arrived, self._layout_of(arrived.rows))
 
     def taking(self, arrived: BatchColumns, run: SealedRun | None) -> tuple[Window, Selection]:
-        """As `Window.taking`."""
+        """See `Window.taking`."""
         window, selection = super().taking(arrived, run)
         if run is not None:
             assert isinstance(window, BucketWindow)
@@ -107,16 +108,16 @@ class BucketWindow(Window):
         return window, selection
 
     def _layout_of(self, rows: int) -> SortLayout | None:
-        """That of the batch that was last sorted, for one of like size."""
+        """Return the layout to use again for a batch of `rows` rows; None: a layout is to be chosen."""
         if self.layout is None:
             return None
         grid, like, uses = self.layout
         return grid if like <= 2 * rows <= 4 * like and uses < self.form.tuning.grid.layout_uses else None
 
     def merging_steps(self) -> TaskCoroutine[Window]:
-        """As `Window.merging_steps`: all but the tail goes into the grid.
+        """See `Window.merging_steps`; all runs but the tail go into the grid.
 
-        Where it broke off, it goes on with what the grid does not have yet.
+        Where an earlier call broke off, this one goes on with the rows that the grid does not have yet.
         """
         if self.is_merged:
             return self
@@ -137,14 +138,14 @@ class BucketWindow(Window):
         window = self._holding(run)
         try:
             return (yield from window._resized(others))
-        except MemoryError:  # the grid that there is serves on
+        except MemoryError:  # the grid goes on as it is
             _log.debug("stream %s: no memory to rebuild the bucket grid: it serves on", self.form.stream_name)
             run.rebuild = None
             run.end_change()
             return window
 
     def _resized(self, arrived: Sequence[SealedRun]) -> TaskCoroutine[Window]:
-        """In a grid of another shape, where that is wanted; or in runs."""
+        """Return the window after a rebuild has gone on, or in runs where a grid is no longer wanted."""
         window = yield from self._resizing(arrived)
         if window is None:
             _log.debug("stream %s: %d rows go from the bucket grid back to runs", self.form.stream_name, self.rows)
@@ -155,7 +156,7 @@ class BucketWindow(Window):
         return window
 
     def unmerged(self) -> Window:
-        """The window with those rows beside its grid that are not in it yet."""
+        """Return the window with the rows that its grid does not have yet in runs beside the grid."""
         run = self.bucket_run
         run.begin_change()
         taken, others = run.native.inserted - self._inserted, []
@@ -168,9 +169,10 @@ class BucketWindow(Window):
         return self._holding(run, others)
 
     def _resizing(self, arrived: Sequence[SealedRun]) -> TaskCoroutine[BucketWindow | None]:
-        """Go on making a grid for as many rows as there will be, where this one was made for far more or fewer.
+        """Begin a rebuild where one is due, and go on with the one under way; None: a grid is no longer wanted.
 
-        Or for rows that lie as those in it do, where this one was made for others. None: no grid is wanted any more.
+        A rebuild is due where the grid was made for far more or fewer rows than there will be, or for rows that lay
+        otherwise than those in it now.
         """
         run, bucketing, tuning = self.bucket_run, self.form.bucket_policy, self.form.tuning
         lowest = INT64_MIN if self.lowest_kept is None else self.lowest_kept
@@ -179,18 +181,18 @@ class BucketWindow(Window):
         if run.rebuild is None and run.falls_due():
             live = live_rows(run, lowest)
             wanted = bucketing.wanted_rows(live, run.position, self.lowest_kept)
-            # Rows that are still to come are no reason before this one is half full.
+            # Rows that are still to come are no reason for a larger grid before this one is half full.
             is_small = wanted > tuning.rebuild.grown_times * run.built_rows and 2 * live > run.built_rows
             is_large = wanted < tuning.rebuild.shrunk_share * run.built_rows and run.built_rows > bucketing.least_rows
             if is_large and run.rows < bucketing.least_rows:
                 return None
             if live and not self._suits_all(run, run.shape, live):
-                return None  # of a state that was saved when all neighbours had to make do with one index
+                return None  # the grid is of a state that was saved by a version with one index for all neighbours
             if live and (is_small or is_large):
                 keys, why = some_keys(run, lowest), "too small" if is_small else "too large"
                 try:
                     self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted, tuning.grid), why)
-                except MemoryError:  # for what is still to come; what is there needs less
+                except MemoryError:  # for the rows still to come; the live rows need less
                     self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live, tuning.grid), why)
             elif live:
                 self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
@@ -205,13 +207,13 @@ class BucketWindow(Window):
         return BucketWindow(self.form, made, (), self.tail, None, self.lowest_kept, self.layout)
 
     def _relieve(self, run: BucketRun, crowd: int, live: int, lowest_kept: int) -> None:
-        """Begin with another shape where the rows have moved together since this one was chosen, and it helps."""
+        """Begin a rebuild where the rows have moved together since the shape was chosen, and another shape helps."""
         grid, times = self.form.tuning.grid, self.form.tuning.rebuild.crowded_times
         if crowd * times < run.known_crowd:
             run.known_crowd = max(crowd, USUAL_CROWD)
         if crowd <= times * run.known_crowd:
             return
-        run.known_crowd, chooser = crowd, self.form.chooser  # a hot value's bucket is no reason again
+        run.known_crowd, chooser = crowd, self.form.chooser  # so the bucket of a hot value is a reason only once
         keys = some_keys(run, lowest_kept)
         shape = chosen_shape(chooser, keys, run.built_rows, grid)
         if shape is None or shape == run.shape:
@@ -221,7 +223,10 @@ class BucketWindow(Window):
             self._begin_move(run, run.built_rows, shape, "crowded")
 
     def _begin_move(self, run: BucketRun, rows: int, shape: GridShape | None, why: str) -> None:
-        """Begin with another shape, unless it is of keys that one neighbour alone asks by; `why`: for the log."""
+        """Begin a rebuild in another shape, unless that serves only some neighbours; `why` is for the log.
+
+        Where the shape is the same, only the number of rows that the grid is made for is set anew.
+        """
         if shape is not None and not self._suits_all(run, shape, rows):
             return
         if shape == run.shape:
@@ -232,7 +237,7 @@ class BucketWindow(Window):
             _log.debug("stream %s: the bucket grid is %s; one for %d rows is begun, %s", *told)
 
     def _suits_all(self, run: BucketRun, shape: GridShape, rows: int) -> bool:
-        """Whether a shape serves every neighbour, as far as its conditions narrow what they meet."""
+        """Whether a shape serves every neighbour whose conditions narrow what it meets."""
         chooser = self.form.chooser
         if not chooser.unserved(shape.keys):
             return True
@@ -242,7 +247,7 @@ class BucketWindow(Window):
     def expired(self, lowest_kept: int, *, is_own: bool = False) -> Window:
         """Return the window without expired positions; dead rows stay until the grid needs their room."""
         if not INT64_MIN <= lowest_kept <= INT64_MAX:
-            # Beyond int64 there is no position; one at its very end is then kept, and refused by the window's rule.
+            # No position is beyond int64. One at its very end is then kept, and the window's rule refuses it.
             lowest_kept = max(INT64_MIN, min(lowest_kept, INT64_MAX))
         run, tail = self.bucket_run, self.tail
         if tail.rows and lowest_kept > tail.position[0]:
@@ -263,7 +268,7 @@ class BucketWindow(Window):
         return window
 
     def _copied(self) -> BucketWindow:
-        """The same again: a push that may be given up does not change the one it began with."""
+        """Return a copy of the window: a push that may be given up must not change the window that it began with."""
         window = BucketWindow.__new__(BucketWindow)
         window.form, window.sealed, window.tail = self.form, self.sealed, self.tail
         window._run_set, window._is_fitting, window._sealed_rows = self._run_set, self._is_fitting, self._sealed_rows
@@ -272,7 +277,7 @@ class BucketWindow(Window):
         return window
 
     def to_facts(self) -> dict[str, Any] | None:
-        """What is not in the rows, as plain JSON values."""
+        """Return what is not in the rows, as plain JSON values."""
         layout = None
         if self.layout is not None:
             grid, rows, uses = self.layout
@@ -280,7 +285,7 @@ class BucketWindow(Window):
         return {**self.bucket_run.to_facts(), "lowest_kept": self.lowest_kept, "layout": layout}
 
     def in_runs(self) -> Window:
-        """The same rows in ordinary runs; those that were copied already in a last one, again."""
+        """Return the same rows in ordinary runs; rows that a rebuild has copied are in a last run once more."""
         move = self.bucket_run.rebuild
         runs = [(run.tuples, run.zone) for run in self.before_tail if run.rows]
         if move is not None and move.to.rows:
