@@ -91,15 +91,15 @@ __all__ = [
 
 
 def implementations() -> tuple[str, ...]:
-    """Name what can be run here: the twin alone."""
+    """Return the names of the implementations that can run here: the twin alone."""
     return ("reference",)
 
 
 def default_implementation() -> str:
-    """Name what runs where no ``implementation`` is given."""
+    """Return the name of the implementation that runs where none is given."""
     return "reference"
 
 
 def cpu_features() -> dict[str, bool]:
-    """Report no CPU feature: the twin uses none itself."""
+    """Return no CPU feature: the twin uses none itself."""
     return {}
