@@ -232,7 +232,7 @@ cdef class BucketGrid:
         return task
 
     def sweep(self, buckets, lowest_kept):
-        """Drop the dead rows of those of the next buckets in which enough rows are dead; return how many rows."""
+        """Drop dead rows of the next `buckets` buckets, where a bucket has enough of them; return how many rows."""
         return self.sweeping(buckets, lowest_kept).do()
 
     def sweeping(self, buckets, lowest_kept):
