@@ -152,7 +152,7 @@ class JoinEngine:
 
     @property
     def _windows(self) -> WindowJoin:
-        assert self.bound is not None  # it says what is missing
+        assert self.bound is not None  # `bound` raises an error that says what is missing
         return self._join
 
     @property

@@ -87,7 +87,7 @@ class ReceivedRows:
 
 
 class RowIntake:
-    """Makes rows of one stream into tuples.
+    """The intake of one stream: it makes rows into tuples.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ class RowIntake:
             raise SchemaDriftError(msg, name=name, hint="rename one of them")
         try:
             return _joined(table.column(places[0]))
-        except pa.ArrowInvalid as error:  # offsets of 32 bits
+        except pa.ArrowInvalid as error:  # the offsets of one Arrow array have 32 bits
             msg = f"column '{name}' of stream {stream} has more than 2 GiB of values in one push"
             raise ArgumentError(msg, name=name, hint="push fewer rows at a time") from error
 

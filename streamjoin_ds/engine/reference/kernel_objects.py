@@ -142,7 +142,7 @@ class RoomColumns(Protocol):
 
 
 class RowsForm(Protocol):
-    """Which columns rows have."""
+    """The columns of rows that are gathered."""
 
     @property
     def columns(self) -> int: ...
@@ -162,7 +162,7 @@ class Rows(Protocol):
 
 
 class SealForm(Protocol):
-    """Which columns of a batch are its keys."""
+    """The columns of a batch that are its keys."""
 
     @property
     def keys(self) -> tuple[tuple[int, bool], ...]: ...

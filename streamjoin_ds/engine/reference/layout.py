@@ -252,7 +252,7 @@ def gather(column: Column, order: Int32, out: Column | None = None) -> Column:
 
 
 def bucket_range(left: Column, lo: Bound, hi: Bound, width: Bound) -> tuple[Int64, Int64]:
-    """Number the first and the last bucket in which each probe can find a match."""
+    """Return the numbers of the first and the last bucket in which each probe can find a match."""
     if left.dtype.kind == "f":
         lo_value, hi_value = float_bound(lo, "lo"), float_bound(hi, "hi")
         width_value = float_bound(width, "width")

@@ -98,7 +98,7 @@ class Scan:
 
 
 class Band:
-    """The conditions, checked."""
+    """The conditions of a join, checked."""
 
     def __init__(
         self,
