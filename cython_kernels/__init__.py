@@ -21,9 +21,9 @@ conditions (`band.h`) and the nested loop; ``grid/`` lays runs out in order and 
 grid; ``gather/`` copies rows and columns; ``periodic/`` knows periodic windows; ``threads/`` runs tasks; ``simd/`` has
 the registers and asks the CPU. Includes name the folder.
 
-Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it and wins every argument. This
-is the one place that honours ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of `implementations`. It is read
-when the process first imports the kernels, so in every Spark worker by itself
+Every name has a readable twin in ``streamjoin_ds.engine.reference``, which documents it; where the two differ, the twin
+is right. Only this file reads the variable ``STREAMJOIN_DS_KERNEL``: ``reference``, ``auto`` or one of
+`implementations`. It does so when a process first imports the kernels. So each Spark worker goes by its own variable
 (``spark.executorEnv.STREAMJOIN_DS_KERNEL``).
 
 CONTRIBUTING.md says where a new kernel is wired; setup.py finds its files by their folder.
@@ -79,7 +79,7 @@ if _requested not in ("", "auto", "reference"):
 
 
 def __getattr__(name):
-    # Looked up late: the twins live in a room that itself imports this one.
+    # The twins are imported late, because their room imports this module.
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

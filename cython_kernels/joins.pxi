@@ -10,7 +10,7 @@ cdef const sj_implementation *_implementation(name) except NULL:
 
 
 cdef class _Join:
-    """What both joins share: the conditions, the chosen implementation, the check of the output."""
+    """The base of both joins: the conditions, the chosen implementation, the check of the output."""
 
     cdef const sj_implementation *_chosen
     cdef list _kept
@@ -59,7 +59,7 @@ cdef class _Join:
         return 0
 
     cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
-        """The next pairs."""
+        """Write the next pairs and return how many; each join has its own."""
         return 0
 
     cdef PairFilling _filling(self, out_probe, out_run):
@@ -78,7 +78,7 @@ cdef class _Join:
 
 
 cdef class PairFilling(Task):
-    """Fills one buffer with pairs of a probe and a row; how many there are."""
+    """The task that fills one buffer with pairs of a probe and a row; its result is their number."""
 
     cdef _Join _of
     cdef int32_t *_probes
@@ -144,7 +144,7 @@ cdef class Scan(_Join):
 
 
 def scan_roof(is_float=False, implementation=None):
-    """Measure the roof of `Scan` on this core: pairs a second of its first condition's compares alone, rows in L1."""
+    """Measure the roof of `Scan` on this core: pairs a second when it only compares one condition, with rows in L1."""
     cdef const sj_implementation *chosen = _implementation(implementation)
     cdef int floats = bool(is_float)
     cdef int64_t rounds = 1 << 16

@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True, embedsignature=True
-"""The boundary between NumPy and the C kernels: everything is checked here once, nothing in the loops.
+"""The boundary between NumPy and the C kernels: arguments are checked here once, and nothing is checked in loops.
 
-Semantics, order of output and error rules are documented with the readable twins (streamjoin_ds.engine.reference);
-this file checks, takes addresses and lets go of the GIL.
+The readable twins (streamjoin_ds.engine.reference) document semantics, order of output and errors. This file checks
+arguments, takes addresses and releases the GIL.
 """
 import operator
 import threading
@@ -159,12 +159,12 @@ _WIDE_LIMIT = 2**64
 
 
 def implementations():
-    """Name what this CPU can run, slowest first."""
+    """Return the names of the implementations that this CPU can run, slowest first."""
     return tuple(sj_implementation_at(index).name.decode() for index in range(sj_implementation_count()))
 
 
 def cpu_features():
-    """Tell which instruction sets were looked for, and which are there."""
+    """Return for each instruction set that was looked for, whether it can be used here."""
     return {
         sj_cpu_feature_at(index).name.decode(): bool(sj_cpu_feature_at(index).present)
         for index in range(sj_cpu_feature_count())
@@ -214,7 +214,7 @@ cdef object _integer(value, str name):
 
 
 cdef sj_wide _wide_bound(value, str name):
-    # A difference of two int64 has 65 bits: a wider bound says no more than this one.
+    # A difference of two int64 lies within +-2^64, so a bound beyond that says no more than one of 2^64.
     number = max(-_WIDE_LIMIT, min(_integer(value, name), _WIDE_LIMIT))
     cdef sj_wide wide
     wide.high = number >> 64
@@ -245,7 +245,10 @@ cdef struct sj_view:
 
 
 cdef bint _look(array, bint writeable, sj_view *view) except -1:
-    """Whether an array is a plain column of one of three dtypes, in one look: what calls cost a push of one tuple."""
+    """Whether an array is a plain column of float64, int64 or int32; if so, `view` gets its address, length and type.
+
+    It takes one look at the buffer: a push of one tuple would be slowed down by a call for each of these facts.
+    """
     cdef Py_buffer buffer
     cdef bint fits
     if not isinstance(array, _NDARRAY):
@@ -266,16 +269,16 @@ cdef bint _look(array, bint writeable, sj_view *view) except -1:
 
 
 cdef int _key_view(array, str name, sj_view *view) except -1:
-    """A float64 or int64 column."""
+    """Look at a float64 or int64 column; raise KernelError where the array is none."""
     if not _look(array, False, view) or view.code == b"i":
-        _is_float(array, name)  # says what is wrong
+        _is_float(array, name)  # raises an error that says what is wrong
         raise _error(f"{name} must be a float64 or int64 ndarray", name)
     return 0
 
 
 cdef int _int32_view(array, str name, bint writeable, sj_view *view) except -1:
     if not _look(array, writeable, view) or view.code != b"i":
-        _check_array(array, name, _INT32, writeable)  # says what is wrong
+        _check_array(array, name, _INT32, writeable)  # raises an error that says what is wrong
         raise _error(f"{name} must be an ndarray of {_INT32}", name)
     return 0
 
@@ -341,12 +344,12 @@ _default = implementations()[len(implementations()) - 1]  # the widest
 
 
 def default_implementation():
-    """Name what runs where no implementation is given."""
+    """Return the name of the implementation that runs where none is given."""
     return _default
 
 
 def set_default_implementation(name):
-    """Choose what runs where no implementation is given; called once, by the package's __init__."""
+    """Choose the implementation that runs where none is given; the package's __init__ calls this once."""
     global _default
     if name not in implementations():
         raise _error("this implementation is not available here", "STREAMJOIN_DS_KERNEL",

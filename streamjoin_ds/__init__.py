@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 
-if os.environ.get("STREAMJOIN_DS_LOG_LEVEL"):  # so in each of Spark's workers, too
+if os.environ.get("STREAMJOIN_DS_LOG_LEVEL"):  # Spark's Python workers inherit the variable
     import_module("streamjoin_ds.logs").log_as_asked()
 
 

@@ -1,8 +1,8 @@
 """Types of the compiled kernels; `streamjoin_ds.engine.reference` documents each name.
 
-This file is read for the package and for `native`, the extension module in it. They have the same names, but for the
-last two, which are `native`'s alone. Tasks that a method gives are `Task` here: their classes have no other name that
-Python may ask for.
+This file describes both the package and `native`, the extension module in it. Both have the same names, except for the
+last two, which only `native` has. Methods that return a task have the type `Task` here: the tasks' own classes have no
+name that Python code can use.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -294,6 +294,6 @@ class BucketGrid:
     def crowd(self, keys: Sequence[Column], most: int) -> int: ...
     def bucket_numbers(self, keys: Sequence[Column]) -> Int32: ...
 
-# `native`'s alone
+# Only `native` has these.
 def scan_roof(is_float: bool = False, implementation: str | None = None) -> float: ...
 def set_default_implementation(name: str) -> None: ...

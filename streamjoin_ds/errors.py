@@ -1,7 +1,7 @@
-"""Every error this package raises on purpose: one table.
+"""Every error that this package raises on purpose, in one table.
 
-Each class is a code; each instance carries the offending *name* (a stream, a column, an option, a file: never an
-option's value, which may be a secret) and a *hint* of what would be valid.
+Each class has a code. Each instance carries the offending *name* (a stream, a column, an option, a file; never an
+option's value, which may be a secret) and a *hint* that says what would be valid.
 """
 
 from __future__ import annotations
@@ -84,19 +84,19 @@ def _rebuild(cls: type[StreamJoinError], message: str, name: str, hint: str) -> 
 
 
 class ArgumentError(StreamJoinError, ValueError):
-    """An argument or option is not of the form that is understood."""
+    """An argument or option has a wrong form or value, or a call comes at a wrong time."""
 
     code = "ARGUMENT"
 
 
 class PredicateError(StreamJoinError, ValueError):
-    """A predicate cannot hold between these columns (types, streams, bounds)."""
+    """A predicate cannot be applied to these columns: their types, streams or bounds do not allow it."""
 
     code = "PREDICATE"
 
 
 class PredicateSyntaxError(PredicateError):
-    """The text of a predicate is not one of the forms that are understood."""
+    """The text of a predicate has none of the accepted forms."""
 
     code = "PREDICATE_SYNTAX"
 
@@ -144,31 +144,31 @@ class BlockMissingError(StreamJoinError):
 
 
 class MapLimitError(StreamJoinError, OSError):
-    """A block cannot be mapped: this process has as many files mapped as the system allows."""
+    """A block cannot be mapped: this process already has as many maps as the system allows."""
 
     code = "MAP_LIMIT"
 
 
 class BlockWriteError(StreamJoinError, OSError):
-    """A block cannot be written: no room, or no right to."""
+    """A block cannot be written: there is no room, or no permission."""
 
     code = "BLOCK_WRITE"
 
 
 class BlockCorruptError(StreamJoinError):
-    """A block's bytes do not have the checksum its name carries."""
+    """A block's bytes do not have the checksum in its name."""
 
     code = "BLOCK_CORRUPT"
 
 
 class FileMissingError(StreamJoinError):
-    """An input file that was read, or that is named, is not there."""
+    """An input file that was read before, or that is named, is not there."""
 
     code = "FILE_MISSING"
 
 
 class FileChangedError(StreamJoinError):
-    """An input file is no longer what was read from it."""
+    """An input file no longer holds what was read from it."""
 
     code = "FILE_CHANGED"
 
@@ -180,13 +180,13 @@ class FileOrderError(StreamJoinError):
 
 
 class FileFormatError(StreamJoinError):
-    """An input file cannot be read as the format it is said to have."""
+    """An input file cannot be read in its declared format."""
 
     code = "FILE_FORMAT"
 
 
 class SchemaDriftError(StreamJoinError):
-    """A file or frame lacks a column, or has it with another type."""
+    """A file or frame lacks a column, or has the column with another type."""
 
     code = "SCHEMA_DRIFT"
 
@@ -204,13 +204,13 @@ class TableError(StreamJoinError):
 
 
 class LogCleanedError(TableError):
-    """A reader asks for a log entry of a table that was cleaned away after the table's log retention."""
+    """A reader asks for an entry of a table's log that was removed when the table's log retention had passed."""
 
     code = "LOG_CLEANED"
 
 
 class TableWriteError(StreamJoinError, OSError):
-    """A table's file or log entry cannot be written: no room, or no right to."""
+    """A table's file or log entry cannot be written: there is no room, or no permission."""
 
     code = "TABLE_WRITE"
 
@@ -265,7 +265,7 @@ class JavaMissingError(StreamJoinError):
 
 
 class JarsMissingError(StreamJoinError):
-    """The Delta jars are neither cached nor could they be fetched."""
+    """The Delta jars are not cached and could not be fetched."""
 
     code = "JARS_MISSING"
 
@@ -283,7 +283,7 @@ class SessionError(StreamJoinError):
 
 
 class LedgerError(StreamJoinError):
-    """A batch's rows do not balance: read is not stored plus late, rejected and filtered."""
+    """A batch's ledger does not balance: read is not the sum of stored, late, rejected and filtered."""
 
     code = "LEDGER"
 
@@ -295,6 +295,6 @@ class PunctuationError(StreamJoinError):
 
 
 class BenchError(StreamJoinError):
-    """A side of a bench failed, or its matches are not those of an independent count: nothing it measured counts."""
+    """A side of a benchmark failed, or its matches differ from an independent count, so its measurements are void."""
 
     code = "BENCH"

@@ -1,12 +1,12 @@
-"""What the package's loggers say, and where: warnings only, until a level is asked for.
+"""Where the lines of the package's loggers go. Only warnings are shown until a level is asked for.
 
 ::
 
     streamjoin --log-level debug ──┬─► this process: its standard error
                                    └─► STREAMJOIN_DS_LOG_LEVEL ──► Spark's Python workers: Spark's own log
 
-Every module logs under its own name, so ``logging.getLogger("streamjoin_ds.sink")`` is the sink's. A program that
-configures `logging` by itself needs nothing of this module.
+Every module logs under its own name, so ``logging.getLogger("streamjoin_ds.sink")`` is the sink's logger. A program
+that configures `logging` by itself does not need this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to what is `sys.stderr` at the moment: a live display puts itself in its place."""
+    """A handler that looks `sys.stderr` up for each record, because a live display replaces it for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
@@ -36,12 +36,12 @@ class _StderrHandler(logging.Handler):
 
 
 def log_to_stderr(level: str) -> None:
-    """Have the package's loggers write all from a level on to standard error, in this process.
+    """Make the package's loggers write to standard error, in this process, whatever has this level or a higher one.
 
     Parameters
     ----------
     level : str
-        One of `LEVELS`; it replaces that of an earlier call.
+        One of `LEVELS`; it replaces the level of an earlier call.
     """
     logger = logging.getLogger("streamjoin_ds")
     if not any(isinstance(handler, _StderrHandler) for handler in logger.handlers):
@@ -49,11 +49,11 @@ def log_to_stderr(level: str) -> None:
         handler.setFormatter(logging.Formatter(_FORMAT))
         logger.addHandler(handler)
     logger.setLevel(level.upper())
-    logger.propagate = False  # the root's handlers, where there are any, would write each line again
+    logger.propagate = False  # else the root logger's handlers would write each line again
 
 
 def log_as_asked() -> None:
-    """Go by the environment's level, where it has one; another word there changes nothing."""
+    """Log at the level in the environment variable `LEVEL_VARIABLE`; do nothing where it holds none of `LEVELS`."""
     level = os.environ.get(LEVEL_VARIABLE, "").lower()
     if level in LEVELS:
         log_to_stderr(level)

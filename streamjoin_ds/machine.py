@@ -9,17 +9,19 @@ from pathlib import Path
 __all__ = ["control_group_folders", "map_limit", "memory_limit_bytes", "worker_count"]
 
 _PROC = Path("/proc")
-_UNKNOWN_MEMORY_BYTES = 8 << 30
+_UNKNOWN_MEMORY_BYTES = 8 << 30  # 8 GiB, assumed where the system does not tell the machine's memory
 _USUAL_MAPS = 65_530  # Linux's default of vm.max_map_count
 
 
 def memory_limit_bytes(proc: Path = _PROC) -> int:
-    """Memory of the machine, or what the control groups of this process allow, the outer ones too, where that is less.
+    """Return how many bytes of memory this process may use.
+
+    This is the machine's memory, or the smallest limit of the control groups around this process where that is less.
 
     Parameters
     ----------
     proc : Path
-        Where the system tells of its processes.
+        Where the proc file system is mounted.
     """
     try:
         limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
@@ -31,14 +33,15 @@ def memory_limit_bytes(proc: Path = _PROC) -> int:
 
 
 def map_limit(proc: Path = _PROC) -> int:
-    """How many files and areas the system lets one process map (Linux's ``vm.max_map_count``)."""
+    """Return how many files and areas the system lets one process map (Linux's ``vm.max_map_count``)."""
     return _number(proc / "sys/vm/max_map_count") or _USUAL_MAPS
 
 
 def worker_count(proc: Path = _PROC, parent: int | None = None) -> int:
-    """Processes that the parent of this one has started and that live, this one too: a Python daemon's workers.
+    """Return how many living processes the parent of this process has started, this one included.
 
-    At least 1, also where the system does not tell.
+    In Spark the parent is the Python daemon, and these are its workers. Where the system does not tell, the answer
+    is 1.
     """
     parent = os.getppid() if parent is None else parent
     try:
@@ -48,12 +51,12 @@ def worker_count(proc: Path = _PROC, parent: int | None = None) -> int:
 
 
 def control_group_folders(controller: str, proc: Path = _PROC) -> Iterator[Path]:
-    """Folders of the control groups this process is in, of version 1 and 2, each before those around it.
+    """Yield the folders of the control groups that this process is in, of versions 1 and 2, innermost groups first.
 
     Parameters
     ----------
     controller : str
-        Of version 1: "cpu" or "memory". Version 2 has one hierarchy for all.
+        "cpu" or "memory": which hierarchy of version 1 to look in. Version 2 has one hierarchy for all controllers.
     """
     try:
         mounts = (proc / "self/mountinfo").read_text(encoding="utf-8").splitlines()
@@ -63,14 +66,18 @@ def control_group_folders(controller: str, proc: Path = _PROC) -> Iterator[Path]
     for line in groups:
         _, controllers, group = line.split(":", 2)
         for root, mounted in _mounts(mounts, controllers.split(",") if controllers else None, controller):
-            # A container sees its own group as the mount's root, and may still be told the group's name outside.
+            # A container sees its own group as the mount's root. The name it is told may still be the one outside.
             inside = group.removeprefix(root) if group == root or group.startswith(f"{root.rstrip('/')}/") else ""
             folder = mounted / inside.lstrip("/")
             yield from (path for path in (folder, *folder.parents) if path.is_relative_to(mounted))
 
 
 def _mounts(lines: list[str], controllers: list[str] | None, wanted: str) -> Iterator[tuple[str, Path]]:
-    """Root and place of the mounts of one hierarchy: that of version 2 (None), or of these controllers."""
+    """Yield root and mount point of each mount of one hierarchy.
+
+    `controllers` are the hierarchy's controllers in version 1, None for version 2. Nothing is yielded for a hierarchy
+    of version 1 without the controller `wanted`.
+    """
     if controllers is not None and wanted not in controllers:
         return
     for line in lines:
@@ -83,7 +90,7 @@ def _mounts(lines: list[str], controllers: list[str] | None, wanted: str) -> Ite
 
 
 def _number(path: Path) -> int | None:
-    """The whole number in a file; None where there is none ("max", no such file)."""
+    """Return the whole number in a file, or None where there is none: the file says "max", or does not exist."""
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

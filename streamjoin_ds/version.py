@@ -1,4 +1,4 @@
-"""Which version of this package runs."""
+"""The version of this package that runs."""
 
 from functools import cache
 
@@ -7,8 +7,8 @@ __all__ = ["version"]
 
 @cache
 def version() -> str:
-    """Return the installed version; ``0+source`` where the package lies on the path and is not installed."""
-    # Imports a parser of e-mails: 20 ms that no worker needs.
+    """Return the installed version, or ``0+source`` where the package is on the path but not installed."""
+    # Imported here: it imports a parser of e-mails, which takes 20 ms, and no worker needs it.
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

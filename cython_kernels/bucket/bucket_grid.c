@@ -5,9 +5,9 @@
 
 #include "grid/grid.h"
 
-#define NUMBERED_ROWS 1024
-#define AHEAD_ROWS 12
-#define WALKED_CHUNKS 4
+#define NUMBERED_ROWS 1024 /* rows whose buckets are computed at a time */
+#define AHEAD_ROWS 12      /* rows by which each of the three prefetches of an insertion is ahead of the next */
+#define WALKED_CHUNKS 4    /* chunks of a chain that is searched for dead rows, at most */
 #define LINE_BYTES 64
 
 void sj_bucket_begin(sj_bucket_grid *grid)
@@ -21,7 +21,7 @@ void sj_bucket_begin(sj_bucket_grid *grid)
     grid->rows = grid->swept = 0;
 }
 
-/* The bucket of each of the rows; room for the cells of NUMBERED_ROWS rows is in `cells`. */
+/* Writes the bucket of each row; `cells` has room for the cells of NUMBERED_ROWS rows, key by key. */
 static void number_rows(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t from,
                         int64_t count, int64_t *cells, int32_t *buckets)
 {
@@ -71,7 +71,7 @@ static void give_back(sj_bucket_grid *grid, int64_t chunk)
     grid->free_chunk = chunk;
 }
 
-/* A chunk behind the last of a bucket; SJ_NO_CHUNK: every one is taken. */
+/* Adds a chunk behind the last of a bucket and returns it; SJ_NO_CHUNK: every chunk is taken. */
 static int64_t add_chunk(sj_bucket_grid *grid, int64_t bucket)
 {
     int64_t chunk = grid->free_chunk;
@@ -89,7 +89,7 @@ static int64_t add_chunk(sj_bucket_grid *grid, int64_t bucket)
     return chunk;
 }
 
-/* The dead rows before the first living one of a chunk: it begins behind them. */
+/* Drops the dead rows before the first living one of a chunk: its ring then begins behind them. Returns how many. */
 static int64_t drop_first_rows(const sj_bucket_grid *grid, int64_t chunk, int64_t lowest_kept)
 {
     const int count = grid->chunks[chunk].count;
@@ -102,7 +102,8 @@ static int64_t drop_first_rows(const sj_bucket_grid *grid, int64_t chunk, int64_
     return dead;
 }
 
-/* Drops the dead rows of a bucket, the others keep their order. Where only the oldest are dead, nothing is moved. */
+/* Drops the dead rows of a bucket and returns how many; the others keep their order. In a bucket of one chunk, no row
+ * is moved where only the oldest are dead. */
 static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_kept)
 {
     int64_t dropped = drop_first_rows(grid, bucket, lowest_kept), to_chunk = bucket;
@@ -144,7 +145,7 @@ static int64_t drop_dead(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_ke
     return dropped;
 }
 
-/* Are all rows of a full chunk dead? */
+/* Whether all rows of a full chunk are dead. */
 SJ_INLINE int is_dead(const sj_bucket_grid *grid, int64_t chunk, int64_t lowest_kept)
 {
     int dead = 1;
@@ -154,7 +155,8 @@ SJ_INLINE int is_dead(const sj_bucket_grid *grid, int64_t chunk, int64_t lowest_
     return dead;
 }
 
-/* The first chunk of a chain gives up its rows: the second's take their place, lane by lane, and it is given back. */
+/* Drops the rows of a chain's first chunk. The second chunk's rows take their place, lane by lane, and the second is
+ * given back. */
 static void drop_first(sj_bucket_grid *grid, int64_t bucket)
 {
     sj_chunk *first = grid->chunks + bucket;
@@ -173,7 +175,7 @@ static void drop_first(sj_bucket_grid *grid, int64_t bucket)
     grid->rows -= SJ_CHUNK_ROWS;
 }
 
-/* Whether a bucket has so few chunks that all its rows may be looked at, time and again. */
+/* Whether a bucket has so few chunks that all its rows may be looked at for each new row. */
 SJ_INLINE int is_short(const sj_bucket_grid *grid, int64_t bucket)
 {
     int64_t chunk = bucket;
@@ -186,8 +188,8 @@ SJ_INLINE int is_short(const sj_bucket_grid *grid, int64_t bucket)
     return 0;
 }
 
-/* A chunk of the bucket that has room; SJ_NO_CHUNK: there is none. A long chain is not walked: it would be for every row of a
- * value that is hot. */
+/* Returns a chunk of the bucket that has room; SJ_NO_CHUNK: there is none. A long chain is not searched for dead rows:
+ * a hot value's chain would be searched for every new row. */
 static int64_t chunk_with_room(sj_bucket_grid *grid, int64_t bucket, int64_t lowest_kept)
 {
     int64_t chunk = grid->chunks[bucket].last;
@@ -204,8 +206,8 @@ static int64_t chunk_with_room(sj_bucket_grid *grid, int64_t bucket, int64_t low
     return grid->chunks[chunk].count < SJ_CHUNK_ROWS ? chunk : add_chunk(grid, bucket);
 }
 
-/* Where the row will most likely go: behind the last row, or where the first one was, if the chunk is full of which the
- * first are dead. */
+/* Prefetches the place where a bucket's next row will most likely go: behind the last row, or in a full chunk the place
+ * of its first row, which is the most likely to be dead. */
 SJ_INLINE void ask_for(const sj_bucket_grid *grid, int64_t bucket)
 {
     const int64_t chunk = grid->chunks[bucket].last;
@@ -221,7 +223,7 @@ SJ_INLINE void ask_for(const sj_bucket_grid *grid, int64_t bucket)
     }
 }
 
-/* Rows begin:begin+count, given their buckets; how many of them are in. */
+/* Inserts rows begin:begin+count, given their buckets; returns how many of them are in. */
 static int64_t insert_rows(sj_bucket_grid *grid, const unsigned char *const *columns, const int32_t *buckets,
                            int64_t begin, int64_t count, int64_t lowest_kept)
 {
@@ -269,8 +271,8 @@ int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept
 {
     int64_t dropped = 0;
     for (int64_t at = 0; at < count; at++) {
-        /* In a bucket that rows still come to dead ones make room soon enough: where the middle row of the only chunk lives,
-         * or so few are dead that no chunk would be had back, the others are not looked at. */
+        /* In a bucket that still gets rows, dead ones make room soon enough. So its rows are not looked at where the
+         * middle row of its only chunk lives, or where too few rows are dead to give a chunk back. */
         const int64_t last = grid->chunks[grid->swept].last;
         const int count = grid->chunks[last].count;
         const int asked = last == grid->swept ? count / 2 : count - 1;

@@ -4,10 +4,11 @@
  *                                           │ full
  *                                           └──► chunk 1041 [ r r . . . . . . . . . . . . . . ]     chained
  *
- * Row `chunk * 16 + lane` is at that place of every column. A chunk is a ring: its first row is in lane `head`, the others
- * in the lanes behind it, 0 after 15. Rows of a bucket are in the order of their arrival, all its chunks but the last are
- * full. Cells share buckets: the exact test decides. Rows below `lowest_kept` are dead: they are dropped where their bucket
- * is full and by the sweep, and never match because the window's rule is among the conditions.
+ * Row `chunk * 16 + lane` is at that place of every column. A chunk is a ring: its first row is in lane `head`, the
+ * others in the lanes behind it, with lane 0 after 15. The rows of a bucket are in order of arrival, and all its chunks
+ * but the last are full. Several cells share a bucket; the exact test decides. Rows with a position below `lowest_kept`
+ * are dead. They are dropped where their bucket is full, and by the sweep. They never match, because the window's rule
+ * is among the conditions.
  */
 #ifndef SJ_BUCKET_GRID_H
 #define SJ_BUCKET_GRID_H
@@ -17,24 +18,24 @@
 #define SJ_CHUNK_ROWS 16
 #define SJ_BUCKET_KEYS 2
 
-/* Buckets that one probe looks up; where its band covers more cells it looks at all of them. */
+/* Cells whose buckets one probe looks up, at most; a probe whose band covers more cells looks at all buckets. */
 #define SJ_BUCKET_VISITS 64
-/* Buckets that are asked for before the first of them is looked at. */
+/* Buckets that are prefetched before the first of them is tested. */
 #define SJ_BUCKET_AHEAD 32
 
-/* Behind a chunk: none. */
+/* The number that stands for no chunk: the largest that `next` and `last` can hold. */
 #define SJ_NO_CHUNK ((1 << 27) - 1)
 
 enum sj_item { SJ_FLOAT64 = 0, SJ_FLOAT32 = 1, SJ_INT64 = 2, SJ_INT32 = 3 };
 
-/* How one attribute is cut into cells: floor(value / width). */
+/* How one key is cut into cells: floor(value / width). */
 typedef struct {
     int is_float;
     double float_width;
     int64_t int_width;
 } sj_cell_key;
 
-/* What there is to know of a chunk, in one place: to look a bucket up is one miss. */
+/* All facts of a chunk in one word, so that looking a bucket up costs one cache miss. */
 typedef struct {
     uint32_t next : 27; /* the chunk behind it; SJ_NO_CHUNK: none */
     uint32_t count : 5; /* its rows */
@@ -46,20 +47,20 @@ typedef struct {
     int column_count;
     unsigned char *const *columns; /* chunk_room * SJ_CHUNK_ROWS items each */
     const int *item_bytes;
-    const int64_t *positions; /* of these columns the one that the window is measured in */
+    const int64_t *positions; /* the column that the window is measured in */
     int64_t bucket_count;     /* chunk b is the first of bucket b */
     int64_t chunk_room;
     sj_chunk *chunks;
-    int64_t free_chunk; /* first of those that were given back; SJ_NO_CHUNK: none */
-    int64_t unused_chunk;
+    int64_t free_chunk; /* first of the chunks that were given back; SJ_NO_CHUNK: none */
+    int64_t unused_chunk; /* first chunk that was never used */
     int64_t rows;
-    int64_t swept; /* bucket where the sweep goes on */
-    uint64_t stride; /* cells of the second key that are told apart for each of the first's; 1 where there is none */
+    int64_t swept; /* bucket where the next sweep begins */
+    uint64_t stride; /* a cell's number is first * stride + second, by the cells of both keys; 1 without a second key */
     int key_count;
     sj_cell_key keys[SJ_BUCKET_KEYS];
 } sj_bucket_grid;
 
-/* Where a probe is to look: at this chunk and those behind it. */
+/* Where a probe is to look: at this chunk and the chunks behind it. */
 typedef struct {
     int32_t probe;
     int32_t chunk; /* SJ_NO_CHUNK: no more */
@@ -70,10 +71,10 @@ typedef struct {
     int conditions;
     int is_float[SJ_MAX_CONDITIONS];
     int item[SJ_MAX_CONDITIONS];        /* enum sj_item */
-    int64_t chunk_bytes[SJ_MAX_CONDITIONS]; /* of the column in a chunk */
+    int64_t chunk_bytes[SJ_MAX_CONDITIONS]; /* bytes of the column's items in a chunk */
     const void *right[SJ_MAX_CONDITIONS];
     int slot[SJ_MAX_CONDITIONS];             /* number among the band's float or int conditions */
-    int key_condition[SJ_BUCKET_KEYS];       /* the one that serves each key; -1: none does */
+    int key_condition[SJ_BUCKET_KEYS];       /* the condition that serves each key; -1: none does */
 } sj_bucket_columns;
 
 typedef struct {
@@ -82,19 +83,19 @@ typedef struct {
     sj_band band;                          /* the probes' side and the bounds */
     int64_t *cell_from[SJ_BUCKET_KEYS];      /* of each probe: first and last cell, key by key */
     int64_t *cell_to[SJ_BUCKET_KEYS];
-    int is_scan;                           /* no condition serves the cells: every probe looks at all buckets */
+    int is_scan;                           /* a key has no condition that serves it: every probe looks at all buckets */
     int64_t probe;
     int in_probe;
-    int64_t cells;  /* still to be looked up; more than SJ_BUCKET_VISITS: all buckets are */
-    int64_t bucket; /* the next, where all are */
-    int64_t first;  /* the next cell */
+    int64_t cells;  /* cells still to be looked up; more than SJ_BUCKET_VISITS: all buckets are looked at */
+    int64_t bucket; /* the next bucket, where all are looked at */
+    int64_t first;  /* the next cell, key by key */
     int64_t second;
-    uint64_t cell; /* the number of the last one, and its bucket */
+    uint64_t cell; /* the number of the last cell, and its bucket */
     int64_t cell_bucket;
     int64_t visited[SJ_BUCKET_VISITS];
     int visited_count;
     sj_chunk_span ring[SJ_BUCKET_AHEAD]; /* span n is at n % SJ_BUCKET_AHEAD */
-    uint64_t asked;                      /* spans so far: asked for, followed to the second chunk, tested */
+    uint64_t asked;                      /* spans so far: prefetched, followed to the second chunk, tested */
     uint64_t followed;
     uint64_t tested;
     int64_t candidates;
@@ -108,54 +109,55 @@ int64_t sj_bucket_fill_avx2(sj_bucket_probe *probe, int32_t *out_probe, int32_t 
 int64_t sj_bucket_fill_avx512(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
 #endif
 
-/* Where the n-th row of a chunk is. */
+/* Returns where the n-th row of a chunk is. */
 SJ_INLINE int64_t sj_chunk_row(const sj_bucket_grid *grid, int64_t chunk, int n)
 {
     return chunk * SJ_CHUNK_ROWS + (grid->chunks[chunk].head + n) % SJ_CHUNK_ROWS;
 }
 
-/* The number of a cell. */
+/* Returns the number of a cell. */
 SJ_INLINE uint64_t sj_cell_of(const sj_bucket_grid *grid, uint64_t first, uint64_t second)
 {
     return first * grid->stride + second;
 }
 
-/* The bucket of a cell. Neighbours along the last key are neighbours in memory, too. */
+/* Returns the bucket of a cell. Neighbours along the last key are neighbours in memory too. */
 SJ_INLINE int64_t sj_bucket_of(const sj_bucket_grid *grid, uint64_t cell)
 {
     return (int64_t)(cell % (uint64_t)grid->bucket_count);
 }
 
-/* An empty grid in memory that its owner has allocated. */
+/* Makes a grid empty; its owner has allocated the memory. */
 void sj_bucket_begin(sj_bucket_grid *grid);
 
-/* Appends rows begin:count of a batch to the buckets of their keys, which are of the kinds that the grid's are; dead rows
- * make room. Returns the row it stopped at: `count`, or an earlier one because every chunk is taken. -1: no memory. */
+/* Appends rows begin:count of a batch to the buckets of their keys, which have the types of the grid's keys. Dead rows
+ * make room. Returns the row where it stopped: `count`, or an earlier one as every chunk is taken. -1: no memory. */
 int64_t sj_bucket_insert(sj_bucket_grid *grid, const unsigned char *const *columns, const double *const *floats,
                          const int64_t *const *ints, int64_t begin, int64_t count, int64_t lowest_kept);
 
-/* Drops the dead rows of the next `count` buckets, of each whose only chunk has a dead row in the middle, or of whose several
- * chunks so many rows are dead as the last one holds; returns how many there were. */
+/* Drops dead rows of the next `count` buckets, and returns how many. A bucket of one chunk is cleaned if the chunk's
+ * middle row is dead. Of a bucket of several chunks, where the last has n rows, the n-th row of the first is looked at:
+ * if it is dead, so many rows are dead that a chunk becomes free, and the bucket is cleaned. */
 int64_t sj_bucket_sweep(sj_bucket_grid *grid, int64_t count, int64_t lowest_kept);
 
-/* How many rows are not dead in the first bucket and each `step`-th after it. */
+/* Returns how many rows are not dead in the first bucket and each `step`-th after it. */
 int64_t sj_bucket_live_rows(const sj_bucket_grid *grid, int64_t lowest_kept, int64_t step);
 
-/* The rows of buckets begin:end, bucket by bucket, in order of arrival; returns how many, and writes them where `rows` is not
- * NULL. */
+/* Writes the rows of buckets begin:end, bucket by bucket, in order of arrival there, unless `rows` is NULL. Returns how
+ * many there are. */
 int64_t sj_bucket_rows(const sj_bucket_grid *grid, int64_t begin, int64_t end, int32_t *rows);
 
-/* Rows evenly spaced over all buckets, `most` of them at most; returns how many. Only the chunks' words are looked at. */
+/* Writes rows evenly spaced over all buckets, `most` of them at most; returns how many. It reads no columns. */
 int64_t sj_bucket_spread_rows(const sj_bucket_grid *grid, int64_t most, int32_t *rows);
 
-/* How many rows some buckets have, of each `most` at most, all together. */
+/* Returns how many rows some buckets have, all together; each counts with `most` at most. */
 int64_t sj_bucket_crowd(const sj_bucket_grid *grid, const int32_t *buckets, int64_t count, int64_t most);
 
-/* The bucket of each of some rows, given their keys as for `sj_bucket_insert`; -1: no memory. */
+/* Writes the bucket of each row, given the rows' keys as for `sj_bucket_insert`; -1: no memory. */
 int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, const int64_t *const *ints, int64_t count,
                       int32_t *buckets);
 
-/* Cells of all probes, from the bounds of the conditions that serve the keys. -1: no memory. */
+/* Computes the cells that each probe's band covers, from the conditions that serve the keys. -1: no memory. */
 int sj_bucket_probe_begin(sj_bucket_probe *probe);
 void sj_bucket_probe_end(sj_bucket_probe *probe);
 

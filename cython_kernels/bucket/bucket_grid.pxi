@@ -139,7 +139,7 @@ cdef class BucketGrid:
         free(self._grid.item_bytes)
 
     def enlarged(self, columns):
-        """The same grid in columns with room for more chunks, into which its rows are copied."""
+        """Return the same grid in columns with room for more chunks; its rows are copied there."""
         cdef BucketGrid other = BucketGrid.__new__(BucketGrid)
         columns = list(columns)
         if len(columns) != len(self.columns) or any(len(new) < len(old) or new.dtype != old.dtype
@@ -158,21 +158,21 @@ cdef class BucketGrid:
 
     @property
     def rows(self):
-        """Rows in all chunks, dead ones that were not dropped yet among them."""
+        """How many rows are in the chunks, including dead rows that were not dropped yet."""
         return self._grid.rows
 
     @property
     def inserted(self):
-        """Rows that were ever inserted: where a batch broke off, it is known how many of it are in."""
+        """How many rows were ever inserted. If the insertion of a batch broke off, this tells how many rows are in."""
         return self._inserted
 
     def settle(self):
-        """Nobody is at work on it any more: what was asked for and never begun is forgotten."""
+        """Forget tasks that were made and never begun; the caller knows that no thread is at work on the grid."""
         self._busy = False
 
     @property
     def swept(self):
-        """The bucket where the sweep goes on."""
+        """The bucket where the next sweep begins."""
         return self._grid.swept
 
     @property
@@ -202,11 +202,11 @@ cdef class BucketGrid:
         return 0
 
     def insert(self, columns, keys, begin, lowest_kept):
-        """Append the rows of a batch from `begin` on; the row it stopped at: the end, or every chunk is taken."""
+        """Append the rows of a batch from `begin` on; return the row where it stopped: the end, or no chunk is left."""
         return self.inserting(columns, keys, begin, lowest_kept).do()
 
     def inserting(self, columns, keys, begin, lowest_kept, swept_buckets=0):
-        """`insert` as a task for a crew, and then `sweep`, where all rows are in."""
+        """`insert` as a task for a crew; if all rows are in, the task then does `sweep`."""
         cdef Inserting task = Inserting.__new__(Inserting)
         cdef int place
         columns, keys = list(columns), list(keys)
@@ -232,7 +232,7 @@ cdef class BucketGrid:
         return task
 
     def sweep(self, buckets, lowest_kept):
-        """Drop the dead rows of the next buckets, where the first chunk's middle row is dead; returns how many."""
+        """Drop dead rows of the next `buckets` buckets, where a bucket has enough of them; return how many rows."""
         return self.sweeping(buckets, lowest_kept).do()
 
     def sweeping(self, buckets, lowest_kept):
@@ -258,7 +258,7 @@ cdef class BucketGrid:
         return live
 
     def row_numbers(self, begin=0, end=None):
-        """Rows of buckets ``begin:end``, bucket by bucket, in order of arrival there: int32."""
+        """Return the rows of buckets ``begin:end``, bucket by bucket, in order of arrival there, as int32."""
         cdef int64_t first = _integer(begin, "begin")
         cdef int64_t last = self._grid.bucket_count if end is None else _integer(end, "end")
         cdef int64_t count
@@ -275,7 +275,7 @@ cdef class BucketGrid:
         return rows
 
     def spread_rows(self, most):
-        """Rows evenly spaced over all buckets, `most` of them at most: int32."""
+        """Return rows evenly spaced over all buckets, `most` of them at most, as int32."""
         cdef int64_t limit, count
         cdef int32_t *out
         most = _integer(most, "most")
@@ -290,7 +290,7 @@ cdef class BucketGrid:
         return rows[:count]
 
     def crowd(self, keys, most):
-        """How many rows the buckets of some rows have, of each `most` at most, all together."""
+        """Return how many rows the buckets of these keys have, all together; each counts with `most` at most."""
         cdef int64_t limit = _integer(most, "most")
         cdef int64_t count, total
         cdef const int32_t *numbers
@@ -304,7 +304,7 @@ cdef class BucketGrid:
         return total
 
     def bucket_numbers(self, keys):
-        """The bucket of each of some rows, from their keys: int32."""
+        """Return the bucket that each row with these keys goes to, as int32."""
         cdef const double *floats[SJ_BUCKET_KEYS]
         cdef const int64_t *ints[SJ_BUCKET_KEYS]
         cdef int64_t count
@@ -325,7 +325,7 @@ cdef class BucketGrid:
 
 
 cdef class Inserting(Task):
-    """Appends rows to a grid; where it stopped."""
+    """The task that appends rows to a grid; its result is the row where it stopped."""
 
     cdef BucketGrid _grid
     cdef const unsigned char **_addresses
@@ -356,7 +356,7 @@ cdef class Inserting(Task):
 
 
 cdef class Sweeping(Task):
-    """Drops dead rows of some buckets; how many."""
+    """The task that drops dead rows of some buckets; its result is how many."""
 
     cdef BucketGrid _grid
     cdef int64_t _buckets

@@ -1,7 +1,7 @@
 # A bucket grid among the runs of a window.
 
 cdef class BucketIndex(RunIndex):
-    """A bucket grid as `RunsProbe` wants it; see streamjoin_ds.engine.reference.bucket_probe.BucketIndex."""
+    """A bucket grid as `RunsProbe` takes it; see streamjoin_ds.engine.reference.bucket_probe.BucketIndex."""
 
     def __init__(self, grid, right, lo, hi, *, keys):
         cdef int place
@@ -23,7 +23,7 @@ cdef class BucketIndex(RunIndex):
         memset(&self._index, 0, sizeof(self._index))
         self._kept = [owner]
         self._index.conditions = columns.conditions = len(right)
-        # The conditions of the cells first: they leave the fewest rows.
+        # The conditions that serve the grid's keys are tested first: they leave the fewest rows.
         order = list(served)
         order += [number for number in range(len(right)) if number not in order]
         for place, number in enumerate(order):

@@ -1,15 +1,15 @@
-/* The probe of a bucket grid, for one width of lanes: chunks are asked for well before they are tested.
+/* The probe of a bucket grid, for one width of lanes: chunks are prefetched ("asked for") well before they are tested.
  *
  *   probes ──► asked for ──► second chunk asked for ──► tested        16 buckets between each two of them
  *
- * Every probe looks at the chunks of its cells' buckets in the order of the cells, each bucket once, and at a bucket's
- * rows in order of their arrival: the order of the pairs is a function of the rows, not of how many fit the output.
+ * Every probe looks at the buckets of its cells in the order of the cells, at each bucket once, and at a bucket's rows
+ * in order of their arrival. So the order of the pairs does not depend on how many fit the output.
  */
 #include "bucket/bucket_grid.h"
 #include "scan/rows.h"
 
 #define LINE_BYTES 64
-#define SURE_CONDITIONS 3
+#define SURE_CONDITIONS 3 /* conditions that are tested without asking whether a row is left */
 #define CHUNK_BITS ((1u << SJ_CHUNK_ROWS) - 1)
 
 SJ_INLINE const char *chunk_column(const sj_bucket_columns *columns, int condition, int64_t chunk)
@@ -40,7 +40,7 @@ SJ_INLINE unsigned int_bits(const lane_bounds *bounds, int slot, lane_int right)
     return mask_bits(int_within(mask_all(), right, bounds->smallest[slot], bounds->largest[slot]));
 }
 
-/* Bits of a chunk's rows that pass one condition. */
+/* Returns a bit for each lane of a chunk: whether its row passes one condition. */
 SJ_INLINE unsigned chunk_test(const sj_bucket_columns *columns, const lane_bounds *bounds, int condition, int64_t chunk)
 {
     const void *items = chunk_column(columns, condition, chunk);
@@ -70,12 +70,13 @@ SJ_INLINE unsigned chunk_test(const sj_bucket_columns *columns, const lane_bound
     return bits;
 }
 
-/* Writes the chunk's matches; room for all its rows is there, and is written to. Lanes behind its rows are read, too. */
+/* Writes the chunk's matches. The output has room for 16 pairs, and all of it may be written to. Lanes behind the
+ * chunk's rows are read too. */
 SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts,
                                 int32_t probe_id, int32_t *out_probe, int32_t *out_run)
 {
     unsigned bits = ~0u;
-    /* Whether the cell's conditions leave a row is up to chance: a branch on it would cost more than the next test. */
+    /* Whether the first conditions leave a row is hard to predict: a branch on it costs more than the next test. */
     for (int c = 0; c < probe->columns.conditions && (bits || c < SURE_CONDITIONS); c++) {
         bits &= chunk_test(&probe->columns, bounds, c, chunk);
     }
@@ -84,7 +85,7 @@ SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds 
     return emit_chunk(ring, chunk * SJ_CHUNK_ROWS, facts.head, probe_id, out_probe, out_run);
 }
 
-/* How many cells the probe's band covers; more than SJ_BUCKET_VISITS are not counted. */
+/* Returns how many cells the probe's band covers; SJ_BUCKET_VISITS + 1 stands for any number above SJ_BUCKET_VISITS. */
 SJ_INLINE int64_t cells_of(const sj_bucket_probe *probe)
 {
     uint64_t cells = 1;
@@ -113,7 +114,7 @@ SJ_INLINE void enter_probe(sj_bucket_probe *probe)
     }
 }
 
-/* The bucket of the next cell, which is most often the one behind the last: a division is then saved. */
+/* Returns the bucket of the next cell. Mostly that is the bucket behind the last one, which saves a division. */
 SJ_INLINE int64_t cell_bucket(sj_bucket_probe *probe)
 {
     const sj_bucket_grid *grid = probe->grid;
@@ -127,7 +128,7 @@ SJ_INLINE int64_t cell_bucket(sj_bucket_probe *probe)
     return probe->cell_bucket;
 }
 
-/* The next bucket of the probe in work that it has not looked at; SJ_NO_CHUNK: no more. */
+/* Returns the next bucket that the probe in work has not looked at; SJ_NO_CHUNK: there are no more. */
 SJ_INLINE int64_t next_bucket(sj_bucket_probe *probe)
 {
     if (probe->cells > SJ_BUCKET_VISITS) {
@@ -154,7 +155,7 @@ SJ_INLINE int64_t next_bucket(sj_bucket_probe *probe)
     return SJ_NO_CHUNK;
 }
 
-/* Asks for the chunk that is to be tested after those that were asked for; 0: there is none. */
+/* Asks for the first chunk of the next bucket that is to be tested; returns 0 where there is none. */
 SJ_INLINE int ask_for_next(sj_bucket_probe *probe)
 {
     for (; probe->probe < probe->band.probe_count; probe->probe++) {

@@ -6,9 +6,9 @@
 
 #define ALIGNMENT 64
 
-/* ---- what comes */
+/* ---- columns read from Arrow */
 
-/* Bytes of an item and what it is as a number, by the format string of the C data interface. */
+/* Bytes of an item and its kind of number, by the format string of the C data interface. */
 void sj_column_kind(const struct ArrowSchema *schema, sj_column *column)
 {
     memset(column, 0, sizeof *column);
@@ -24,7 +24,7 @@ void sj_column_kind(const struct ArrowSchema *schema, sj_column *column)
         column->item_bytes = bytes[at];
         column->number = at >= 8 ? SJ_FLOATING : at % 2 ? SJ_UNSIGNED : SJ_SIGNED;
     } else if (format[0] == 't') {
-        /* days, seconds and milliseconds of a day have 4 bytes; other moments and durations have 8 */
+        /* dates in days, and times of day in seconds or milliseconds, have 4 bytes; other times and durations have 8 */
         const int is_short = !strcmp(format, "tdD") || !strcmp(format, "tts") || !strcmp(format, "ttm");
         const int is_interval = format[1] == 'i';
         column->item_bytes = is_interval ? 0 : is_short ? 4 : 8;
@@ -63,7 +63,7 @@ int sj_has_null(const sj_column *column)
     return 0;
 }
 
-/* Each item at `from`, of a type, does `what`; memory that came from elsewhere may lie askew. */
+/* Does `what` for each `value` of the column, at `row`, then breaks. It copies, as foreign memory may be unaligned. */
 #define EACH_ITEM(type, what)                              \
     for (int64_t row = 0; row < column->rows; row++) {     \
         type value;                                        \
@@ -132,18 +132,18 @@ void sj_int_range(const int64_t *values, int64_t count, int64_t range[2])
     }
 }
 
-/* ---- what goes */
+/* ---- rows handed to Arrow */
 
 struct sj_rows {
     atomic_int owners;
-    size_t size; /* of all this memory */
+    size_t size; /* bytes of the whole allocation */
     int64_t rows;
-    unsigned char *items; /* the first column's */
-    int64_t starts[];     /* of each column, from `items` on */
+    unsigned char *items; /* of the first column */
+    int64_t starts[];     /* of each column, in bytes from `items` on */
 };
 
-/* The last large piece that was let go: a chunk of results takes the place of the one before the last. Fresh memory would
- * cost a page fault every 4 KB, which is more than filling it. */
+/* The last large allocation that was let go, kept for the next one: a chunk of results then takes the place of the one
+ * before the last. Fresh memory would cost a page fault every 4 KB, which takes longer than filling it. */
 #define SPARE_BYTES ((size_t)1 << 20)
 static _Atomic(sj_rows *) spare;
 
@@ -206,7 +206,7 @@ void sj_greatest(const int64_t *const *columns, int64_t count, int64_t rows, int
     }
 }
 
-/* An exported array and those of its columns, all in one piece; a consumer may keep any of them and drop the rest. */
+/* An exported array and its columns' arrays, in one allocation; a consumer may keep any of them and drop the rest. */
 typedef struct {
     atomic_int owners;
     sj_rows *rows;

@@ -1,5 +1,5 @@
-/* Columns that come from Arrow and go to it, by its C data interface
- * (https://arrow.apache.org/docs/format/CDataInterface.html): nothing is copied but what is asked for.
+/* Columns that are read from Arrow, and rows that are handed to it, by its C data interface
+ * (https://arrow.apache.org/docs/format/CDataInterface.html). Only what is asked for is copied.
  *
  *   record batch ──► sj_column[]  ──► columns with room (a tail), keys widened to float64 or int64
  *   runs ──► sj_rows, columns side by side in one piece of memory ──► struct ArrowArray ──► record batch
@@ -39,24 +39,24 @@ enum sj_number { SJ_NO_NUMBER = 0, SJ_SIGNED = 1, SJ_UNSIGNED = 2, SJ_FLOATING =
 /* One column of a record batch. */
 typedef struct {
     const unsigned char *validity; /* bits, from bit `offset` on; NULL: no nulls */
-    const unsigned char *items;    /* the first row's, where items have a fixed width */
+    const unsigned char *items;    /* from the first row on, where items have a fixed width */
     int64_t offset;
     int64_t rows;
     int64_t null_count; /* -1: not counted yet */
     int item_bytes;     /* 1, 2, 4, 8 or 16; 0: of no fixed width, or not whole bytes */
-    int number;         /* what an item is as a number, of sj_number */
+    int number;         /* the kind of number that an item is, of enum sj_number */
 } sj_column;
 
-/* What a column's items are, by its schema; the rest is zero. */
+/* Sets width and kind of a column's items, by its schema; all else is set to zero. */
 void sj_column_kind(const struct ArrowSchema *schema, sj_column *column);
-/* Where they are, in a record batch that has it as its child `place`. */
+/* Sets where the items and the validity bits are; the column is child `place` of the record batch. */
 void sj_column_place(const struct ArrowArray *batch, int64_t place, sj_column *column);
 
 int sj_has_null(const sj_column *column);
-/* Only of SJ_FLOATING; items of nulls count. */
+/* Items under nulls count too. A column that is not SJ_FLOATING has no NaN. */
 int sj_has_nan(const sj_column *column);
 
-/* Items as float64 or int64 (uint64 wraps); 0: the column has no such numbers. */
+/* Writes the items as float64 or int64 (uint64 wraps). Returns 0 where the column has no such numbers. */
 int sj_widen_float(const sj_column *column, double *to);
 int sj_widen_int(const sj_column *column, int64_t *to);
 
@@ -64,7 +64,7 @@ int sj_widen_int(const sj_column *column, int64_t *to);
 void sj_float_range(const double *values, int64_t count, double range[2]);
 void sj_int_range(const int64_t *values, int64_t count, int64_t range[2]);
 
-/* Columns side by side, each beginning on 64 bytes; shared by all arrays that were exported of it. */
+/* Columns side by side in one allocation, each aligned to 64 bytes. All arrays that are exported from it share it. */
 typedef struct sj_rows sj_rows;
 
 /* NULL: no memory. */

@@ -1,4 +1,4 @@
-# Columns that come from Arrow and go to it; semantics: streamjoin_ds.engine.reference.arrow_rows.
+# Columns that are read from Arrow; semantics: streamjoin_ds.engine.reference.arrow_rows.
 
 cdef extern from "Python.h":
     void *PyCapsule_GetPointer(object capsule, const char *name) except NULL
@@ -126,11 +126,11 @@ cdef class RoomColumns:
     cdef int64_t _room
     cdef int64_t _value_count
     cdef int64_t _key_count
-    cdef unsigned char **_values  # NULL: not one of them
+    cdef unsigned char **_values  # NULL: the column is not copied
     cdef int *_item_bytes
-    cdef double **_float_keys     # one of the two is NULL
+    cdef double **_float_keys     # of each key, one of these two is NULL
     cdef int64_t **_int_keys
-    cdef int64_t *_sources        # -1: filled already
+    cdef int64_t *_sources        # -1: the caller has filled the key
 
     def __init__(self, values, keys, sources):
         cdef int64_t place
@@ -184,7 +184,7 @@ cdef class RoomColumns:
         free(self._sources)
 
     def append(self, BatchColumns batch, int64_t begin):
-        """Copy a batch's rows to ``begin`` and after; the smallest and largest of each key of theirs."""
+        """Copy a batch's rows to ``begin`` and after; return the smallest and largest of each key in them."""
         cdef int64_t place, count = batch.rows
         cdef const sj_column *column
         cdef double floats[2]

@@ -53,7 +53,7 @@ cdef class ByteColumn:
         return self._column.rows
 
     def hashes(self):
-        """XXH3 of each value, as int64; of a null, of what stands in its place."""
+        """Return the XXH3 hash of each value, as int64. A null has the hash of the bytes that stand in its place."""
         out = np.empty(self._column.rows, dtype=np.int64)
         cdef int64_t *hashes = _int64_out(out)
         with nogil:

@@ -2,15 +2,15 @@
 
 #include "grid/grid.h"
 
-/* Checked, or looked at, and copied block by block: the block of order is then still in L1. */
+/* Rows that are checked, and then copied, at a time: the block of `order` is then still in L1. */
 #define BLOCK 2048
 
-/* Rows of a large column come from memory, a few of each line: while one is copied the line of a later one is asked
- * for. 256 rows are some 70 lines, more than a core asks for by itself. */
+/* Rows of a column of more than FAR_BYTES come from memory, a few from each cache line. While a row is copied, the line
+ * of the row FAR_ROWS later is prefetched. 256 rows are some 70 lines, more than a core prefetches by itself. */
 #define FAR_BYTES (1 << 20)
 #define FAR_ROWS 256
 
-/* The address to be asked for is a number: nobody has checked that row yet. */
+/* The prefetched address is computed as an integer, because nobody has checked yet that the row exists. */
 #define COPY(item_bytes)                                                                                   \
     for (; row < far_to; row++) {                                                                          \
         const uintptr_t far = (uintptr_t)column + (uintptr_t)((int64_t)order[row + FAR_ROWS] * (item_bytes)); \
@@ -54,7 +54,8 @@ int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const i
     return 0;
 }
 
-/* Whether each rows[i] is a row of run places[i]; `places` NULL: of run 0. -1: outside, 0: all of one run, 1: of several. */
+/* Checks that each rows[i] is a row of run places[i]; `places` NULL: of run 0. Returns -1 where one is not, 0 where all
+ * are of one run, 1 where they are of several. */
 static int check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows, int64_t count)
 {
     int outside = 0;
@@ -92,7 +93,7 @@ static void gather_runs(const unsigned char *const *columns, const int64_t *run_
         for (int64_t row = from; row < to; row++) {
             other |= places[row] ^ first;
         }
-        if (!other) { /* as mostly: runs are probed one after the other */
+        if (!other) { /* mostly so: runs are probed one after the other */
             copy_rows(columns[first], run_rows[first], item_bytes, rows, from, to, count, out);
             continue;
         }

@@ -2,11 +2,12 @@
 
 #include "gather/bytes.h"
 
-/* Values come from memory, anywhere: while one is copied those of a later row are asked for, the offsets before the data. */
+/* Values lie anywhere in memory, so those of later rows are prefetched: the offsets FAR_OFFSETS rows ahead, while sizes
+ * are summed up, and the data FAR_DATA rows ahead, while values are copied. */
 #define FAR_OFFSETS 64
 #define FAR_DATA 24
 
-/* A value that is short is copied as two overlapping words: a call costs as much as all the rest. */
+/* A short value is copied as two overlapping words: to call memcpy would cost as much as all the rest. */
 SJ_INLINE void copy_bytes(unsigned char *to, const unsigned char *from, int64_t size)
 {
     if (size > 16) {

@@ -1,5 +1,5 @@
-/* XXH3 (Yann Collet's xxHash, doc/xxhash_spec.md), 64 bits, seed 0: what is kept of a string key. Hashes are in saved states,
- * so this is the published function, bit for bit; the twin asks the xxhash library. */
+/* XXH3 (Yann Collet's xxHash, doc/xxhash_spec.md), 64 bits, seed 0: the hash that a window keeps of a string key. Saved
+ * states hold such hashes, so this is the published function, bit for bit. The twin calls the xxhash library. */
 #include <string.h>
 
 #include "gather/bytes.h"
@@ -17,7 +17,7 @@
 
 #define SECRET_BYTES 192
 #define STRIPE_BYTES 64
-#define STRIPES 16 /* of a block: (SECRET_BYTES - STRIPE_BYTES) / 8 */
+#define STRIPES 16 /* in a block: (SECRET_BYTES - STRIPE_BYTES) / 8 */
 #define LANES_OF_STRIPE 8
 
 static const unsigned char SECRET[SECRET_BYTES] = {
@@ -62,7 +62,7 @@ SJ_INLINE uint64_t turned(uint64_t value, int bits)
     return value << bits | value >> (64 - bits);
 }
 
-/* The two halves of a product of 128 bits, one xor the other. */
+/* Multiplies to 128 bits; returns the xor of the product's two halves. */
 SJ_INLINE uint64_t folded(uint64_t left, uint64_t right)
 {
     const sj_uint128 product = (sj_uint128)left * right;
@@ -76,7 +76,7 @@ SJ_INLINE uint64_t avalanche(uint64_t hash)
     return hash ^ hash >> 32;
 }
 
-/* XXH64's, for what is shorter than four bytes. */
+/* XXH64's avalanche, for values shorter than four bytes. */
 SJ_INLINE uint64_t avalanche_short(uint64_t hash)
 {
     hash ^= hash >> 33;

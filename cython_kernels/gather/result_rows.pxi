@@ -1,4 +1,4 @@
-# Rows gathered of several runs and handed to Arrow; semantics: streamjoin_ds.engine.reference.arrow_rows.
+# Rows gathered from several runs and handed to Arrow; semantics: streamjoin_ds.engine.reference.arrow_rows.
 
 cdef struct sj_part:
     const sj_run_columns *columns
@@ -6,7 +6,7 @@ cdef struct sj_part:
 
 
 cdef class RowsForm:
-    """Which columns rows have; see streamjoin_ds.engine.reference.arrow_rows.RowsForm."""
+    """The columns of rows; see streamjoin_ds.engine.reference.arrow_rows.RowsForm."""
 
     cdef int *_item_bytes
     cdef int32_t *_exported
@@ -51,7 +51,7 @@ cdef class RowsForm:
 
     @property
     def columns(self):
-        """Number of columns, through all parts and with that of the greatest."""
+        """Number of columns of all parts, the one of the greatest included."""
         return self._column_count
 
     def __dealloc__(self):
@@ -61,7 +61,7 @@ cdef class RowsForm:
 
 
 cdef bint _put_int(value, int item_bytes, unsigned char *to) except -1:
-    """A whole number, where it fits; bool is none."""
+    """Write an `int` if it fits; return whether it did. A bool is not taken."""
     cdef int overflow = 0
     cdef int64_t number
     cdef int32_t four
@@ -89,7 +89,7 @@ cdef bint _put_int(value, int item_bytes, unsigned char *to) except -1:
 
 
 cdef bint _put_float(value, int item_bytes, unsigned char *to) except -1:
-    """A float, rounded to the column's, or a whole number that this holds exactly."""
+    """Write a `float`, rounded to the column's type, or an `int` that the type surely holds; return whether it did."""
     cdef double number
     cdef float four
     cdef int overflow = 0
@@ -117,7 +117,7 @@ cdef class Rows:
     cdef RowsForm _form
     cdef sj_rows *_rows
     cdef int64_t _count
-    cdef int64_t *_filled  # rows of each column
+    cdef int64_t *_filled  # how many rows of each column are filled
     cdef bint _is_exported
     cdef ArrowArray _array
 
@@ -139,7 +139,7 @@ cdef class Rows:
         free(self._filled)
 
     def gather(self, parts, int64_t begin=0):
-        """Fill the rows from `begin` on; each part's with ``columns[places[i]][rows[i]]``: see `RunColumns.gather`."""
+        """Fill the rows from `begin` on with rows of each part's columns; see `RunColumns.gather`."""
         cdef Gathering task = self._gathering(parts, begin)
         task._do_rows(task._count)
 
@@ -182,7 +182,7 @@ cdef class Rows:
         return task
 
     def put(self, int64_t column, list values, *, bint floating):
-        """Fill a column with Python's numbers; False, and zeros, where one is none that the column surely holds."""
+        """Fill a column with Python's numbers; return False, and fill it with zeros, where a value does not fit."""
         cdef int item_bytes
         cdef int64_t row
         cdef unsigned char *to
@@ -202,7 +202,7 @@ cdef class Rows:
         return True
 
     def exported(self):
-        """Address of an ArrowArray of the filled columns that are exported: good while this object is, once."""
+        """Return the address of an ArrowArray of the exported columns, for one import while this object lives."""
         cdef int64_t column
         cdef RowsForm form = self._form
         if self._is_exported:
@@ -217,13 +217,13 @@ cdef class Rows:
 
 
 cdef class Gathering(Task):
-    """Gathers some rows of all parts, and what is the greatest in each."""
+    """The task that gathers some rows of all parts, and in each the greatest of the parts' first columns."""
 
     cdef Rows _to
     cdef RowsForm _form
     cdef int64_t _count
     cdef sj_part *_parts
-    cdef unsigned char **_outs  # of all columns, then each part's first again
+    cdef unsigned char **_outs  # addresses of all columns, then those of each part's first column again
     cdef int _status
 
     def __dealloc__(self):

@@ -41,7 +41,7 @@ cdef class RunColumns:
         free(self._columns.item_bytes)
 
     cdef int _pick(self, places, rows, sj_picks *picks) except -1:
-        """Check which rows are meant, and where they are told."""
+        """Check `places` and `rows`, and put their addresses into `picks`."""
         picks.places = NULL
         picks.place = 0
         cdef sj_view view
@@ -60,7 +60,7 @@ cdef class RunColumns:
         return 0
 
     def gather(self, places, rows, outs):
-        """Copy each column's ``columns[places[i]][rows[i]]`` to its out; a number: all of that run, None: of run 0."""
+        """Copy row ``rows[i]`` of run ``places[i]`` (an int: of that run, None: of run 0) to item i of each out."""
         cdef Copying task = self._copying(places, rows, outs)
         task._do_rows(task._picks.count)
 
@@ -91,7 +91,7 @@ cdef class RunColumns:
 
 
 cdef class Copying(Task):
-    """Copies some rows' columns."""
+    """The task that copies columns of some rows."""
 
     cdef const sj_run_columns *_from
     cdef sj_picks _picks

@@ -1,4 +1,4 @@
-/* Laying a run out: bucket numbers, the order by (bucket, second attribute), the directory, gathering by an order. */
+/* Laying a run out: bucket numbers, the order by (bucket, second key), the directory, gathering by an order. */
 #ifndef SJ_GRID_H
 #define SJ_GRID_H
 
@@ -10,11 +10,11 @@
 #define SJ_CELL_LIMIT ((int64_t)1 << 50)
 #define SJ_NAN_BUCKET INT64_MAX
 
-/* floor((x + offset) / width). Floats are clamped to +-2^62, NaN gets SJ_NAN_BUCKET; integers add saturating. */
+/* floor((x + offset) / width). Floats: clamped to +-2^62, and NaN gets SJ_NAN_BUCKET. Integers: the sum saturates. */
 void sj_float_buckets(const double *column, int64_t count, double width, double offset, int64_t *buckets);
 
-/* Beyond SJ_CELL_LIMIT cells a float is too coarse to tell them apart: what lies there shares the outermost ones. A band
- * would else cover so many of them that all buckets were looked at. */
+/* Clamps cells to +-SJ_CELL_LIMIT. Farther out a float is too coarse to tell cells apart, so values there share the
+ * outermost cells. Otherwise a band would cover so many cells there that a probe looked at all buckets. */
 void sj_limit_cells(int64_t *cells, int64_t count);
 
 void sj_int_buckets(const int64_t *column, int64_t count, int64_t width, int64_t offset, int64_t *buckets);
@@ -25,26 +25,26 @@ void sj_float_bucket_range(const double *left, int64_t count, double lo, double 
 void sj_int_bucket_range(const int64_t *left, int64_t count, sj_wide lo, sj_wide hi, int64_t width, int64_t *first,
                          int64_t *last);
 
-/* Are the probes sorted by (bucket, second)? Neither or one of the two columns is given; NaN comes last. */
+/* Whether the probes are sorted by (bucket, second), with NaN last. Of the two columns one is given, or none. */
 int sj_probes_sorted(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count);
 
-/* Number of distinct buckets, or -1 where they are not ascending. */
+/* Returns the number of distinct buckets, or -1 where they are not ascending. */
 int64_t sj_directory_count(const int64_t *sorted_buckets, int64_t count);
 void sj_directory_fill(const int64_t *sorted_buckets, int64_t count, int64_t *ids, int64_t *starts);
 
-/* The steps of a sorted column, one of the two, but for their starts; count 0: it has none. */
+/* Sets everything of a sorted column's steps but their starts. Of the two columns one is given. Count 0: no steps. */
 void sj_steps_plan(const double *float_sorted, const int64_t *int_sorted, int64_t count, sj_steps *steps);
-/* Fills `starts` (steps->count + 1); 0: the values are so uneven that a search is better. */
+/* Fills `starts` (steps->count + 1 rows). Returns 0 where the values are so uneven that a search is better. */
 int sj_steps_fill(const double *float_sorted, const int64_t *int_sorted, int64_t count, const sj_steps *steps,
                   int32_t *starts);
 
-/* The stable order by (bucket, second) of several runs that are each in it: place (number of the run) and row of each.
- * `buckets` may be NULL; all runs have the one or the other second. -1: no memory. */
+/* Writes the stable order by (bucket, second) of the rows of several runs that are each in this order: the number of
+ * each row's run (its place), and the row. `buckets` may be NULL; one of the two seconds is given. -1: no memory. */
 int sj_merge_order(const int64_t *const *buckets, const double *const *float_seconds,
                    const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *places,
                    int32_t *rows);
 
-/* Stable order by (bucket, second); `buckets` may be NULL, one of the two columns is given. -1: no memory. */
+/* Writes the stable order by (bucket, second). `buckets` may be NULL; one of the seconds is given. -1: no memory. */
 int sj_grid_order(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count,
                   int32_t *order);
 
@@ -52,7 +52,7 @@ int sj_grid_order(const int64_t *buckets, const double *float_second, const int6
 int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
               unsigned char *out);
 
-/* out[i] = column[order[i]], as sj_gather, but nothing is checked. */
+/* Does what sj_gather does, without checking `order`. */
 void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                    unsigned char *out);
 
@@ -65,7 +65,7 @@ typedef struct {
     int64_t column_count;
 } sj_run_columns;
 
-/* Rows of these runs: rows[i] of run places[i]; `places` NULL: all of run `place`, which is 0 otherwise. */
+/* Some rows of these runs: row rows[i] of run places[i]. `places` NULL: all are of run `place`; else `place` is 0. */
 typedef struct {
     int64_t count;
     const int32_t *rows;
@@ -73,8 +73,8 @@ typedef struct {
     int64_t place;
 } sj_picks;
 
-/* Copies all columns of some rows, outs[c][i] = columns[c][places[i]][rows[i]], but for those whose out is NULL. -1, and
- * nothing is copied: a row is outside. */
+/* Copies some rows of each column whose out is not NULL: outs[c][i] = columns[c][places[i]][rows[i]]. Returns -1, and
+ * copies nothing, where a row is outside its run. */
 int sj_gather_columns(const sj_run_columns *from, const sj_picks *picks, unsigned char *const *outs);
 
 #endif

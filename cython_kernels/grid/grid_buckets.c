@@ -34,9 +34,10 @@ void sj_int_buckets(const int64_t *column, int64_t count, int64_t width, int64_t
     }
 }
 
-/* fl(l - r) <= hi implies l - r < next(hi), so r > l - next(hi) in real numbers. Working that out rounds once more, to
- * at most one step above the true value: hence the second step. Everything after (divide, floor, clamp) is monotone, so
- * the bucket of this bound is never above the bucket of a right value that matches. Likewise from the other side. */
+/* fl(l - r) <= hi implies l - r < next(hi), so r > l - next(hi) in real numbers. Computing that bound rounds once more,
+ * to at most one step above the true value: hence the second nextafter. Everything after it (divide, floor, clamp) is
+ * monotone, so the bucket of the bound is never above the bucket of a matching right value. The same holds from the
+ * other side. */
 void sj_float_bucket_range(const double *left, int64_t count, double lo, double hi, double width, int64_t *first,
                            int64_t *last)
 {

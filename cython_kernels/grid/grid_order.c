@@ -4,12 +4,13 @@
 #include "grid/grid.h"
 #include "grid/order_keys.h"
 
-/* Stable order by (bucket, second): both in one number where that is short; else first into buckets, then each bucket by
- * itself, in cache.
+/* Stable order by (bucket, second). If both fit into one short number, rows are sorted by that number. Else they are
+ * sorted into buckets first, and then each bucket by itself, in cache.
  *
- * Both keys become unsigned integers whose order is the wanted one, less their smallest value and without the last bits
- * that are the same everywhere (float32 widened has 29), so that only the digits that differ are sorted. A radix pass
- * costs 2-3 ns a row where its target is out of cache and below 1 ns inside; a bucket of a few thousand rows is inside. */
+ * Bucket and second become unsigned integers of the same order. Their smallest value is subtracted, and last bits that
+ * are the same everywhere are cut off (a widened float32 has 29 of them). So only the digits that differ are sorted. A
+ * radix pass costs 2-3 ns a row where its target is out of cache, and below 1 ns inside; a bucket of a few thousand
+ * rows is inside. */
 typedef struct {
     uint64_t key;
     uint32_t row;
@@ -23,11 +24,11 @@ typedef struct {
     uint32_t unused;
 } wide_entry;
 
-#define INSERTION_ROWS 32
-#define SMALL_ROWS 2048
+#define INSERTION_ROWS 32 /* up to so many rows are sorted by insertion */
+#define SMALL_ROWS 2048   /* up to so many rows have digits of 8 bits, more rows of WIDE_DIGIT bits */
 #define WIDE_DIGIT 11
-#define BLOCK_ROWS 256
-/* Of a bucket and a key that are sorted as one number: three passes. */
+#define BLOCK_ROWS 256 /* rows that are compared before the first question whether they are in order */
+/* Bits of a bucket and a key that are sorted as one number, at most: three passes. */
 #define SHORT_BITS (3 * WIDE_DIGIT)
 
 SJ_INLINE int bit_length(uint64_t value) { return value ? 64 - __builtin_clzll(value) : 0; }
@@ -37,7 +38,7 @@ typedef struct {
     uint64_t smallest;
     uint64_t largest;
     uint64_t first;
-    uint64_t differing; /* from the first one */
+    uint64_t differing; /* the bits in which a number differs from the first one */
     int low;
     int bits;
 } differences;
@@ -73,7 +74,7 @@ static void insertion_sort(entry *rows, int64_t count)
     }
 }
 
-/* LSD radix sort of rows by the bits low:end of key - smallest; the result is in rows, `spare` has room for as many. */
+/* Sorts rows by the bits low:end of key - smallest, with LSD radix. The result is in rows; `spare` has as much room. */
 static void radix_sort(entry *rows, entry *spare, int64_t count, uint64_t smallest, int low, int end)
 {
     const int digit = count <= SMALL_ROWS ? 8 : WIDE_DIGIT;
@@ -106,7 +107,7 @@ static void radix_sort(entry *rows, entry *spare, int64_t count, uint64_t smalle
     }
 }
 
-/* The rows of one bucket. */
+/* Sorts the rows of one bucket. */
 static void sort_bucket(entry *rows, entry *spare, int64_t count)
 {
     if (count <= INSERTION_ROWS) {
@@ -122,7 +123,7 @@ static void sort_bucket(entry *rows, entry *spare, int64_t count)
     radix_sort(rows, spare, count, keys.smallest, keys.low, keys.low + keys.bits);
 }
 
-/* LSD over the buckets' digits that differ; returns where the result is. */
+/* Sorts rows by the lowest `bits` bits of their buckets, with LSD radix; returns where the result is: rows or spare. */
 static wide_entry *sort_by_bucket(wide_entry *rows, wide_entry *spare, int64_t count, int bits)
 {
     uint32_t starts[1 << WIDE_DIGIT];
@@ -148,7 +149,7 @@ static wide_entry *sort_by_bucket(wide_entry *rows, wide_entry *spare, int64_t c
     return rows;
 }
 
-/* Order by one number: the second key, below the bucket where there are buckets. */
+/* Sorts by one number: the second key in its low bits, and the bucket, where there are buckets, in its high bits. */
 static int order_by_one(const int64_t *buckets, const differences *numbers, const differences *keys,
                         const double *float_second, const int64_t *int_second, int64_t count, int32_t *order)
 {
@@ -175,7 +176,8 @@ static int order_by_one(const int64_t *buckets, const differences *numbers, cons
     return 0;
 }
 
-/* Probes that were a batch are in the order of the run that it became: a look is cheaper than a sort. */
+/* Whether the rows are in order already. A batch's probes often are: the batch has become a run in the same order. A
+ * look costs less than a sort. */
 static int is_in_order(const int64_t *buckets, const double *float_second, const int64_t *int_second, int64_t count)
 {
     for (int64_t from = 1; from < count; from += BLOCK_ROWS) {

@@ -1,12 +1,12 @@
 /* The grid probe, for one width of lanes: sorted probes meet a sorted run like a merge join in each neighbour bucket.
  *
- *   run     | bucket 7       | bucket 8       | bucket 9       |      a bucket is sorted by the second attribute
+ *   run     | bucket 7       | bucket 8       | bucket 9       |      a bucket is sorted by the second key
  *                 ^pointer         ^pointer                            pointers only move forward while the probes'
  *   probe   from bucket 7 to bucket 8                                  first bucket stays the same
  *
- * A probe of a large run waits for memory at every step of a search. So the probes go in groups of spans, in three
- * passes: search the fences (in cache) and ask for the rows; skip to the band and ask for the other columns; test.
- * A run that is one bucket has steps instead of fences: where a probe's rows begin is then looked up, not searched.
+ * A probe of a large run waits for memory at every step of a search. So some spans are looked up together, in three
+ * passes: search the fences (in cache) and prefetch the rows; skip to the band and prefetch the other columns; test.
+ * A run that is one bucket has steps instead of fences: where a probe's rows begin is looked up, not searched.
  */
 #include <math.h>
 
@@ -18,7 +18,8 @@ SJ_INLINE sorted_column column_of(const sj_grid *grid)
     return column;
 }
 
-/* A row of row:end before which all are before the probe's band, and at most 32 after it: found among the fences. */
+/* Returns a row of row:end, found among the fences: all rows before it are before the probe's band, and of the rows
+ * from it on at most 32 are. */
 SJ_INLINE int64_t skip_fences(const sj_grid *grid, const sj_probe *probe, int sorted, int64_t row, int64_t end)
 {
     const sorted_column fences = {grid->float_fences, grid->int_fences};
@@ -28,7 +29,7 @@ SJ_INLINE int64_t skip_fences(const sj_grid *grid, const sj_probe *probe, int so
     return fence > first ? (fence - 1) * SJ_FENCE_ROWS + 1 : row;
 }
 
-/* First directory entry from `entry` on that is not below `bucket`. */
+/* Returns the first directory entry from `entry` on that is not below `bucket`. */
 SJ_INLINE int64_t skip_buckets(const sj_grid *grid, int64_t entry, int64_t bucket)
 {
     int64_t stride = 1;
@@ -48,7 +49,7 @@ SJ_INLINE int64_t skip_buckets(const sj_grid *grid, int64_t entry, int64_t bucke
     return entry;
 }
 
-/* The probe's first bucket is that of the live probe before it, or a later one: then every pointer starts anew. */
+/* Begins a group where the probe's first bucket is not that of the live probe before it: all pointers start anew. */
 SJ_INLINE void enter_group(sj_grid *grid)
 {
     const int64_t bucket = grid->bucket_from[grid->probe];
@@ -60,12 +61,12 @@ SJ_INLINE void enter_group(sj_grid *grid)
     }
 }
 
-/* The part of a bucket that is not before the probe's band; with fences it may begin up to 32 rows too early. */
+/* Adds a span: the part of a bucket that is not before the probe's band. With fences it may begin 32 rows too early. */
 SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int sorted, int64_t entry)
 {
     const int64_t run_count = grid->band.run_count;
     int64_t begin = grid->bucket_starts[entry], end = grid->bucket_starts[entry + 1];
-    /* A directory that lies must not make us read outside the columns. */
+    /* Even a wrong directory must not lead to reading outside the columns. */
     begin = begin < 0 ? 0 : begin > run_count ? run_count : begin;
     end = end < begin ? begin : end > run_count ? run_count : end;
     if (sorted != SJ_SORTED_NONE) {
@@ -87,7 +88,7 @@ SJ_INLINE void enter_bucket(sj_grid *grid, const sj_probe *probe, int sorted, in
     }
 }
 
-/* Asks for the rows at `row` of all columns but the sorted one. */
+/* Prefetches the row `row` of all columns but the sorted one. */
 SJ_INLINE void prefetch_rows(const sj_band *band, int sorted, int64_t row)
 {
     for (int c = sorted == SJ_SORTED_FLOAT; c < band->float_count; c++) {
@@ -107,7 +108,7 @@ SJ_INLINE void prefetch_sorted(const sj_grid *grid, int sorted, int64_t row)
     }
 }
 
-/* Looks up the next probes' buckets: the spans are found, and then their rows asked for, all at once. */
+/* Looks up the buckets of the next probes: finds the spans, and prefetches the sorted column at each. */
 SJ_INLINE void find_spans(sj_grid *grid, int sorted)
 {
     sj_probe probe;
@@ -140,7 +141,7 @@ SJ_INLINE void find_spans(sj_grid *grid, int sorted)
     }
 }
 
-/* Moves each span to its first row within the band of the sort attribute, and asks for the other columns there. */
+/* Moves each span to its first row that is not before the band of the sorted key, and prefetches the other columns. */
 SJ_INLINE void settle_spans(sj_grid *grid, int sorted)
 {
     const int exact = !(grid->float_fences || grid->int_fences);
@@ -161,7 +162,8 @@ SJ_INLINE void settle_spans(sj_grid *grid, int sorted)
     }
 }
 
-/* The step of the smallest value that can match: at or before its row. See sj_float_bucket_range for the widening. */
+/* Returns the first row of the step of the smallest value that can match: no match is before it. See
+ * sj_float_bucket_range for the widening. */
 SJ_INLINE int64_t step_row(const sj_grid *grid, const sj_probe *probe, int sorted, double next_hi)
 {
     const sj_steps *steps = &grid->steps;
@@ -178,7 +180,8 @@ SJ_INLINE int64_t step_row(const sj_grid *grid, const sj_probe *probe, int sorte
     return steps->starts[step];
 }
 
-/* The same for a run with steps: no search, and a probe that meets no row is done with before the other columns. */
+/* Finds the next spans of a run with steps, without a search. A probe whose band meets no row is dropped before the
+ * other columns are prefetched. */
 SJ_INLINE void next_steps(sj_grid *grid, int sorted)
 {
     const int64_t run_count = grid->band.run_count;
@@ -190,7 +193,7 @@ SJ_INLINE void next_steps(sj_grid *grid, int sorted)
         for (; found < SJ_GRID_SPANS && grid->probe < grid->band.probe_count; grid->probe++, found++) {
             sj_prepare_sorted(&grid->band, grid->probe, sorted, &probe);
             const int64_t begin = step_row(grid, &probe, sorted, next_hi);
-            /* Steps that lie must not make us read outside the columns. */
+            /* Even wrong steps must not lead to reading outside the columns. */
             const int64_t row = begin < 0 ? 0 : begin > run_count ? run_count : begin;
             const char *from = sorted == SJ_SORTED_FLOAT ? (const char *)(grid->band.float_right[0] + row)
                                                          : (const char *)(grid->band.int_right[0] + row);

@@ -90,7 +90,7 @@ def grid_ordering(buckets, second):
 
 
 cdef class Ordering(Task):
-    """Sorts rows; the permutation."""
+    """The task that sorts rows; its result is the permutation."""
 
     cdef const double *_floats
     cdef const int64_t *_ints
@@ -160,7 +160,7 @@ def gather(column, order, out=None):
 
 
 def sorted_steps(column):
-    """Say where each of equally wide steps of a sorted column begins; see streamjoin_ds.engine.reference."""
+    """Return where the equally wide steps of a sorted column begin; see streamjoin_ds.engine.reference."""
     cdef const double *floats = NULL
     cdef const int64_t *ints = NULL
     cdef int32_t *to
@@ -200,7 +200,7 @@ cdef int _set_steps(sj_steps *steps, starts, column) except -1:
 
 
 def merge_order(buckets, seconds):
-    """Say in which order the rows of several sorted runs are one sorted run; see streamjoin_ds.engine.reference."""
+    """Return the order in which the rows of several sorted runs are one; see streamjoin_ds.engine.reference."""
     cdef int64_t run, count
     cdef int64_t run_count = len(seconds)
     cdef const void **addresses

@@ -3,15 +3,14 @@
 #include "grid/grid.h"
 #include "grid/order_keys.h"
 
-/* Rows of the longest run in a piece: all that is merged at a time then stays in the second-level cache. */
+/* Rows of the longest run in a piece: all rows that are merged at a time then stay in the second-level cache. */
 #define PIECE_ROWS 4096
 
-/* Runs are merged two neighbours at a time, in passes over all of them: where the next row comes from is worked out
- * without a branch, which could not be foretold, and from both ends at once, so that one wait hides the other.
+/* Runs are merged two neighbours at a time, in passes over all of them. Which run the next row comes from cannot be
+ * predicted, so it is computed without a branch. Two runs are merged from both ends at once, so that one wait hides the
+ * other. The runs are merged in pieces that are cut at the same values.
  *
- * The runs go through in pieces, cut at the same values.
- *
- *   run 0  run 1  run 2  run 3   ──►   0+1   2+3   ──►   0+1+2+3                    of equal rows the earlier run's first
+ *   run 0  run 1  run 2  run 3   ──►   0+1   2+3   ──►   0+1+2+3         of equal rows, the earlier run's come first
  */
 typedef struct {
     uint64_t key;
@@ -33,15 +32,15 @@ SJ_INLINE int wide_entry_before(const wide_entry *first, const wide_entry *secon
     return (first->bucket < second->bucket) | ((first->bucket == second->bucket) & (first->key < second->key));
 }
 
-/* `second` where asked for, else `first`; compilers make a branch of ?: here, wrong every other time. */
+/* Returns `second` if `is_second`, else `first`. Compilers make ?: a branch here, mispredicted every other time. */
 SJ_INLINE const void *chosen(const void *first, const void *second, int is_second)
 {
     const uintptr_t mask = -(uintptr_t)is_second;
     return (const void *)(((uintptr_t)first & ~mask) | ((uintptr_t)second & mask));
 }
 
-/* Merges from:middle and middle:to. Half of the rows are taken from the front and half from the back: neither end can
- * run past the other, so nothing is asked but which row is next. */
+/* Merges from:middle and middle:to. First as many rows as the shorter part has are taken from the front, and as many
+ * from the back: meanwhile neither part can end, so the only question is which row is next. Then the rest is merged. */
 #define DEFINE_MERGE(TYPE)                                                                                            \
     static void TYPE##_merge_two(const TYPE *from, const TYPE *middle, const TYPE *to, TYPE *out)                     \
     {                                                                                                                 \
@@ -86,16 +85,16 @@ SJ_INLINE const void *chosen(const void *first, const void *second, int is_secon
 DEFINE_MERGE(entry)
 DEFINE_MERGE(wide_entry)
 
-/* The columns that runs are sorted by, and how far each is merged. */
+/* The columns that the runs are sorted by, and how far each run is merged. */
 typedef struct {
     const int64_t *const *buckets;
     const double *const *floats;
     const int64_t *const *ints;
     const int64_t *run_rows;
     int64_t run_count;
-    int64_t *from; /* of each run: its first row that is not merged, and the end of the piece in work */
+    int64_t *from; /* of each run: its first row that is not merged yet, and its end in the piece in work */
     int64_t *to;
-    int64_t *starts; /* of each run in the piece, run_count + 1 */
+    int64_t *starts; /* where each run begins in the piece; run_count + 1 */
     int64_t longest;
 } merge;
 
@@ -109,7 +108,7 @@ SJ_INLINE uint64_t merge_key(const merge *all, int64_t run, int64_t row)
     return second_key(all->floats ? all->floats[run] : NULL, all->ints ? all->ints[run] : NULL, row);
 }
 
-/* First row of what is left of a run that is after (bucket, key). */
+/* Returns the first row after (bucket, key) in the part of a run that is not merged yet. */
 static int64_t row_after(const merge *all, int64_t run, uint64_t bucket, uint64_t key)
 {
     int64_t row = all->from[run], end = all->run_rows[run];
@@ -125,7 +124,7 @@ static int64_t row_after(const merge *all, int64_t run, uint64_t bucket, uint64_
     return row;
 }
 
-/* Sets where the next piece of each run ends: equal rows are all in one piece. Returns how many rows it has. */
+/* Sets where each run ends in the next piece: equal rows are all in one piece. Returns how many rows the piece has. */
 static int64_t next_piece(merge *all)
 {
     const int64_t last = all->from[all->longest] + PIECE_ROWS;

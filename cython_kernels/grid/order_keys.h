@@ -1,4 +1,4 @@
-/* Values as unsigned integers in the same order: what sorts and merges compare. */
+/* Values as unsigned integers in the same order; sorts and merges compare these. */
 #ifndef SJ_ORDER_KEYS_H
 #define SJ_ORDER_KEYS_H
 

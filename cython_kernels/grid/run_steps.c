@@ -33,7 +33,7 @@ void sj_steps_plan(const double *float_sorted, const int64_t *int_sorted, int64_
     }
 }
 
-/* Subtracting, multiplying by a positive number and cutting off never change the order of two values. */
+/* Returns the step of a row. Subtracting, multiplying by a positive number and cutting off keep the order of values. */
 SJ_INLINE int64_t step_of(const double *float_sorted, const int64_t *int_sorted, const sj_steps *steps, int64_t row)
 {
     uint64_t step;
@@ -50,7 +50,7 @@ int sj_steps_fill(const double *float_sorted, const int64_t *int_sorted, int64_t
                   int32_t *starts)
 {
     int64_t next = 0, begin = 0;
-    double met = 0; /* rows that a probe like each row of the run meets in its step */
+    double met = 0; /* summed over all rows: the rows in the row's step, which a probe like it would meet */
     for (int64_t row = 0; row < count; row++) {
         const int64_t step = step_of(float_sorted, int_sorted, steps, row);
         if (step >= next) {

@@ -7,7 +7,7 @@
 
 enum { WORK_NONE = 0, WORK_SCAN = 1, WORK_GRID = 2, WORK_BUCKETS = 3 };
 
-/* The slice's number of probes, and their ranges. */
+/* Sets the number of probes of the slice, and their ranges. */
 static void begin_slice(sj_runs *runs)
 {
     const int64_t left = runs->slices_end - runs->slice_begin;
@@ -32,7 +32,7 @@ static void begin_slice(sj_runs *runs)
     }
 }
 
-/* -> whether there is another slice. */
+/* Goes on to the next slice; returns whether there is one. */
 static int next_slice(sj_runs *runs)
 {
     if (runs->slices_end - runs->slice_begin <= runs->probe_count) {
@@ -73,7 +73,7 @@ void sj_runs_end(sj_runs *runs)
     sj_bucket_probe_end(&runs->bucket_probe);
 }
 
-/* Can any probe match any row, by the smallest and largest values of both? NaN (inf - inf) decides nothing. */
+/* Whether any probe may match any row, by smallest and largest values of both. NaN (inf - inf) rules nothing out. */
 static int may_match(const sj_runs *runs, const sj_run_index *index)
 {
     for (int c = 0; index->has_zone && c < index->conditions; c++) {
@@ -119,7 +119,7 @@ static void set_buckets(sj_runs *runs, const sj_run_index *index, const double *
     }
 }
 
-/* Puts the probes in the order of this run's layout, unless they are in it. -1: no memory. */
+/* Puts the probes in the order of this run's sort layout, unless they are in that order. -1: no memory. */
 static int put_in_order(sj_runs *runs, const sj_run_index *index)
 {
     const int64_t count = runs->probe_count;
@@ -157,7 +157,7 @@ static int put_in_order(sj_runs *runs, const sj_run_index *index)
     return 0;
 }
 
-/* Begins with a bucket grid; -1: no memory. */
+/* Begins to probe a bucket grid. -1: no memory. */
 static int enter_buckets(sj_runs *runs, const sj_run_index *index)
 {
     sj_bucket_probe *probe = &runs->bucket_probe;
@@ -171,7 +171,7 @@ static int enter_buckets(sj_runs *runs, const sj_run_index *index)
     return sj_bucket_probe_begin(probe);
 }
 
-/* Begins with the run in work; -1: no memory. */
+/* Begins to probe the run in work. -1: no memory. */
 static int enter_run(sj_runs *runs)
 {
     const sj_run_index *index = runs->indexes[runs->run];
@@ -219,7 +219,7 @@ int sj_runs_are_done(const sj_runs *runs)
            (runs->run >= runs->run_count && runs->slice_begin + runs->probe_count >= runs->slices_end);
 }
 
-/* Next pairs of the slice in work; 0: there are no more, or no room. -1: no memory. */
+/* Writes the next pairs of the slice in work; returns how many. 0: there are no more, or no room. -1: no memory. */
 static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
 {
     int64_t written = 0;

@@ -49,7 +49,7 @@ cdef extern from "grid/runs_probe.h" nogil:
 
 
 cdef class RunIndex:
-    """What of one run no probe changes; see streamjoin_ds.engine.reference.runs.RunIndex."""
+    """All that probing a run needs and no probe changes; see streamjoin_ds.engine.reference.runs.RunIndex."""
 
     cdef sj_run_index _index
     cdef list _kept
@@ -220,7 +220,7 @@ cdef class RunsProbe:
 
     @property
     def candidates(self):
-        """Pairs tested so far, in runs that are done with."""
+        """Pairs tested so far, in the runs that are finished."""
         return self._runs.candidates
 
     @property
@@ -263,7 +263,7 @@ cdef class RunsProbe:
 
 
 cdef class Filling(Task):
-    """Fills one buffer of pairs; how many there are."""
+    """The task that fills one buffer with pairs; its result is their number."""
 
     cdef RunsProbe _probing
     cdef sj_pair_room _room

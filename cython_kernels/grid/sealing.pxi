@@ -1,7 +1,7 @@
-# A batch put in grid order in one go; semantics: streamjoin_ds.engine.reference.sealing.
+# A batch put in grid order by one task; semantics: streamjoin_ds.engine.reference.sealing.
 
 cdef class SealForm:
-    """Which keys batches have; see streamjoin_ds.engine.reference.sealing.SealForm."""
+    """The columns of batches that are keys; see streamjoin_ds.engine.reference.sealing.SealForm."""
 
     cdef readonly tuple keys
     cdef int64_t *_places
@@ -26,7 +26,7 @@ cdef class SealForm:
         free(self._are_floats)
 
     def sealing(self, BatchColumns batch, values, keys, first, second, width):
-        """A task that writes a batch's rows in grid order; see streamjoin_ds.engine.reference.sealing."""
+        """Return a task that writes a batch's rows in grid order; see streamjoin_ds.engine.reference.sealing."""
         cdef Sealing task = Sealing.__new__(Sealing)
         cdef int64_t place
         values, keys = list(values), list(keys)
@@ -81,7 +81,7 @@ cdef enum:
 
 
 cdef class Sealing(Task):
-    """Sorts a batch and copies its columns in that order; the smallest and largest of each key."""
+    """The task that sorts a batch and copies its columns in order; its result is each key's smallest and largest."""
 
     cdef SealForm _form
     cdef BatchColumns _batch
@@ -142,7 +142,10 @@ cdef class Sealing(Task):
         return _IS_SEALED
 
     cdef const void *_key(self, const sj_column *column, bint is_float, int64_t *room) noexcept nogil:
-        """A key's values: the column's own items where they are such already; NULL: it has no such numbers."""
+        """Return a key's values: the column's own items where they have the key's type, else widened ones in `room`.
+
+        NULL: the column has no numbers that can be widened to the key's type.
+        """
         if column.item_bytes == sizeof(int64_t) and column.number and (column.number == SJ_FLOATING) == is_float:
             return column.items
         if sj_widen_float(column, <double *>room) if is_float else sj_widen_int(column, room):

@@ -1,7 +1,8 @@
-/* Rows that are sorted by one attribute, against one probe: those before its band are skipped, those within are tested.
+/* Rows that are sorted by one key, against one probe: rows before its band are skipped, rows within it are tested.
  *
- * fl(left - right) never grows as right grows, so rows are skipped while it is above hi and read until it is below lo;
- * every row between is decided by the exact test. NaN compares false both ways: it is neither skipped nor a stop.
+ * fl(left - right) never grows as right grows. So rows are skipped while it is above hi, and read until it is below lo;
+ * the exact test decides every row between. NaN compares false both ways: it is not skipped, and it does not end the
+ * reading.
  *
  * Include after one lanes_*.h.
  */
@@ -10,16 +11,16 @@
 
 #include "scan/rows.h"
 
-/* Steps of one register before the skip starts to gallop. */
+/* Registers of rows that are skipped one by one before the skip starts to gallop. */
 #define SKIP_STEPS 12
 
-/* A column sorted within each bucket; only the one that `sorted` names is there. */
+/* A column that is sorted within each bucket. Of the two, only the one that `sorted` names is set. */
 typedef struct {
     const double *floats;
     const int64_t *ints;
 } sorted_column;
 
-/* Is the value before the probe's band of the sort attribute? */
+/* Whether a row is before the probe's band of the sorted key. */
 SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
 {
     if (sorted == SJ_SORTED_FLOAT) {
@@ -28,7 +29,7 @@ SJ_INLINE int row_is_over(const sj_band *band, const sj_probe *probe, int sorted
     return column.ints[row] < probe->smallest[0];
 }
 
-/* Is the value past the probe's band? NaN is not. */
+/* Whether a row is past the probe's band. NaN is not. */
 SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row)
 {
     if (sorted == SJ_SORTED_FLOAT) {
@@ -37,7 +38,7 @@ SJ_INLINE int row_is_past(const sj_band *band, const sj_probe *probe, int sorted
     return column.ints[row] > probe->largest[0];
 }
 
-/* First row of row:end that is not before the probe's band. */
+/* Returns the first row of row:end that is not before the probe's band. */
 SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sorted, sorted_column column, int64_t row,
                             int64_t end)
 {
@@ -72,7 +73,7 @@ SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sort
     return row;
 }
 
-/* Tests `count` rows at `row`; the number of them that are not past the band goes to `tested`. */
+/* Tests `count` rows from `row` on; writes to `tested` how many come before the first row that is past the band. */
 SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int float_count, int int_count, int sorted,
                             int64_t row, int64_t count, int32_t probe_id, int32_t *out_probe, int32_t *out_run,
                             int64_t *tested)
@@ -95,12 +96,13 @@ SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int 
     return emit(bits, row, probe_id, out_probe, out_run);
 }
 
-/* Returns the row it stopped at: `end` (all tested, or past the band), or an earlier one because the output is full. */
+/* Tests rows row:end. Returns the row where it stopped: `end` (all tested, or past the band), or an earlier one because
+ * the output is full. */
 SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int float_count, int int_count, int sorted,
                             int64_t row, int64_t end, int32_t probe_id, row_output *output, int64_t *candidates)
 {
     if ((sorted == SJ_SORTED_FLOAT && float_count < 1) || (sorted == SJ_SORTED_INT && int_count < 1)) {
-        __builtin_unreachable(); /* the sort attribute is a condition */
+        __builtin_unreachable(); /* the sorted key is that of a condition */
     }
     lane_bounds bounds;
     bounds_load(&bounds, band, probe, float_count, int_count);

@@ -7,7 +7,7 @@ typedef struct {
 
 static const stretch NONE = {1, 0};
 
-/* Windows of one microsecond have ids near the ends of int64: what is beyond is left out. */
+/* The windows of a tuple where `every` is 1: ids may lie beyond the ends of int64, and these are left out. */
 static stretch narrowest(const sj_window_stream *stream, int64_t time)
 {
     const sj_int128 first = (sj_int128)time - stream->lag;
@@ -33,7 +33,7 @@ static stretch windows_of(int64_t every, const sj_window_stream *stream, int64_t
     return (stretch){first, quotient + stream->whole + (rest + stream->part >= every) - stream->lag};
 }
 
-/* The windows that all tuples of a result are in; -1: a row or its run is not there. */
+/* Finds the windows that all tuples of a result are in; -1: a row or its run does not exist. */
 static int in_common(const sj_windows *windows, int64_t result, stretch *found)
 {
     *found = (stretch){INT64_MIN, INT64_MAX};

@@ -1,10 +1,10 @@
-/* Which periodic windows the tuples of a result have in common.
+/* The periodic windows that the tuples of a result have in common.
  *
  *   tuple of stream 0   ──────[first .... last]
  *   tuple of stream 1   ──[first ...... last]
  *   in common                 [.. ids ..]       each is written with the result's number
  *
- * Windows begin every `every` microseconds. A tuple is in a stretch of them, of ids of the first stream.
+ * A window begins every `every` microseconds. A tuple is in a stretch of windows, with the ids of the first stream.
  */
 #ifndef SJ_WINDOWS_H
 #define SJ_WINDOWS_H
@@ -12,9 +12,9 @@
 #include "grid/grid.h"
 
 typedef struct {
-    const sj_run_columns *columns; /* one, of int64: event times in microseconds */
+    const sj_run_columns *columns; /* one column of int64: event times in microseconds */
     sj_picks picks;
-    int64_t whole; /* a window of W is W - 1 = whole * every + part long, its last microsecond left out */
+    int64_t whole; /* of a window of W microseconds: W - 1 = whole * every + part */
     int64_t part;
     int64_t lag;
 } sj_window_stream;
@@ -25,12 +25,12 @@ typedef struct {
     sj_window_stream *streams;
     int64_t count; /* results */
     int64_t next;  /* the result that is looked at next */
-    int64_t first; /* windows of the result before it that are still to be written; none: first > last */
+    int64_t first; /* first:last are the windows of the result before `next` still to be written; first > last: none */
     int64_t last;
 } sj_windows;
 
-/* Writes results that have a window in common, once for each (out_ids NULL: once), in ascending order of both. Returns how
- * many were written, fewer than `capacity` at the end only; -1: rows or places point outside the runs. */
+/* Writes the results whose tuples share windows, once for each window (out_ids NULL: once), in ascending order of both.
+ * Returns how many were written: only at the end fewer than `capacity`. -1: rows or places point outside the runs. */
 int64_t sj_windows_fill(sj_windows *windows, int32_t *out_results, int64_t *out_ids, int64_t capacity);
 
 #endif

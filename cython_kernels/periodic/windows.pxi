@@ -19,12 +19,12 @@ cdef extern from "periodic/windows.h" nogil:
 
     int64_t sj_windows_fill(sj_windows *windows, int32_t *out_results, int64_t *out_ids, int64_t capacity)
 
-# T, W and T times a lag are at most so many microseconds: no window's id then leaves int64 but where T is 1.
+# Microseconds, of T, of W, and of T times a lag: up to this no window's id leaves int64, unless T is 1.
 cdef int64_t _MAX_PERIOD = 1 << 60
 
 
 cdef class CommonWindows:
-    """The windows of some results; see streamjoin_ds.engine.reference.windows.CommonWindows."""
+    """The windows that results' tuples share; see streamjoin_ds.engine.reference.windows.CommonWindows."""
 
     cdef sj_windows _windows
     cdef list _kept
@@ -73,7 +73,7 @@ cdef class CommonWindows:
         return self._windows.next == self._windows.count and self._windows.first > self._windows.last
 
     def filling(self, out_results, out_ids=None):
-        """A task that writes results and ids of their windows; without ids each result once. How many there are."""
+        """Return a task that writes results and ids of their windows, without `out_ids` each result once."""
         cdef WindowsFilling task = WindowsFilling.__new__(WindowsFilling)
         cdef sj_view view
         _int32_view(out_results, "out_results", True, &view)
@@ -91,7 +91,7 @@ cdef class CommonWindows:
 
 
 cdef class WindowsFilling(Task):
-    """Fills one buffer with results and ids; how many there are."""
+    """The task that fills one buffer with results and window ids; its result is how many."""
 
     cdef CommonWindows _of
     cdef int32_t *_results

@@ -1,12 +1,12 @@
 /* The band join's data: conditions, one probe made ready, and the two resumable joins.
  *
  * A condition c compares column left[c] of the probes with column right[c] of the run: lo <= left - right <= hi, both
- * ends included. Conditions are kept in two groups, float64 first and int64 after it (AND does not mind the order), so
- * that each pair of group sizes has its own unrolled loop.
+ * ends included. Conditions are kept in two groups, float64 first and int64 after it, so that each pair of group sizes
+ * has its own unrolled loop. Their order does not matter, as all must hold.
  *
  *   float64  d = left - right; d >= lo && d <= hi           NaN and inf - inf never match
- *   int64    smallest <= right <= largest, where smallest = left - hi and largest = left - lo are worked out in 128
- *            bits once per probe and cut to int64: exact, nothing overflows
+ *   int64    smallest <= right <= largest, where smallest = left - hi and largest = left - lo are computed in 128
+ *            bits once for each probe and clamped to int64: exact, nothing overflows
  */
 #ifndef SJ_BAND_H
 #define SJ_BAND_H
@@ -21,25 +21,27 @@
 #define SJ_SCAN_TILE_PROBES 32
 #define SJ_SCAN_TILE_ROWS 1024
 
-/* A fence is the sorted value of every 32nd row of a run: a search among them stays in cache, and ends within 32 rows. */
+/* A fence is the sorted value of every 32nd row of a run. A search among fences stays in cache, and ends within 32 rows
+ * of the row sought. */
 #define SJ_FENCE_ROWS 32
 
-/* Steps of a run sorted by one attribute: the first row at or after each of equally wide steps of its values, 4 to 8
- * rows a step where the values are even. One look finds a probe's rows, where a search takes as many as 20. */
+/* Steps divide the values of a sorted run into equally wide parts, with 4 to 8 rows in each where the values are even.
+ * Each step has the first row at or after it. One look finds a probe's rows, where a search takes up to 20 looks. Steps
+ * are not used where a row's step has more than SJ_MAX_STEP_ROWS rows, on the average over all rows. */
 #define SJ_STEP_ROWS 4
 #define SJ_MAX_STEP_ROWS 32
 
-/* Stretches of the run that are looked up together: while one comes from memory the others are asked for. */
+/* Spans of a run that are looked up together: while one comes from memory, the others are prefetched. */
 #define SJ_GRID_SPANS 48
 
-/* Buckets of one group of probes that remember how far they have been read. A probe normally spans 2 to 4. */
+/* Buckets for which a group of probes remembers how far they have been read. A probe normally spans 2 to 4. */
 #define SJ_GRID_POINTERS 64
 
 #define SJ_INLINE static inline __attribute__((always_inline, unused))
 
 __extension__ typedef __int128 sj_int128;
 
-/* Any bound a Python int may hold, cut to 65 bits: left - right has no more. */
+/* A bound of an int64 condition, clamped to +-2^64: left - right is never outside of that. */
 typedef struct {
     int64_t high;
     uint64_t low;
@@ -73,12 +75,12 @@ typedef struct {
     int64_t probe;      /* probe in work */
     int64_t row;        /* next run row to be tested */
     int64_t candidates;
-    int is_rolled; /* one register at a time instead of four: to see what the unrolling gives */
+    int is_rolled; /* tests one register at a time, without the sift: to measure what the sift gives */
 } sj_scan;
 
-/* Which step a value is in: (value - origin) >> shift, or (value - origin) * scale; a value before the origin is in 0. */
+/* A value's step is (value - origin) >> shift, or (value - origin) * scale; a value before the origin is in step 0. */
 typedef struct {
-    const int32_t *starts; /* count + 1: the last is the number of rows; NULL: there are no steps */
+    const int32_t *starts; /* count + 1 rows, the last of them the number of rows; NULL: there are no steps */
     int64_t count;
     double float_origin;
     double scale;
@@ -86,10 +88,10 @@ typedef struct {
     int shift;
 } sj_steps;
 
-/* What the run is sorted by inside a bucket; the condition is then number 0 of its group. */
+/* The kind of the key that a run is sorted by inside a bucket; its condition is number 0 of its group. */
 enum sj_sorted { SJ_SORTED_NONE = 0, SJ_SORTED_FLOAT = 1, SJ_SORTED_INT = 2 };
 
-/* Rows row:end of the run that a probe may match: a bucket, or what is left of it. */
+/* Rows row:end of the run that a probe may match: a bucket, or the rest of it. */
 typedef struct {
     int64_t probe;
     int64_t row; /* next row to be tested */
@@ -99,19 +101,19 @@ typedef struct {
 typedef struct {
     sj_band band;
     int sorted;
-    const double *float_fences; /* of the sorted column: every 32nd row; NULL: none */
+    const double *float_fences; /* every 32nd value of the sorted column; both NULL: no fences */
     const int64_t *int_fences;
-    sj_steps steps; /* only of a run that is one bucket; instead of the fences */
+    sj_steps steps; /* only for a run that is one bucket; used instead of the fences */
     const int32_t *probe_order;
-    const int64_t *bucket_from; /* per probe: first and last bucket that can hold a match */
+    const int64_t *bucket_from; /* of each probe: first and last bucket that can hold a match */
     const int64_t *bucket_to;
     const int64_t *bucket_ids;
     const int64_t *bucket_starts;
     int64_t bucket_count;
     int64_t probe;       /* probe in work */
     int64_t slot;        /* bucket in work, counted from group_bucket */
-    int64_t group_from;   /* first bucket of the probes of this group */
-    int64_t group_bucket; /* the directory's entry for it, or for the next that exists */
+    int64_t group_from;   /* first bucket of all probes in this group */
+    int64_t group_bucket; /* the directory's entry of that bucket, or of the next one that exists */
     int64_t pointer[SJ_GRID_POINTERS];
     int64_t pointers_set;
     sj_span span[SJ_GRID_SPANS];
@@ -122,8 +124,8 @@ typedef struct {
     int64_t candidates;
 } sj_grid;
 
-/* The roof of the nested loop: its compares of one condition over rows that stay in L1, and nothing else. Tests `rounds`,
- * a multiple of 8, times SJ_SCAN_TILE_ROWS pairs; the answer only keeps the compiler from leaving the work out. */
+/* The roof of the nested loop: it only compares one condition, over rows that stay in L1. It tests `rounds` (a multiple
+ * of 8) times SJ_SCAN_TILE_ROWS pairs. The answer only keeps the compiler from leaving the work out. */
 typedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds);
 
 typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
@@ -151,7 +153,8 @@ SJ_INLINE int64_t sj_saturate(sj_int128 value)
     return value > INT64_MAX ? INT64_MAX : value < INT64_MIN ? INT64_MIN : (int64_t)value;
 }
 
-/* Of probe `index`, only what condition 0 of the sorted group needs; one that nothing can match is not told. */
+/* Prepares of probe `index` only what condition 0 of the sorted group needs. Does not tell whether any right values can
+ * match it. */
 SJ_INLINE void sj_prepare_sorted(const sj_band *band, int64_t index, int sorted, sj_probe *probe)
 {
     if (sorted == SJ_SORTED_FLOAT) {
@@ -163,7 +166,7 @@ SJ_INLINE void sj_prepare_sorted(const sj_band *band, int64_t index, int sorted,
     }
 }
 
-/* Make probe `index` ready; false: no right value at all can match it. */
+/* Prepares probe `index`; returns whether any right values can match it. */
 SJ_INLINE int sj_prepare(const sj_band *band, int64_t index, sj_probe *probe)
 {
     int alive = 1;

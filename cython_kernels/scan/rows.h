@@ -1,4 +1,4 @@
-/* Testing rows of a run against one probe: shared by every operation and every width of lanes.
+/* The test of a run's rows against one probe, shared by every operation and every width of lanes.
  *
  * Include after one lanes_*.h. `float_count` and `int_count` are constants in the unrolled copies, so the loops over
  * conditions vanish and every bound lives in a register.
@@ -34,8 +34,8 @@ SJ_INLINE void bounds_load(lane_bounds *bounds, const sj_band *band, const sj_pr
     }
 }
 
-/* Bits of the rows at `row` that pass the conditions from (float_from, int_from) on; `count` < LANES: only so many rows
- * are there, and only so many are read. */
+/* Returns a bit for each of LANES rows from `row` on: whether it passes the conditions from (float_from, int_from) on.
+ * Where `count` < LANES, only so many rows exist, and only so many are read. */
 SJ_INLINE unsigned rows_test(const lane_bounds *bounds, const sj_band *band, int float_from, int float_count, int int_from,
                              int int_count, int64_t row, int64_t count)
 {
@@ -54,7 +54,7 @@ SJ_INLINE unsigned rows_test(const lane_bounds *bounds, const sj_band *band, int
     return count >= LANES ? bits : bits & ((1u << count) - 1);
 }
 
-/* Every (float, int) pair of counts in use has its own copy of the loop; beyond, the counts stay variables. */
+/* The usual pairs of counts (float, int) have their own copy of the loop; in all others the counts stay variables. */
 #define SJ_UNROLLED(float_count, int_count, CALL)                                    \
     switch ((float_count) < 4 && (int_count) < 4 ? (float_count) * 4 + (int_count) : -1) { \
     case 1: return CALL(0, 1);                                                       \

@@ -1,6 +1,6 @@
 /* The SIMD nested loop (CellJoin, section 5), for one width of lanes.
  *
- *   for each tile of 32 probes            <- made ready once
+ *   for each tile of 32 probes            <- prepared once
  *     for each tile of 1024 run rows      <- in L1 while the probes pass over it
  *       for each batch of 16 probes
  *         sift:  the first condition alone; a register of rows is loaded once for 4 probes
@@ -8,34 +8,34 @@
  *
  * Order of the output: tile of probes, tile of rows, probe, row.
  *
- * A sifted pair costs a subtraction, a compare and a share of a load, no more: what a step of rows gives stays in one
- * mask, stored as a byte. Which steps are left is then listed without a branch, for the whole batch: a loop over those
- * of one probe and tile would mostly end in a wrong guess, and that costs an eighth of what sifting them does.
+ * To sift a pair costs a subtraction, a compare and a share of a load, no more: the outcome of a step of rows is one
+ * mask, stored as a byte. The steps that are left are then listed for the whole batch, without a branch. A loop over
+ * the steps of one probe and tile would mostly end with a mispredicted branch, which costs an eighth of sifting them.
  */
 #include <string.h>
 
 #include "scan/rows.h"
 
-/* Not inlined: with its copies for each number of conditions it would take the registers of what calls it. */
+/* Not inlined: with its copies for each number of conditions, it would take registers from its caller. */
 #define SCAN_APART static __attribute__((noinline))
 
 #define SCAN_STEP (SCAN_PARTS * LANES)
 #define TILE_STEPS (SJ_SCAN_TILE_ROWS / SCAN_STEP)
-#define SIFT_PROBES 4 /* with 8 the sift is 3 % faster, but more probes are left over and go one by one */
-#define SCAN_BATCH 16
-#define MOST_PROBES 8 /* of a sift: those of the roof */
-#define MOST_PARTS 4
+#define SIFT_PROBES 4 /* with 8 the sift is 3 % faster, but more probes are left over, and these go one by one */
+#define SCAN_BATCH 16 /* probes that are sifted before their steps are listed */
+#define MOST_PROBES 8 /* probes of one sift: the roof takes so many */
+#define MOST_PARTS 4  /* registers of a step: the roof takes so many */
 #define LIST_STEPS 512 /* > TILE_STEPS: an item of the list is probe * LIST_STEPS + step */
-#define LIST_SLACK 4   /* items that are written beyond the last */
+#define LIST_SLACK 4   /* items that may be written behind the last one */
 
-/* The probes of a tile that anything can match, in their order. */
+/* The probes of a tile that some row could match, in their order. */
 typedef struct {
     int64_t count;
     int64_t id[SJ_SCAN_TILE_PROBES];
     sj_probe probe[SJ_SCAN_TILE_PROBES];
 } probe_tile;
 
-/* A batch at work: `count` probes against rows row:end, of which `steps` whole steps. */
+/* A batch in work: `count` probes against rows row:end, which have `steps` whole steps. */
 typedef struct {
     const sj_band *band;
     const sj_probe *probe;
@@ -46,7 +46,7 @@ typedef struct {
     int64_t steps;
 } scan_batch;
 
-/* What the first condition is: `even` is lo == -hi, one compare of |left - right| instead of two. */
+/* The form of the first condition. EVEN means lo == -hi: one compare of |left - right| instead of two. */
 enum { SIFT_INT, SIFT_FLOAT, SIFT_FLOAT_EVEN };
 
 /* outside[probe][step]: the lanes in which no row of the step passes the first condition. */
@@ -69,7 +69,7 @@ SJ_INLINE void sift(const sj_band *band, const sj_probe *probe, int probe_count,
     const int64_t *ints = form == SIFT_INT ? band->int_right[0] + row : NULL;
     const double *floats = form == SIFT_INT ? NULL : band->float_right[0] + row;
     for (int64_t step = 0; step < steps; step++) {
-        /* Into registers first: for all that the compiler knows, the bytes stored below are the rows. */
+        /* The rows are loaded first: the compiler cannot know that the bytes stored below do not overlap them. */
         lane_int int_row[MOST_PARTS];
         lane_float float_row[MOST_PARTS];
         for (int part = 0; part < parts; part++) {
@@ -120,7 +120,7 @@ static void NAME(sj_sift)(const scan_batch *batch, uint8_t (*outside)[TILE_STEPS
 #undef SJ_SIFT
 }
 
-/* Appends the steps in which a row passed; the number of items then. */
+/* Appends the steps in which a row passed; returns the new number of items. */
 SJ_INLINE int64_t list_steps(const uint8_t *outside, int64_t steps, int first_item, uint16_t *list, int64_t listed)
 {
 #if LANES == 1
@@ -133,7 +133,7 @@ SJ_INLINE int64_t list_steps(const uint8_t *outside, int64_t steps, int first_it
         uint64_t passed = bytes_other_than(outside + from, ALL_OUTSIDE);
         passed &= steps - from < 64 ? ((uint64_t)1 << (steps - from)) - 1 : ~(uint64_t)0;
         const int64_t after = listed + __builtin_popcountll(passed);
-        do { /* 4 at a time, some of them for nothing: mostly the loop is then left after the first time */
+        do { /* four at a time, even if fewer are left: mostly the loop then ends after its first round */
             for (int k = 0; k < LIST_SLACK; k++) {
                 list[listed + k] = (uint16_t)(first_item + from + (int64_t)_tzcnt_u64(passed));
                 passed &= passed - 1;
@@ -146,7 +146,7 @@ SJ_INLINE int64_t list_steps(const uint8_t *outside, int64_t steps, int first_it
     return listed;
 }
 
-/* Tests the listed steps in full; returns how many items are done: all, or fewer because the output is full. */
+/* Tests the listed steps by all conditions; returns how many items are done: all, or fewer if the output is full. */
 SJ_INLINE int64_t test_listed(const scan_batch *batch, int float_count, int int_count, const uint16_t *list,
                               int64_t listed, row_output *output)
 {
@@ -192,8 +192,8 @@ SCAN_APART int64_t NAME(sj_test_listed)(const scan_batch *batch, const uint16_t 
 #undef SJ_CALL
 }
 
-/* One probe of a batch, one register at a time, without a sift. Returns the row it stopped at: `end`, or an earlier one
- * because the output is full. */
+/* Tests one probe of a batch, one register of rows at a time, without a sift. Returns the row where it stopped: `end`,
+ * or an earlier one if the output is full. */
 SJ_INLINE int64_t scan_rolled(const scan_batch *batch, int64_t p, int float_count, int int_count, row_output *output)
 {
     const sj_band *band = batch->band;
@@ -221,13 +221,13 @@ SCAN_APART int64_t NAME(sj_scan_rolled)(const scan_batch *batch, int64_t p, row_
 #undef SJ_CALL
 }
 
-/* How far a batch came: probes that are done, and of the next one the first row that is not. */
+/* How much of a batch is done: the number of probes, and the first row that the next probe has not met. */
 typedef struct {
     int64_t probes;
     int64_t row;
 } batch_place;
 
-/* All of a batch in full, probe after probe. */
+/* Tests all rows of a batch by all conditions, probe after probe. */
 static batch_place NAME(sj_scan_whole)(const scan_batch *batch, row_output *output)
 {
     for (int64_t p = 0; p < batch->count; p++) {
@@ -251,7 +251,7 @@ SCAN_APART batch_place NAME(sj_scan_batch)(const scan_batch *batch, row_output *
         list[listed] = (uint16_t)(first_item + batch->steps);
         listed += batch->row + batch->steps * SCAN_STEP < batch->end;
     }
-    /* Where most steps are left, a probe's bounds had better stay in registers, and no branch depend on a match. */
+    /* Where most steps are left, all rows are tested: bounds stay in registers, and no branch depends on a match. */
     if (2 * listed > batch->count * batch->steps) {
         return NAME(sj_scan_whole)(batch, output);
     }
@@ -285,7 +285,7 @@ int64_t NAME(sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, 
                 at++;
             }
             while (at < tile.count) {
-                /* A probe that the output stopped inside the tile is finished alone. */
+                /* A probe that a full output stopped inside the tile is finished alone. */
                 const int64_t most = scan->row > scan->run_tile ? 1 : SCAN_BATCH;
                 const int64_t count = tile.count - at < most ? tile.count - at : most;
                 const scan_batch batch = {band, tile.probe + at, tile.id + at, count, scan->row, run_end,
@@ -314,11 +314,11 @@ int64_t NAME(sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, 
     return output.written;
 }
 
-/* The roof: the sift alone, over a tile that never leaves L1, in the form that was the fastest of those tried (1, 2, 4
- * and 8 probes; 1, 2, 4 and 8 registers a step). With AVX-512 that is one register compared a cycle, all that the one
- * port for it can do. No nested loop over 64-bit values can do with less, whatever the number of conditions: each pair
- * needs the first one decided, and the others only where it holds. All else is the join's and not in the roof: making
- * probes ready, rows that lie across cache lines, the list, the other conditions, the output. */
+/* The roof: the sift alone, over a tile that never leaves L1, in the fastest of the forms that were tried (1, 2, 4 and
+ * 8 probes; 1, 2, 4 and 8 registers a step). With AVX-512 it compares one register a cycle, which is all that the one
+ * port for it can do. No nested loop over 64-bit values can do less work, whatever the number of conditions: each pair
+ * needs the first condition decided, and the others only where the first holds. The roof leaves out everything else
+ * that a join does: preparing probes, rows across cache lines, the list, the other conditions, the output. */
 unsigned NAME(sj_scan_roof)(int is_float, int64_t rounds)
 {
     double floats[SJ_SCAN_TILE_ROWS] __attribute__((aligned(64)));

@@ -17,7 +17,7 @@ static void add_implementation(const char *name, sj_scan_fill scan_fill, sj_grid
 }
 
 #if defined(__x86_64__)
-/* CPUID and XGETBV themselves: __builtin_cpu_supports asks libgcc, which zig does not link. */
+/* CPUID and XGETBV are executed here, because __builtin_cpu_supports needs libgcc, which zig does not link. */
 enum {
     STATE_XMM_YMM = 0x06,   /* XCR0 bits 1-2 */
     STATE_OPMASK_ZMM = 0xe0 /* XCR0 bits 5-7 */
@@ -30,7 +30,7 @@ static int add_feature(const char *name, unsigned int word, int bit, int usable)
     return entry.present;
 }
 
-/* The register states that the operating system saves (the lower half of XCR0): without, the wide ones are not usable. */
+/* The register states that the operating system saves (the lower half of XCR0). Other registers cannot be used. */
 static unsigned int saved_states(unsigned int leaf_1_ecx)
 {
     unsigned int low = 0;
@@ -47,9 +47,9 @@ static void add_wide_implementations(void)
     unsigned int ecx_1 = 0;
     unsigned int ebx_7 = 0;
     __get_cpuid(1, &eax, &ebx, &ecx_1, &edx);
-    __get_cpuid_count(7, 0, &eax, &ebx_7, &ecx, &edx); /* leaves the zero where there is no leaf 7 */
+    __get_cpuid_count(7, 0, &eax, &ebx_7, &ecx, &edx); /* without a leaf 7, ebx_7 stays zero */
     const unsigned int states = saved_states(ecx_1);
-    const int ymm = (states & STATE_XMM_YMM) == STATE_XMM_YMM && (ecx_1 >> 28 & 1); /* AVX itself, too */
+    const int ymm = (states & STATE_XMM_YMM) == STATE_XMM_YMM && (ecx_1 >> 28 & 1); /* bit 28: AVX itself */
     const int zmm = ymm && (states & STATE_OPMASK_ZMM) == STATE_OPMASK_ZMM;
     const int popcnt = add_feature("popcnt", ecx_1, 23, 1);
     const int bmi = add_feature("bmi", ebx_7, 3, 1);

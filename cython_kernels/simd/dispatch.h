@@ -1,4 +1,4 @@
-/* What this CPU can run, slowest first: found once, when the module is loaded. */
+/* The implementations that this CPU can run, slowest first; they are found once, when the module is loaded. */
 #ifndef SJ_DISPATCH_H
 #define SJ_DISPATCH_H
 

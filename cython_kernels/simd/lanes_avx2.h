@@ -1,4 +1,4 @@
-/* Four rows at a time with AVX2. It has no compress: a 16-entry table moves the matches to the front.
+/* Four rows at a time with AVX2. It has no compress instruction: a table of 16 entries moves the matches to the front.
  *
  *   vpcmpgtq  3 cycles latency, 1 a cycle on Haswell; vcmppd 3-4 cycles, 2 a cycle from Skylake on
  *   pshufb    1 cycle, the table (256 bytes) stays in L1
@@ -85,8 +85,9 @@ SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest
     return _mm256_andnot_pd(_mm256_castsi256_pd(_mm256_or_si256(too_small, too_large)), mask);
 }
 
-/* For the nested loop: of the lanes in which every row so far was outside, those in which this row is, too. One compare
- * of right - smallest instead of two, without sign: 2^63 off on both sides, because AVX2 compares only with sign. */
+/* For the nested loop: the lanes in which all rows so far were outside the band, this row included. For integers, one
+ * unsigned compare of right - smallest replaces two compares. AVX2 compares only signed integers, so both sides of the
+ * compare are shifted by 2^63. */
 #define ALL_OUTSIDE 0xf
 #define SCAN_PARTS 4
 
@@ -110,7 +111,7 @@ SJ_INLINE lane_mask float_outside(lane_mask before, lane_float difference, lane_
     return _mm256_andnot_pd(float_within(mask_all(), difference, lo, hi), before);
 }
 
-/* |difference| > hi, or NaN. */
+/* As float_outside for lo = -hi: outside is |difference| > hi, or NaN. */
 SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_float hi)
 {
     const __m256d positive = _mm256_andnot_pd(_mm256_set1_pd(-0.0), difference);
@@ -119,7 +120,7 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
 
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask_bits(mask); }
 
-/* Bit i: byte i of 64 is another than `value`. */
+/* Bit i says whether byte i of 64 differs from `value`. */
 SJ_INLINE uint64_t bytes_other_than(const uint8_t *from, int value)
 {
     const __m256i values = _mm256_set1_epi8((char)value);
@@ -143,7 +144,7 @@ static const uint8_t front_of[16][16] __attribute__((aligned(16), unused)) = {
 };
 #undef SJ_WORD
 
-/* Writes four items whatever the number of matches: the caller keeps room for them. */
+/* Writes four items, whatever the number of matches: the caller keeps room for them. */
 SJ_INLINE int64_t emit_rows(unsigned bits, __m128i rows, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
 {
     const __m128i front = _mm_load_si128((const __m128i *)front_of[bits]);
@@ -158,7 +159,7 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     return emit_rows(bits, rows, probe_id, out_probe, out_run);
 }
 
-/* The same for sixteen in a ring: bit n is that of row `row + (first + n) % 16`. */
+/* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. */
 SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
                              int32_t *out_run)
 {

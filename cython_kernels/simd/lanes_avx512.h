@@ -71,12 +71,12 @@ SJ_INLINE lane_mask float_within(lane_mask mask, lane_float difference, lane_flo
 
 SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest, lane_int largest)
 {
-    /* One compare without sign instead of two: smallest <= largest, and their difference is outside of every loop. */
+    /* One unsigned compare instead of two, as smallest <= largest. Compilers move their difference out of the loops. */
     return _mm512_mask_cmple_epu64_mask(mask, _mm512_sub_epi64(right, smallest), _mm512_sub_epi64(largest, smallest));
 }
 
-/* For the nested loop: of the lanes in which every row so far was outside, those in which this row is, too. In a chain
- * of masked compares, because an OR of masks would want the ports of the compares. */
+/* For the nested loop: the lanes in which all rows so far were outside the band, this row included. The compares are
+ * chained by their masks, because an OR of masks would need the ports that the compares use. */
 #define ALL_OUTSIDE 0xff
 #define SCAN_PARTS 2
 
@@ -94,7 +94,7 @@ SJ_INLINE lane_mask float_outside(lane_mask before, lane_float difference, lane_
     return _kandn_mask8(float_within(mask_all(), difference, lo, hi), before);
 }
 
-/* |difference| > hi, or NaN. */
+/* As float_outside for lo = -hi: outside is |difference| > hi, or NaN. */
 SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_float hi)
 {
     return _mm512_mask_cmp_pd_mask(before, _mm512_abs_pd(difference), hi, _CMP_NLE_UQ);
@@ -102,13 +102,13 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
 
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { _store_mask8((__mmask8 *)to, mask); }
 
-/* Bit i: byte i of 64 is another than `value`. */
+/* Bit i says whether byte i of 64 differs from `value`. */
 SJ_INLINE uint64_t bytes_other_than(const uint8_t *from, int value)
 {
     return _mm512_cmpneq_epu8_mask(_mm512_loadu_si512(from), _mm512_set1_epi8((char)value));
 }
 
-/* Writes eight items whatever the number of matches: the caller keeps room for them. */
+/* Writes eight items, whatever the number of matches: the caller keeps room for them. */
 SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
 {
     const __m256i rows = _mm256_add_epi32(_mm256_set1_epi32((int32_t)row), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -117,7 +117,7 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     return __builtin_popcount(bits);
 }
 
-/* The same for sixteen in a ring: bit n is that of row `row + (first + n) % 16`. */
+/* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. */
 SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
                              int32_t *out_run)
 {

@@ -37,7 +37,7 @@ SJ_INLINE lane_mask int_within(lane_mask mask, lane_int right, lane_int smallest
     return mask & (right >= smallest) & (right <= largest);
 }
 
-/* For the nested loop: whether every row so far was outside and this one is, too. */
+/* For the nested loop: whether all rows so far were outside the band, this one included. */
 #define ALL_OUTSIDE 1
 #define SCAN_PARTS 4
 
@@ -58,7 +58,7 @@ SJ_INLINE lane_mask float_outside(lane_mask before, lane_float difference, lane_
     return before & ~float_within(1, difference, lo, hi);
 }
 
-/* |difference| > hi, or NaN. */
+/* As float_outside for lo = -hi: outside is |difference| > hi, or NaN. */
 SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_float hi)
 {
     return before & !(__builtin_fabs(difference) <= hi);
@@ -66,7 +66,7 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
 
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask; }
 
-/* Stores always and counts only matches: a branch on a coin toss would cost more than a store. */
+/* Always stores, and counts only a match: a branch that cannot be predicted would cost more than the store. */
 SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
 {
     *out_probe = probe_id;
@@ -74,7 +74,7 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     return bits;
 }
 
-/* Sixteen rows in a ring, of which few match: bit n is that of row `row + (first + n) % 16`. */
+/* Writes the matches among the sixteen rows of a ring, mostly few: bit n stands for row `row + (first + n) % 16`. */
 SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
                              int32_t *out_run)
 {

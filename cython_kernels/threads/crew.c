@@ -52,9 +52,9 @@ void sj_crew_end(sj_crew *crew)
 #include <signal.h>
 #include <time.h>
 
-/* How long whoever has nothing to do stays awake: what Python does between two tasks of one push takes less. */
+/* Nanoseconds for which a thread without work stays awake: Python takes less between two tasks of a push. */
 #define AWAKE_NS 500000
-#define LOOKS 64
+#define LOOKS 64 /* looks for work between two looks at the clock */
 
 typedef struct {
     sj_crew *crew;
@@ -65,18 +65,18 @@ struct sj_crew {
     pthread_mutex_t lock;
     pthread_cond_t added;
     pthread_cond_t done;
-    sj_task *first; /* of those that nobody has begun; all of this is under the lock */
+    sj_task *first; /* of the tasks that nobody has begun; the lock guards this and what follows */
     sj_task *last;
-    int64_t waiting; /* how many these are: looked at without the lock, too */
-    int at_work;     /* how many are being done */
-    int asleep;      /* helpers that must be woken */
+    int64_t waiting; /* how many tasks nobody has begun; also read without the lock */
+    int at_work;     /* how many tasks are being done */
+    int asleep;      /* how many helpers must be woken */
     int is_ending;
-    sj_crew *older; /* of all crews of this process */
+    sj_crew *older; /* the next older crew of this process; under crews_lock */
     int helper_count;
     helper helpers[];
 };
 
-/* All crews, newest first, for whoever forks. Whoever holds this lock and that of a crew took this one first. */
+/* All crews, newest first: a fork needs them. A thread that takes this lock and that of a crew takes this one first. */
 static pthread_mutex_t crews_lock = PTHREAD_MUTEX_INITIALIZER;
 static sj_crew *crews;
 static pthread_once_t forks_are_told = PTHREAD_ONCE_INIT;
@@ -97,7 +97,7 @@ static void pause_cpu(void)
 #endif
 }
 
-/* Looks at numbers until one of them is not zero, for a while. */
+/* Looks at two numbers until one of them is not zero, for AWAKE_NS at most. */
 static void stay_awake(const int64_t *number, const int64_t *other)
 {
     const int64_t until = now_ns() + AWAKE_NS;
@@ -154,14 +154,15 @@ static void pin(pthread_t thread, int core)
         cpu_set_t cores;
         CPU_ZERO(&cores);
         CPU_SET(core, &cores);
-        pthread_setaffinity_np(thread, sizeof cores, &cores); /* a cpuset that changed meanwhile: unpinned then */
+        pthread_setaffinity_np(thread, sizeof cores, &cores); /* fails if the cpuset has changed: unpinned then */
     }
 #else
     (void)thread, (void)core;
 #endif
 }
 
-/* A task that was begun is finished before a process is forked: half done, it would be done twice in the new one. */
+/* Waits until every task that was begun is done. The new process has no helpers: a task that is half done when the
+ * process is forked would never be finished there. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&crews_lock);
@@ -181,7 +182,7 @@ static void after_fork_here(void)
     pthread_mutex_unlock(&crews_lock);
 }
 
-/* There are no helpers there. Tasks that nobody had begun are done by who waits for them. */
+/* The new process has no helpers. A task that nobody had begun is done by the thread that waits for it. */
 static void after_fork_there(void)
 {
     for (sj_crew *crew = crews; crew; crew = crew->older) {
@@ -208,7 +209,7 @@ sj_crew *sj_crew_new(int helpers, const int *cores, int core_count)
     pthread_mutex_init(&crew->lock, NULL);
     pthread_cond_init(&crew->added, NULL);
     pthread_cond_init(&crew->done, NULL);
-    sigset_t all, before; /* signals are the caller's, who may be waiting for one */
+    sigset_t all, before; /* the helpers block all signals: the caller may be waiting for one */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&crews_lock);
@@ -288,7 +289,7 @@ void sj_crew_end(sj_crew *crew)
     for (int n = 0; n < crew->helper_count; n++) {
         pthread_join(crew->helpers[n].thread, NULL);
     }
-    free(crew); /* of a forked process: its threads, and whatever they held, are the parent's */
+    free(crew); /* in a forked process too: the threads, and whatever they held, are the parent's */
 }
 
 #endif

@@ -1,4 +1,4 @@
-# Pieces of native work, done by several threads at once; semantics: streamjoin_ds.engine.reference.crew.
+# Kernels' tasks and the threads that do them; semantics: streamjoin_ds.engine.reference.crew.
 
 cdef extern from "threads/crew.h" nogil:
     ctypedef struct sj_task:
@@ -15,23 +15,23 @@ cdef extern from "threads/crew.h" nogil:
     void sj_crew_end(sj_crew *crew)
 
 
-# Rows that are copied sooner than the GIL is let go of and taken again.
+# Copying fewer rows than this takes less time than to release the GIL and take it again.
 cdef enum:
     _FEW_ROWS = 256
 
 
 cdef class Task:
-    """A piece of work whose arguments were checked, to be done once; see streamjoin_ds.engine.reference.crew.Task."""
+    """A piece of work that is done once; its arguments were checked. See streamjoin_ds.engine.reference.crew.Task."""
 
     cdef object _kept
     cdef bint _is_taken
     cdef sj_task _task
 
     cdef void _work(self) noexcept nogil:
-        """All that needs no Python."""
+        """Do all of the work that needs no Python; each kind of task has its own."""
 
     cdef object _done(self):
-        """What came of it; raises what went wrong."""
+        """Return the result, or raise the error; each kind of task has its own."""
 
     cdef int _take(self) except -1:
         if self._is_taken:
@@ -40,14 +40,14 @@ cdef class Task:
         return 0
 
     def do(self):
-        """Do it here and now."""
+        """Do the task at once, in this thread, and return its result."""
         self._take()
         with nogil:
             self._work()
         return self._done()
 
     cdef object _do_rows(self, int64_t rows):
-        """`do` of one that nobody else has, which copies so many rows."""
+        """Do a task that copies `rows` rows and that no other thread can have; few rows are copied under the GIL."""
         if rows < _FEW_ROWS:
             self._work()
         else:
@@ -64,7 +64,7 @@ cdef class Crew:
     """Threads that do tasks; see streamjoin_ds.engine.reference.crew.Crew."""
 
     cdef sj_crew *_crew
-    cdef dict _added  # by number; they are kept until they are done, and with them what they work on
+    cdef dict _added  # by id: tasks not waited for yet, which keep alive the objects that they work on
 
     def __init__(self, helpers, cores=()):
         cdef int place
@@ -86,7 +86,7 @@ cdef class Crew:
             raise MemoryError
 
     def __del__(self):
-        # Before the collector of a cycle takes anything from tasks that are at work.
+        # The garbage collector may find the crew in a cycle: tasks must be done before it takes anything from them.
         cdef Task task
         if self._crew != NULL:
             for task in self._added.values():
@@ -104,14 +104,14 @@ cdef class Crew:
         return sj_crew_helpers(self._crew)
 
     def add(self, Task task not None):
-        """Have a task done by whoever is free; it is begun after those that were added before."""
+        """Have a task done by the next free thread; tasks are begun in the order in which they were added."""
         task._take()
         task._task.work, task._task.of = _worked, <void *>task
         self._added[id(task)] = task
         sj_crew_add(self._crew, &task._task)
 
     def wait(self, Task task not None):
-        """What came of a task that was added; until it is done the caller does tasks too."""
+        """Return the result of an added task, or raise its error; until the task is done, the caller does tasks too."""
         if self._added.pop(id(task), None) is None:
             raise _error("this task was not added, or waited for already", "task")
         with nogil:
@@ -119,7 +119,7 @@ cdef class Crew:
         return task._done()
 
     def give_up(self, tasks):
-        """Wait for those of these tasks that were not waited for yet; what came of them is of no interest."""
+        """Wait for the tasks among these that were not waited for yet, and drop their results and errors."""
         for task in tasks:
             if id(task) in self._added:
                 try:
@@ -128,13 +128,13 @@ cdef class Crew:
                     pass
 
     def finish(self):
-        """Wait until all that was added is done; who added it may still ask what came of it."""
+        """Wait until all added tasks are done; their results can still be asked for with `wait`."""
         cdef Task task
         for task in list(self._added.values()):
             with nogil:
                 sj_crew_wait(self._crew, &task._task)
 
     def settle(self):
-        """Wait for all that was added and not waited for; what came of it is of no interest."""
+        """Wait for all added tasks that were not waited for yet, and drop their results and errors."""
         if self._added:
             self.give_up(list(self._added.values()))

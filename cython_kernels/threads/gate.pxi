@@ -1,10 +1,10 @@
-# One thread at a time, whatever breaks off; semantics: streamjoin_ds.engine.reference.gate.
+# A gate that lets one thread through at a time; semantics: streamjoin_ds.engine.reference.gate.
 
 cdef object _this_thread = threading.get_ident
 
 
 cdef class Gate:
-    """Lets one thread at a time through; see streamjoin_ds.engine.reference.gate.Gate."""
+    """A gate that lets one thread through at a time; see streamjoin_ds.engine.reference.gate.Gate."""
 
     cdef object _acquire
     cdef object _release
@@ -20,12 +20,12 @@ cdef class Gate:
         return self._inside is not None and self._inside == _this_thread()
 
     def through(self, work, *given):
-        """What `work` gives, called while no other thread is inside."""
+        """Return what `work` returns, called while no other thread is inside."""
         me = _this_thread()
         if self._inside == me:
             raise _error("this thread is inside already", "gate")
         self._acquire()
-        # No signal is looked at from here on but by `work`: this is no Python code.
+        # From here on only `work` can see a signal's exception: Python looks for signals in Python code, not in this.
         self._inside = me
         try:
             return work(*given)

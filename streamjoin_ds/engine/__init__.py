@@ -1,4 +1,4 @@
-"""The join itself, in this process: new tuples meet windows. No Spark in here.
+"""The join itself, in this process: new tuples meet windows. This room never imports Spark.
 
 ::
 
@@ -10,11 +10,12 @@
     threads   tasks of kernels on cores of their own       arrays   columns, keys, memory, the kernels themselves
     reference the kernels' readable twins                  tuning   every number that was chosen
 
-Windows that are saved as blocks are in runs, which never change. Large windows in memory are in bucket grids, which
-take rows in where they belong and are rebuilt some rows a push. All work of a push is written as coroutines that yield
-kernels' tasks (`threads.tasks`), and one scheduler runs them (`threads.scheduler`): native threads do the tasks of all
-streams, and those of a push that is over while the next one begins (`storage.window_set`). `WindowJoin` is one cell's
-exact join. `JoinEngine` puts lateness and numbering round it, for people without Spark.
+Windows that are saved as blocks are kept in runs, which never change. Large windows in memory are kept in bucket grids:
+each new row goes into the bucket it belongs to, and a rebuild copies some rows at each push. All work of a push is
+written as coroutines that yield kernels' tasks (`threads.tasks`). One scheduler runs them (`threads.scheduler`). Its
+native threads do the tasks of all streams, and they finish the tasks of one push while the next push begins
+(`storage.window_set`). `WindowJoin` is the exact join of one cell. `JoinEngine` adds lateness and numbering, for use
+without Spark.
 """
 
 from streamjoin_ds.engine.arrays.kernels import CHUNK_ROWS, kernel_names, load_kernels

@@ -1,4 +1,4 @@
-"""How an engine joins, in words: what `explain` says of its kernel, its order, its windows and their layouts."""
+"""The text of `explain`: an engine's kernel, its order of joining, its windows and their sort layouts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["explained"]
 def explained(
     kernels: Kernels, threads: int, forms: Sequence[WindowForm], order: JoinOrder, windows: Sequence[Window]
 ) -> list[str]:
-    """A line each: the kernel, the order of joining, each window, its runs and their layouts."""
+    """Return the lines of `explain`: kernel, merge policy, order of joining, each window, each run and its layout."""
     lines = [f"kernel {kernels.implementation}, {threads} threads"]
     lines.append(f"{forms[0].merge_policy.describe()}, the newest tuples unsorted up to {forms[0].tail_rows} rows")
     lines += _order_lines(order, windows)
@@ -28,7 +28,11 @@ def explained(
 
 
 def _order_lines(order: JoinOrder, windows: Sequence[Window]) -> list[str]:
-    """For new tuples like those that are kept: in which order the others join, and what that should make."""
+    """Return a line for each stream: the order in which the others join its new tuples, and the estimated results.
+
+    The new tuples are taken to be like those in the stream's window. With two streams there is no order to choose, and
+    no line.
+    """
     if len(windows) < 3:
         return []
     names, lines = order.names, []

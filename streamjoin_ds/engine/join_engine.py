@@ -42,24 +42,27 @@ class JoinEngine:
     ----------
     join : Join or BoundJoin
     schemas : mapping of stream name to pyarrow.Schema, optional
-        Of the streams whose `Stream.schema` is not given. Where neither is, the first push tells: it then holds a
-        table, record batch or pandas frame of every such stream.
+        Schemas of the streams that have no `Stream.schema`. A stream with neither takes its schema from the first push,
+        which must then hold a table, record batch or pandas frame of every such stream.
     kernel, threads, cores, index, order, chunk_rows, merge_runs, block_bytes, bucket_rows, tuning
-        As in `WindowJoin`, which does the joining; filters (`Stream.where`) are decided here, before it. Windows of
-        65 536 rows and more are in bucket grids. Several threads work on `cores` that the engine leases for as long as
-        it lives, if so many are free; ``cores=()`` leaves them where the system puts them.
+        As in `WindowJoin`, which does the joining. The engine decides filters (`Stream.where`) before that. Windows of
+        65 536 rows and more are kept in bucket grids, unless `bucket_rows` says otherwise. Several threads work on
+        cores that the engine leases for as long as it lives, if so many are free. Give `cores` to choose them, or
+        ``cores=()`` to let the threads run wherever the system puts them.
 
     Attributes
     ----------
     late, rejected : dict of stream name to pyarrow.Table
-        Tuples of the last push that were late (inside form: ``_ts``, ``_seq``, travelling columns), and rows that had
-        no event time (as they came), or one too far ahead (`Stream.max_ahead`; ``_rejected`` says why); only streams
-        that had any. `counters` has the totals.
+        What the last push set aside, of the streams that had any. `late` holds tuples in the inside form (``_ts``,
+        ``_seq``, travelling columns). `rejected` holds rows as they were pushed: without an event time, with a value
+        that is out of range or null where it must not be, or too far ahead of their stream (`Stream.max_ahead`). For a
+        stream with `max_ahead`, the column ``_rejected`` says why. `counters` has the totals.
 
     Raises
     ------
     ArgumentError
-        A stream without a schema: from the first push, and from whatever asks for types before it.
+        `idle_timeout` is set on a stream. Or a stream has no schema: the first push raises this, and so does any
+        attribute or method that needs the types before it.
 
     Examples
     --------
@@ -125,10 +128,10 @@ class JoinEngine:
         self._names = bound.names
         self._taking = PushIntake(bound, self._join.kernels.module)
         self._nothing = self._join.result_schema.empty_table()
-        self._bound = bound  # last: until then it is not bound, whatever breaks off
+        self._bound = bound  # assigned last: an exception before this line leaves the engine unbound
 
     def _pinned_to(self) -> Sequence[int]:
-        """The cores that were asked for, or else such as are this engine's for as long as it lives."""
+        """Return the cores that were asked for, or else cores that are leased for as long as this engine lives."""
         threads = self._options["threads"]
         if self._cores is not None or threads <= 1:
             return self._cores or ()
@@ -138,7 +141,7 @@ class JoinEngine:
 
     @property
     def bound(self) -> BoundJoin:
-        """The join with types: known from the start where schemas are, else from the first push on."""
+        """The join with its types: known from the start where all schemas are, else from the first push on."""
         if self._bound is None:
             raise self._unbound()
         return self._bound
@@ -152,29 +155,32 @@ class JoinEngine:
 
     @property
     def _windows(self) -> WindowJoin:
-        assert self.bound is not None  # it says what is missing
+        assert self.bound is not None  # `bound` raises an error that says what is missing
         return self._join
 
     @property
     def result_schema(self) -> pa.Schema:
-        """Of every table that `push` returns."""
+        """The schema of every table that `push` returns."""
         return self._windows.result_schema
 
     @property
     def watermark(self) -> int | None:
-        """No tuple that is not late is older (microseconds); None while a stream that is not idle has had no tuple."""
+        """Event time in microseconds: a tuple to come that is older is late. None until every stream has had a tuple.
+
+        Idle streams are not waited for.
+        """
         return self._ledger.watermark
 
     def set_idle(self, name: str) -> None:
-        """Let time go on without a stream that is silent, until rows of it are pushed again.
+        """Let the watermark advance without a silent stream, until rows of that stream are pushed again.
 
-        Those of them that are older than the watermark by then are late. Who calls it, and when, decides which ones: do
-        so from your own clock.
+        Rows of the stream that are older than the watermark when they come are late. So the moment of this call decides
+        which rows are late: choose it by a clock of your own.
 
         Raises
         ------
         ArgumentError
-            An unknown stream, or a push is running.
+            An unknown stream; a push is running; or the call comes from a signal handler that interrupted the engine.
         """
         names = self._asked.names
         if name not in names:
@@ -193,12 +199,12 @@ class JoinEngine:
 
     @property
     def late(self) -> dict[str, pa.Table]:
-        """Tuples of the last push that were late, inside form; only streams that had any."""
+        """Tuples of the last push that were late, in the inside form; only streams that had any."""
         return self._ledger.late
 
     @property
     def rejected(self) -> dict[str, pa.Table]:
-        """Rows of the last push that had no event time, as they came; only streams that had any."""
+        """Rows of the last push that are no tuples, as they were pushed; only streams that had any."""
         return self._ledger.rejected
 
     @property
@@ -212,8 +218,9 @@ class JoinEngine:
         Parameters
         ----------
         rows : mapping of stream name to table, record batch, pandas frame, list of dicts, or one dict
-            Each stream's rows in its order. Streams may be missing. To count windows what is pushed later comes later;
-            within a push the streams are merged as a source merges them: by the largest event time so far in each.
+            The rows of each stream, in the stream's order. Streams may be missing. For count windows, all rows of a
+            later push come after those of an earlier one. Within a push the streams are merged as a source merges them:
+            by the largest event time so far in each stream.
 
         Returns
         -------
@@ -223,19 +230,22 @@ class JoinEngine:
         Raises
         ------
         ArgumentError
-            An unknown stream, rows of no known form, or a push from another thread while one is running.
+            An unknown stream, a stream without a schema, rows of no known form, a column with more than 2 GiB of
+            values, or a push while another one is running.
+        ColumnError
+            The time column has a type that cannot be an event time.
         SchemaDriftError
             A column is missing or does not fit its type. After an error nothing has changed.
 
         Notes
         -----
-        An exception that comes from outside (Ctrl-C, a timeout, one that is sent to this thread) finds all of the push
-        in, with ledger and clocks, or nothing of it: `counters` tells which, by ``read_rows``. Its results are lost
-        where it was in; who cannot do without restores what was saved before it, and pushes again.
+        An exception may come from outside: Ctrl-C, a timeout, one that is sent to this thread. Then either all of the
+        push is in, with ledger and clocks, or nothing of it. The ``read_rows`` of `counters` tell which. If the push is
+        in, its results are lost. To get them, restore a state that was saved before the push, and push again.
 
         See Also
         --------
-        push_chunks : the same, for results that may be too many to be held at once.
+        push_chunks : the same, for more results than memory can hold at once.
         """
         self._check_bound(rows)
         self._check_idle()
@@ -245,7 +255,7 @@ class JoinEngine:
         return pa.concat_tables(chunks) if chunks else self._nothing
 
     def push_chunks(self, rows: Mapping[str, Rows]) -> Chunks:
-        """As `push`, a chunk of results at a time, each found when it is asked for.
+        """As `push`, but return an iterator of chunks of results; each chunk is found when it is asked for.
 
         Parameters
         ----------
@@ -255,15 +265,15 @@ class JoinEngine:
         Yields
         ------
         pyarrow.Table
-            At most `CHUNK_ROWS` rows of `result_schema`. Memory is bounded by the input and a chunk, however many
-            results there are; `progress` says how far it is.
+            At most `chunk_rows` rows of `result_schema`. The memory in use does not grow with the number of results: it
+            is bounded by the input and a chunk. `progress` says how much of the push is done.
 
         Notes
         -----
-        The rows are in, and `late`, `rejected` and `counters` tell of them, when the iterator is read to its end. One
-        that is given up (closed, or no longer referred to) leaves the engine as it was, and so does one in which an
-        exception was raised. While it is held between two chunks another push is refused, and `save` gives what was
-        before it; after a `restore` it can't be read on.
+        The rows are in when the iterator has been read to its end; only then do `late`, `rejected` and `counters`
+        include them. If the iterator is closed, dropped, or ends by an exception, the engine stays as it was. While the
+        iterator is held between two chunks, another push is refused, and `save` gives the state before the push. After
+        a `restore` the iterator cannot be read further.
 
         Examples
         --------
@@ -278,7 +288,7 @@ class JoinEngine:
         return Chunks(self._chunks(rows), self._step, self._alone)
 
     def _check_bound(self, rows: Mapping[str, Rows]) -> None:
-        """Learn types from the first rows; raise ArgumentError where they stay unknown, or a stream is."""
+        """Learn the types from the first rows; raise ArgumentError if a type stays unknown, or a stream is unknown."""
         if self._bound is None and not isinstance(self._asked, BoundJoin):
             found = {name: _schema_of(given) for name, given in rows.items() if name in self._asked.names}
             schemas = {name: schema for name, schema in found.items() if schema is not None} | self._schemas
@@ -293,7 +303,10 @@ class JoinEngine:
                 raise ArgumentError(msg, name=name, hint=f"the streams are {', '.join(self._names)}")
 
     def _alone(self, work: Callable[..., _Made], *given: object) -> _Made:
-        """What some work gives, when no other thread is at work here; a signal handler must not ask for it."""
+        """Return what `work` returns, called while no other thread is at work on the engine.
+
+        A signal handler that interrupted the engine gets an ArgumentError: it would wait for its own thread.
+        """
         if self._gate.is_mine:
             msg = "the engine was interrupted at its work by this very thread, as by a signal handler"
             raise ArgumentError(msg, name="engine", hint="let the handler take a note, and ask when the push is over")
@@ -306,7 +319,7 @@ class JoinEngine:
 
     def _step(self, push: Chunks) -> pa.Table:
         if not push.is_begun:
-            self._check_idle()  # at once, rather than when the other thread is done
+            self._check_idle()  # refuse at once; `_alone` would first wait for the other thread
         return self._alone(self._read_next, push)
 
     def _read_next(self, push: Chunks) -> pa.Table:
@@ -316,7 +329,7 @@ class JoinEngine:
         return next(push.chunks)
 
     def _check_idle(self, asked: str = "push") -> None:
-        """Raise ArgumentError where a push was begun that somebody still holds and may read on."""
+        """Raise ArgumentError where a push has begun whose iterator somebody still holds and may read further."""
         push, whole = self._reading(), self._whole
         is_read_whole = whole is not None and inspect.getgeneratorstate(whole) == inspect.GEN_RUNNING
         if is_read_whole or (push is not None and push.is_going):
@@ -325,7 +338,7 @@ class JoinEngine:
             raise ArgumentError(msg, name=asked, hint=hint)
 
     def _chunks(self, rows: Mapping[str, Rows]) -> Generator[pa.Table]:
-        """The chunks of a push; one that is not read to its end changes nothing."""
+        """Yield the chunks of a push; a push that is not read to its end changes nothing."""
         state = self._join.state
         before = self._first if state.beside is None else state.beside
         taken = self._taking.taken(rows, before)
@@ -334,30 +347,30 @@ class JoinEngine:
 
     @property
     def progress(self) -> Progress:
-        """How far the push is that is being read, or was last: `fraction` (0 to 1) and `matches` so far."""
+        """How much of the current or last push is done: `fraction` (0 to 1), and `matches` so far."""
         return self._windows.progress
 
     @property
     def counters(self) -> dict[str, Any]:
-        """The ledger and what is kept: read = stored + late + rejected + filtered, stream by stream."""
+        """The ledger of each stream (read = stored + late + rejected + filtered), and what the windows hold."""
         names, state = self.bound.names, self._join.state
         ledger = self._first if state.beside is None else state.beside
         return {**self._join.counted(state), **ledger.counters(names)}
 
     def explain(self) -> list[str]:
-        """How it joins; see `WindowJoin.explain`."""
+        """Return how the engine joins, in lines; see `WindowJoin.explain`."""
         return self._alone(self._windows.explain)
 
     def save(self) -> bytes:
-        """Everything that decides what comes next, as bytes.
+        """Return the engine's state as bytes: everything that later results depend on.
 
-        While a push is being read, between two of its chunks, it is what was before the push. Of another thread it
-        waits until the chunk is there, or the push is over.
+        Between two chunks of a push it is the state before the push. If another thread is at work on the engine, the
+        call waits until that thread's chunk or push is done.
 
         Raises
         ------
         ArgumentError
-            From a signal handler that interrupted a push, in the same thread: it would wait for itself.
+            The call comes from a signal handler that interrupted a push in the same thread: it would wait for itself.
         """
         return self._alone(self._saved)
 
@@ -367,15 +380,15 @@ class JoinEngine:
         return snapshot.sealed(self.bound.fingerprint, ledger.to_facts(), [self._join.saved(state)])
 
     def restore(self, blob: bytes | bytearray | memoryview) -> None:
-        """Go on where `save` was called.
+        """Replace the engine's state by one that `save` returned.
 
-        A push that is still being read, between two chunks, is given up: who reads on is told by name. Of another
-        thread it waits as `save` does.
+        A push that is still being read, between two chunks, is given up: reading it further raises an ArgumentError.
+        If another thread is at work on the engine, the call waits as `save` does.
 
         Raises
         ------
         StateCorruptError, StateVersionError, FingerprintMismatchError
-            And then nothing has changed.
+            The bytes cannot be restored; then nothing has changed.
         ArgumentError
             As `save`.
         """
@@ -390,13 +403,13 @@ class JoinEngine:
 
 
 def _declared(join: Join, given: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
-    """The schemas that are known before any row is."""
+    """Return the schemas that are known before the first row."""
     schemas = {stream.name: given.get(stream.name, stream.schema) for stream in join.streams}
     return {name: schema for name, schema in schemas.items() if isinstance(schema, pa.Schema)}
 
 
 def _schema_of(rows: Rows) -> pa.Schema | None:
-    """The schema that rows bring along; none of dicts: one of them does not tell what the next will hold."""
+    """Return the schema that rows bring along; None for dicts, as one dict does not tell what the next will hold."""
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         return rows.schema
     columns = getattr(rows, "dtypes", None)

@@ -1,4 +1,4 @@
-"""The options of a join: as keywords that are handed on, and in which range numbers must be."""
+"""The options of a join: their types as keyword arguments, and the ranges of the numbers among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_THREADS = 256
 
 
 class JoinOptions(TypedDict, total=False):
-    """The options of a `WindowJoin`, which documents them, as keywords that are handed on."""
+    """The keyword arguments of a `WindowJoin`, which documents them; callers hand them on as one dict."""
 
     kernel: str
     threads: int
@@ -29,7 +29,7 @@ class JoinOptions(TypedDict, total=False):
 
 
 def check_ranges(threads: int, chunk_rows: int, bucket_rows: int | None) -> None:
-    """Raise ArgumentError where one is out of range; `merge_runs` is checked where a merge policy is chosen."""
+    """Raise ArgumentError where a number is out of range; the choice of a merge policy checks `merge_runs`."""
     if not 1 <= threads <= _MAX_THREADS:
         msg = "the number of threads is out of range"
         raise ArgumentError(msg, name="threads", hint=f"1 to {_MAX_THREADS}")

@@ -1,12 +1,12 @@
-"""One cell's exact join: new tuples meet the windows of the other streams, each result once.
+"""The exact join of one cell: new tuples meet the windows of the other streams, and each result is found once.
 
 ::
 
     for each stream i:   new tuples of i ──► window ──► window ──► results        (MJoin)
                          then they enter the window of i
 
-Windows of streams before *i* hold this push's tuples already, those after it do not: of the new tuples in a result, the
-one of the highest-numbered stream finds it, and no other does.
+Streams take their turn in the order of their numbers. So the windows of the streams before *i* hold this push's tuples
+already, and those after it do not. Of the new tuples in a result, only the one of the highest-numbered stream finds it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ _log = logging.getLogger(__name__)
 
 
 class WindowJoin:
-    """The windows of all streams and the join of what is pushed with what is kept; no lateness, no Spark.
+    """The windows of all streams, and the join of new tuples with them.
 
-    Nor does it filter: a stream's `where` is decided before its tuples come here, by `JoinEngine` or by the source.
+    It knows nothing of lateness, filters or Spark. `JoinEngine` or the source decides a stream's `where` before the
+    tuples come here.
 
     Parameters
     ----------
@@ -60,40 +61,44 @@ class WindowJoin:
     kernel : str
         "auto", "reference", or one of the compiled kernels' implementations; see `kernel_names`.
     threads : int
-        Kernels that work side by side on a large probe; the results and their order are the same for any number.
+        How many threads work side by side on a large probe, the caller among them. The results and their order are the
+        same for any number.
     cores : sequence of int
-        That kernel threads are pinned to (`core_lease.leased_cores` leases some); empty: they run wherever the system
-        puts them. A single thread is the caller's own, which is not touched.
+        The cores that kernel threads are pinned to (`core_lease.leased_cores` leases some). Empty: the threads run
+        wherever the system puts them. With `bucket_rows` and several cores, the caller stays on the first core while it
+        works with the other threads.
     index : "auto", "scan" or mapping of stream name to "scan" or to one or two key columns
-        How runs are laid out: in buckets of the first column, each sorted by the second, or sorted by the only one;
-        "scan" leaves them as they came, "auto" decides run by run.
+        The sort layout of runs. With two columns: in buckets of the first, each sorted by the second. With one column:
+        sorted by it. "scan" leaves rows in order of arrival. "auto" decides run by run.
     order : "auto" or sequence of stream names
-        In which order the others join the tuples of a stream; "auto" decides by estimated selectivity, push by push.
+        The order in which the other streams join the tuples of a stream. "auto" decides by estimated selectivity, push
+        by push.
     chunk_rows : int
-        Most pairs in the air at each step, and most rows of a result chunk.
+        Upper bound of the pairs that are held at each step, and of the rows of a result chunk.
     merge_runs : int or None
-        Merge ratio: runs of like size are merged as soon as there are so many of them. Many: less is copied, probes
-        meet more runs. None: four, or what `block_bytes` says.
+        Merge ratio: as soon as there are so many runs of like size, they are merged. A larger number copies fewer rows,
+        and probes meet more runs. None: four, or as `block_bytes` says.
     block_bytes : int or None
-        What is kept will be saved as blocks, runs of so many bytes each as one: they are then merged once, many at a
-        time, so that a tuple is written twice at most (`BlockMergePolicy`). None: it stays in memory.
+        The windows will be saved as blocks: each run of so many bytes or more becomes one. Runs are then merged once,
+        many at a time, so that a tuple is written twice at most (`BlockMergePolicy`). None: the windows stay in memory.
     bucket_rows : int or None
-        Windows of so many rows and more are kept in a bucket grid, two to five times as fast, where they are laid out
-        by "auto" and a key narrows what a probe meets. Columns of no fixed width, and those that had a null, are beside
-        it (`Payload`), at most twice as many rows as are in it. All of them is written at each `save`, strings of a
-        column up to 2 GiB; windows that are saved as blocks stay in runs (None).
+        Windows of so many rows and more are kept in a bucket grid, if `index` is "auto" and a key narrows what a probe
+        meets. That is two to five times as fast. Columns of no fixed width, and columns that had a null, lie beside the
+        grid (`Payload`), with at most about twice as many rows as the grid holds. Each `save` writes the whole window,
+        and a column of strings can then have up to 2 GiB. None: windows stay in runs; give None where they are saved as
+        blocks.
     tuning : Tuning
-        Inside numbers, for tests and measurements; no option.
+        The engine's own numbers, for tests and measurements; it is not an option for users.
 
     Raises
     ------
     KernelError
-        A kernel that cannot run here.
+        The kernel cannot run here.
     ArgumentError
-        threads, chunk_rows, merge_runs or bucket_rows out of range; an index or an order that is not of the join's
-        streams.
+        threads, chunk_rows, merge_runs or bucket_rows is out of range; or an index or an order names other streams than
+        the join's.
     ColumnError
-        An index on a column that is not compared.
+        An index names a column that is not compared.
     """
 
     def __init__(
@@ -132,7 +137,7 @@ class WindowJoin:
         )
         self._joinable = [NullKeyMask(bound, stream) for stream in range(count)]
         self._reading: list[Generator[pa.Table]] = []
-        self.progress = Progress()  # of the push that is being read, or was last
+        self.progress = Progress()  # of the push that is being read, or of the last one
         self._order = JoinOrder(bound, order, tuning.order)
         self._joining = JoinPipeline(bound, self.kernels, self._scheduler, chunk_rows, tuning)
         empty = JoinState([Window(form) for form in self.forms], 0, 0, [0] * count, [0] * count)
@@ -158,22 +163,23 @@ class WindowJoin:
         beside: Any = None,
         since: JoinState | None = None,
     ) -> Iterator[pa.Table]:
-        """Join new tuples with each other and with what is kept, then keep them.
+        """Join new tuples with each other and with the windows, then keep them in the windows.
 
         Parameters
         ----------
         batches : mapping of stream number to table, record batch, or several
             In the inside form, ``bound.tuple_schema(stream)``. Streams may be missing, tables may be empty.
         low_watermark_us : int or None
-            No later tuple will be older than this. A tuple of stream i is dropped when ``ts + W_i`` is older. None:
-            nothing is dropped.
+            In microseconds; no later tuple is older than this. A tuple of stream i may be dropped when ``ts`` plus the
+            extent of its window (``W_i`` of a time window) is older. None: nothing is dropped.
         next_seqs : sequence of int or None, optional
-            Of each stream a number that no later tuple of it will be below. A count window keeps its last ``k``; None:
-            nothing is dropped from it. Other windows ask for the watermark alone.
+            One number for each stream: all later tuples of the stream have this number or a higher one. A count window
+            keeps the ``k`` numbers before it; with None, nothing is dropped from it. Windows of other kinds use the
+            watermark alone.
         beside : object, optional
-            What the caller counts: `state` has it from the moment on in which the tuples are in.
+            The caller's own counts. They become a part of `state` at the moment when the tuples are in.
         since : JoinState, optional
-            Which `state` that was made from; the push is refused where it is no longer the last.
+            The `state` that `beside` was computed from. The push is refused if that is no longer the last state.
 
         Yields
         ------
@@ -183,14 +189,16 @@ class WindowJoin:
         Raises
         ------
         ArgumentError, ColumnError
-            Before anything is joined: an unknown stream, tuples of another form. Later: another push was finished or a
-            state restored while this one was being read, which is not in then.
+            Before anything is joined: an unknown stream, tuples of another form.
+        ArgumentError
+            While the results are read: meanwhile another push was finished or a state restored. This push is then not
+            in.
 
         Notes
         -----
-        The new tuples are in only when the iterator is exhausted, all at once; one that is given up, or in which an
-        exception is raised from outside, leaves the windows as they were. With several threads a crew may then still
-        be at it (`WindowSet`): whatever is asked next waits for that.
+        The new tuples are in when the iterator is exhausted, all at once. If the iterator is given up, or an exception
+        is raised in it from outside, the windows stay as they were. With several threads, a crew may still be at work
+        after the end of a push (`WindowSet`); the next call that needs the windows waits for that.
         """
         before = self._kept.state if since is None else since
         fresh = {}
@@ -283,7 +291,7 @@ class WindowJoin:
             self._kept.take_in(waits=not self._scheduler.helpers)
 
     def _end_readings(self, own: Generator[pa.Table]) -> None:
-        """Have nobody look at grids that are about to change, whatever broke off before."""
+        """Close other pushes' unfinished readings and wait for the crew: bucket grids are about to change in place."""
         reading, self._reading = self._reading, []
         for other in reading:
             if other is not own:
@@ -293,9 +301,9 @@ class WindowJoin:
     def _sealed(
         self, before: JoinState, ready: Mapping[int, BatchColumns], rows: int
     ) -> tuple[list[Window], list[SealedRun | None]]:
-        """What is kept, and what becomes of new tuples: a run of each stream's, or None where they go to the tail.
+        """Return the windows, and for each stream with new tuples their run, or None where they go to the tail.
 
-        With a crew they are put in order while those of the last push are taken in.
+        With a crew, the new tuples are sorted while those of the last push still go into the windows.
         """
         works = [before.windows[stream].sealing(tuples) for stream, tuples in ready.items()]
         if not any(works):
@@ -314,25 +322,26 @@ class WindowJoin:
 
     @property
     def state_rows(self) -> int:
-        """Tuples kept, all streams together."""
+        """How many tuples the windows hold, all streams together."""
         return sum(window.rows for window in self._kept.windows)
 
     @property
     def state(self) -> JoinState:
-        """What all pushes left behind; another one with each push and restore."""
+        """The windows and totals after the last finished push; each push and each restore replaces the object."""
         return self._kept.state
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Totals since the join began: matches, stored_rows and null_keys a stream, expired_rows; and what is kept now.
+        """Totals since the join began, and what the windows hold now.
 
-        ``candidates`` (pairs tested) and ``partials`` (results of some streams that others were still to join) count
-        since this object was made.
+        ``matches`` and ``expired_rows`` are totals of the join, ``stored_rows`` and ``null_keys`` totals of each
+        stream. ``state_rows`` and ``runs`` are of now. ``candidates`` (pairs tested) and ``partials`` (partial results
+        that other streams had still to join) count since this object was made or restored.
         """
         return self.counted(self._kept.state)
 
     def counted(self, state: JoinState) -> dict[str, Any]:
-        """As `counters`, of a state of this join."""
+        """Return `counters` for a given state of this join."""
         names, windows = self.bound.names, self._kept.settled(state)
         state_rows = sum(window.rows for window in windows)
         return {
@@ -348,24 +357,24 @@ class WindowJoin:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """What is kept, a window a stream."""
+        """The windows, one for each stream."""
         return tuple(self._kept.windows)
 
     @property
     def blocks(self) -> frozenset[str]:
-        """Names of the blocks that hold what is kept; runs that were never saved with a store are in none."""
+        """Names of the blocks that hold the windows' runs; a run that was never saved with a store is in none."""
         return frozenset(run.block for window in self._kept.windows for run in window.runs if run.block is not None)
 
     def save(self, store: RunStore | None = None) -> bytes:
-        """Everything kept and counted, as bytes that are a function of the pushes alone (see `snapshot`).
+        """Return all windows and totals as bytes, which are a function of the pushes alone (see `snapshot`).
 
-        With a `store`, large runs are written there as blocks, and the bytes have their names. While a push is being
-        read it is what was before it.
+        With a `store`, large runs are written there as blocks, and the bytes hold their names. While a push is being
+        read, the bytes are the state before that push.
         """
         return self.saved(self._kept.state, store)
 
     def saved(self, state: JoinState, store: RunStore | None = None) -> bytes:
-        """As `save`, of a state of this join."""
+        """Do what `save` does, for a given state of this join."""
         return state_blob(self.bound, self.forms, state, self._kept.settled(state), store)
 
     @classmethod
@@ -378,7 +387,9 @@ class WindowJoin:
         tuning: Tuning = DEFAULT,
         **options: Unpack[JoinOptions],
     ) -> WindowJoin:
-        """The join that `save` was called on, with the same `store`; `options` and `tuning` as in the constructor.
+        """Return a join in the state that `save` wrote; `options` and `tuning` are those of the constructor.
+
+        Give the same `store` as to `save`.
 
         Raises
         ------
@@ -391,14 +402,17 @@ class WindowJoin:
     def restore(
         self, blob: bytes | bytearray | memoryview, store: RunStore | None = None, *, beside: Any = None
     ) -> None:
-        """Replace all that is kept by what `save` wrote; errors as `restored`, and then nothing changes; see `push`."""
+        """Replace the state by one that `save` wrote; `beside` is as in `push`.
+
+        It raises the errors of `restored`; after an error nothing has changed.
+        """
         state = opened_state(self.bound, self.forms, blob, store)
         state.beside = beside
         self._joining.begin()
-        self._reading = []  # they look at other grids
+        self._reading = []  # unfinished readings look at the old state's grids, not at those that change from now on
         self._kept.state = state
         _log.debug("restored %d rows from a state of %d bytes", self.state_rows, len(blob))
 
     def explain(self) -> list[str]:
-        """How it joins, a line each: the kernel, the order of joining, each window, its runs and their layouts."""
+        """Return how the join works, in lines: kernel, merge policy, order of joining, each window, its runs."""
         return explained(self.kernels, self.threads, self.forms, self._order, self._kept.windows)

@@ -1,4 +1,4 @@
-"""The chunks of one push, as the caller has them in his hands."""
+"""The iterator over one push's results that the caller holds."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["Chunks", "nobody"]
 
 
 class Chunks:
-    """The results of a push, each found when it is asked for.
+    """An iterator over the results of a push, in chunks; each chunk is found when it is asked for.
 
-    It is the generator of these chunks, each step of which is taken while nobody else is at work on the engine.
+    It wraps the generator of the chunks, and takes each step of it while no other thread is at work on the engine.
 
     Parameters
     ----------
     chunks : generator of pyarrow.Table
     step : callable
-        Takes this, and gives its next chunk.
+        Takes this object and returns its next chunk.
     alone : callable
-        Calls something while nobody else is at work.
+        Calls a function while no other thread is at work on the engine.
 
     Attributes
     ----------
     is_begun : bool
-        Whether the engine has it for the push that is running.
+        Whether the first chunk was asked for. From then on the engine takes this for the push that is running.
     """
 
     __slots__ = ("__weakref__", "_alone", "_step", "chunks", "is_begun")
@@ -48,13 +48,13 @@ class Chunks:
 
     @property
     def is_going(self) -> bool:
-        """Whether it is at work, or between two chunks."""
+        """Whether the generator is at work, or between two chunks."""
         return inspect.getgeneratorstate(self.chunks) in (inspect.GEN_RUNNING, inspect.GEN_SUSPENDED)
 
     def close(self) -> None:
-        """Give it up: none of the push is in, unless it was read to its end."""
+        """Give the push up: none of it is in, unless it was read to its end."""
         self._alone(self.chunks.close)
 
 
 def nobody() -> None:
-    """No push is being read."""
+    """Return None; this stands in for the weak reference to a push where no push is being read."""

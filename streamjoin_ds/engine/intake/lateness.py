@@ -2,8 +2,9 @@
 
 A tuple is late iff its event time is older than the largest event time before it *in its own stream's order*, minus the
 stream's delay. That depends on the stream alone, not on how it is cut into batches. The query's watermark is never
-ahead of it, but for a stream that was idle while it went on: there what is older than the watermark is late too. While
-such a stream is behind, it holds the watermark where it is, so again the batches do not matter.
+ahead of this limit, except in a stream that was idle while the watermark advanced. In such a stream, a tuple that is
+older than the watermark is late too. While the stream is behind, it holds the watermark where it is, so lateness still
+does not depend on the batches.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ Mask = npt.NDArray[np.bool_]
 
 
 class StreamClock:
-    """The largest event time of a stream so far, and what is late by it.
+    """The largest event time of a stream so far, and the test which of its tuples are late.
 
     Parameters
     ----------
     delay_us : int
-        The allowed delay, >= 0.
+        The allowed delay in microseconds, >= 0.
     largest : int or None
-        The largest event time so far, in microseconds; None where there is none.
+        The largest event time so far, in microseconds; None before the first tuple.
     floor : int or None
-        The query's watermark: what is older is late, which a stream that was idle may be. None: there is none.
+        The query's watermark in microseconds: a tuple that is older is late. It decides only in a stream that was idle.
+        None: not known.
     idle : bool
-        Whether the stream holds nothing.
+        Whether the stream is idle, and so does not hold the watermark.
     """
 
     __slots__ = ("delay_us", "floor", "idle", "largest")
@@ -50,11 +52,11 @@ class StreamClock:
 
     @property
     def watermark(self) -> int | None:
-        """No tuple that is not late is older than this (microseconds); None before the first tuple."""
+        """The stream's watermark in microseconds: a later tuple that is older is late. None before the first tuple."""
         return None if self.largest is None else max(self.largest - self.delay_us, INT64_MIN)
 
     def split(self, times_us: Int64) -> Mask:
-        """Tell which of the next tuples are late, and move on past them.
+        """Tell which of the next tuples are late, and advance the clock past them.
 
         Parameters
         ----------
@@ -69,11 +71,11 @@ class StreamClock:
         times_us = np.asarray(times_us, dtype=np.int64)
         if not len(times_us):
             return np.zeros(0, dtype=np.bool_)
-        if len(times_us) == 1:  # a push of one tuple: the same in plain integers
+        if len(times_us) == 1:  # a push of one tuple: plain integers give the same answer in less time
             limit, time_us = self._limit, int(times_us[0])
             self.largest = time_us if self.largest is None else max(self.largest, time_us)
             return np.array([time_us < limit])
-        # With no time before it the first tuple is compared with the smallest int64, and nothing is older than that.
+        # The first tuple of a stream is compared with the smallest int64, and no time is older than that.
         largest = np.empty(len(times_us) + 1, dtype=np.int64)
         largest[0] = INT64_MIN if self.largest is None else self.largest
         largest[1:] = times_us
@@ -85,27 +87,30 @@ class StreamClock:
         return late
 
     def late_in_part(self, times_us: Int64) -> Mask:
-        """Tell which tuples of a part are late by the parts before it; the clock stays.
+        """Tell which tuples of a part are late by the parts before it; the clock does not advance.
 
         Parameters
         ----------
         times_us : ndarray, shape (n,), int64
-            Event times of those tuples of the part that are not late within it; any of them, in any order.
+            Event times of tuples of the part that are not late within the part: some or all of them, in any order.
         """
         late: Mask = np.asarray(times_us, dtype=np.int64) < self._limit
         return late
 
     @property
     def _limit(self) -> int:
-        """What is older is late."""
+        """The event time, in microseconds, below which the next tuple is late."""
         return max(low for low in (INT64_MIN, self.watermark, self.floor) if low is not None)
 
     def overtaken(self, late_us: Int64) -> int:
-        """How many of late tuples are so by the query's watermark alone."""
+        """Return how many of these late tuples are late by the query's watermark alone."""
         return int(np.count_nonzero(self._overtaken(late_us)))
 
     def judges(self, late_us: Int64) -> Int64:
-        """What late tuples are late by: the largest event time of their stream, or the query's watermark alone."""
+        """Return for each late tuple the time that made it late, in microseconds.
+
+        It is the largest event time of the stream, or the query's watermark where the tuple is late by that alone.
+        """
         largest = INT64_MIN if self.largest is None else self.largest
         floor = INT64_MIN if self.floor is None else self.floor
         times: Int64 = np.where(self._overtaken(late_us), floor, largest)
@@ -117,21 +122,21 @@ class StreamClock:
         return mask
 
     def advance(self, largest: int | None) -> None:
-        """Move on past a part whose largest event time, late tuples included, is this; None: no tuple."""
+        """Advance the clock past a part whose largest event time, late tuples included, is this; None: it has none."""
         if largest is not None and largest != INT64_MIN:
             self.largest = largest if self.largest is None else max(self.largest, largest)
 
     def part(self, times_us: Int64, part_largest: int | None) -> Mask:
-        """`late_in_part`, then `advance`."""
+        """Do `late_in_part`, then `advance`; return the answer of the first."""
         late = self.late_in_part(times_us)
         self.advance(part_largest)
         return late
 
 
 def low_watermark(clocks: Sequence[StreamClock], before: int | None) -> int | None:
-    """The query's watermark: the smallest of the streams that are not idle, and never less than it was before.
+    """Return the query's watermark: the smallest of the streams that are not idle, but never less than `before`.
 
-    Where all are idle it stays; None: it was not known yet, and a stream that is not idle has had no tuple.
+    It is `before` where all streams are idle, or where a stream that is not idle has had no tuple. None: not known yet.
     """
     lows = [clock.watermark for clock in clocks if not clock.idle]
     known = [low for low in lows if low is not None]
@@ -141,12 +146,12 @@ def low_watermark(clocks: Sequence[StreamClock], before: int | None) -> int | No
 
 
 def clock_facts(clocks: Sequence[StreamClock]) -> dict[str, list[int]]:
-    """The clocks as lists of whole numbers; `clocks_of` is the way back."""
+    """Return the clocks as lists of whole numbers, which `clocks_of` reads."""
     facts = {
         "known": [int(clock.largest is not None) for clock in clocks],
         "largest_us": [clock.largest or 0 for clock in clocks],
     }
-    # Left out where no stream was idle: such states were known before a stream could be.
+    # Left out where no stream is idle: then the facts are those of earlier versions, which knew no idle streams.
     if any(clock.idle for clock in clocks):
         facts["idle"] = [int(clock.idle) for clock in clocks]
     watermark = low_watermark(clocks, clocks[0].floor)
@@ -156,12 +161,12 @@ def clock_facts(clocks: Sequence[StreamClock]) -> dict[str, list[int]]:
 
 
 def clocks_of(facts: Mapping[str, Any], delays_us: Sequence[int]) -> list[StreamClock]:
-    """The clocks that `clock_facts` described.
+    """Return the clocks that `clock_facts` described.
 
     Raises
     ------
     StateCorruptError
-        It did not write these facts.
+        These facts were not written by `clock_facts`.
     """
     count = len(delays_us)
     known, largest = (numbers(facts, name, count) for name in ("known", "largest_us"))

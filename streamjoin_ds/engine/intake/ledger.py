@@ -1,4 +1,4 @@
-"""What `JoinEngine` counts beside its windows: numbers, clocks, and what was set aside; another one with each push."""
+"""What `JoinEngine` counts beside its windows: numbers, clocks, and what was set aside; a new object with each push."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ __all__ = ["EngineCounters", "IntakeResult"]
 
 @dataclass(slots=True)
 class EngineCounters:
-    """What a `JoinEngine` counts; immutable: a push is in, or it is not, with all of this.
+    """What a `JoinEngine` counts. It is never changed: a push that is in replaces all of it at once.
 
     Attributes
     ----------
     clocks : sequence of StreamClock
-        One a stream, as are the rows.
+        One for each stream.
     read, late_rows, rejected_rows, filtered_rows : sequence of int
+        Rows of each stream since the join began.
     late, rejected : dict of stream name to pyarrow.Table
-        Of the last push.
+        What the last push set aside.
     """
 
     clocks: Sequence[StreamClock]
@@ -44,18 +45,18 @@ class EngineCounters:
 
     @property
     def watermark(self) -> int | None:
-        """No tuple that is not late is older (microseconds); None while a stream that is not idle has had no tuple."""
+        """The watermark in microseconds, as `JoinEngine.watermark`."""
         return low_watermark(self.clocks, self.clocks[0].floor)
 
     def without(self, stream: int) -> EngineCounters:
-        """The ledger where time goes on without this stream."""
+        """Return the ledger with this stream idle: the watermark advances without it."""
         floor = self.watermark
         clocks = [StreamClock(clock.delay_us, clock.largest, floor, idle=clock.idle) for clock in self.clocks]
         clocks[stream].idle = True
         return replace(self, clocks=clocks)
 
     def counters(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
-        """The ledger proper, stream by stream."""
+        """Return the numbers of the ledger by their names, each for every stream."""
         counted = {
             "read_rows": self.read,
             "late_rows": self.late_rows,
@@ -65,7 +66,7 @@ class EngineCounters:
         return {what: dict(zip(names, rows, strict=True)) for what, rows in counted.items()}
 
     def to_facts(self) -> dict[str, Any]:
-        """As plain JSON values, without what was set aside."""
+        """Return numbers and clocks as plain JSON values, without the rows that were set aside."""
         return {
             "read": list(self.read),
             "late": list(self.late_rows),
@@ -76,7 +77,7 @@ class EngineCounters:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], delays_us: Sequence[int]) -> EngineCounters:
-        """What `to_facts` gave; `StateCorruptError` where it did not."""
+        """Return the ledger that `to_facts` described; raise StateCorruptError where it cannot have written this."""
         count = len(delays_us)
         if "largest_us" not in facts:
             msg = "this is the state of a WindowJoin, not of a JoinEngine"
@@ -88,16 +89,16 @@ class EngineCounters:
 
 @dataclass(slots=True)
 class IntakeResult:
-    """What a push is about to change.
+    """What a push brings, before any of it is in.
 
     Attributes
     ----------
     read, clocks
-        As they will be.
+        The ledger's, as they will be after the push.
     tuples : dict of stream number to pyarrow.RecordBatch
     late, rejected : dict of stream name to pyarrow.Table
     filtered_rows : dict of stream number to int
-        Of this push.
+        Rows of this push alone, as are `tuples`, `late` and `rejected`.
     """
 
     read: list[int]
@@ -108,7 +109,7 @@ class IntakeResult:
     filtered_rows: dict[int, int] = field(default_factory=dict)
 
     def ledger(self, before: EngineCounters, names: Sequence[str]) -> EngineCounters:
-        """The ledger with this push in it."""
+        """Return the ledger `before` with this push in it."""
         late, rejected, filtered = before.late_rows, before.rejected_rows, before.filtered_rows
         if self.late:
             late = [rows + _rows(self.late.get(name)) for rows, name in zip(late, names, strict=True)]

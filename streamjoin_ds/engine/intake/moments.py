@@ -1,4 +1,4 @@
-"""Python's values as moments: what stands for a time in a dict, as nanoseconds since 1970 UTC."""
+"""Python values that stand for a time in a dict, converted to microseconds or nanoseconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _UNITS_NS = {
     **{"W": 7 * _DAY_NS, "D": _DAY_NS, "h": 3_600_000_000_000, "m": 60_000_000_000},
     **{"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1},
 }
-_FINER = {"ps": 1_000, "fs": 1_000_000, "as": 1_000_000_000}  # of a nanosecond
-_MOST_YEARS = 1 << 20  # NumPy's calendar wraps round beyond 2^63 days; no year so far away is in range
+_FINER = {"ps": 1_000, "fs": 1_000_000, "as": 1_000_000_000}  # how many of each unit a nanosecond has
+# Years or months from 1970; beyond that no time is in range. NumPy's calendar would wrap round at 2^63 days.
+_MOST_YEARS = 1 << 20
 
 
 def plain_times(values: Sequence[Any], unit: str) -> list[int] | None:
-    """Microseconds of values that are all `int`, all `float` or all `datetime`, and in range; None: others are there.
+    """Return values as microseconds if they are all `int`, all `float` or all `datetime`, and all in range; else None.
 
-    A number is in `unit`. The same as `moment_ns` has them, sooner.
+    Numbers are in `unit`. The answer is that of `moment_ns`, in less time.
     """
     kinds = set(map(type, values))
     if kinds == {int}:
@@ -47,20 +48,21 @@ def plain_times(values: Sequence[Any], unit: str) -> list[int] | None:
 
 
 def moment_ns(value: Any, unit: str) -> int | None:
-    """Nanoseconds since 1970 UTC of what stands for a moment, of any size; None: there is none.
+    """Return a moment as nanoseconds since 1970 UTC, an integer of any size; None where the value is missing.
 
     Parameters
     ----------
     value : object
-        A datetime (without a zone: UTC), a date (midnight UTC), NumPy's or pandas' form of them; or a number in `unit`:
-        whole and decimal ones exactly, parts of a nanosecond cut off towards the past, a float as the nearest
-        microsecond (ties to the even one). None, NaN and NaT are none.
+        A datetime (without a zone: UTC), a date (midnight UTC), or NumPy's or pandas' form of these. Or a number in
+        `unit`. Whole and decimal numbers are exact; parts of a nanosecond are cut off towards the past. A float becomes
+        the nearest microsecond (ties to the even one). None, NaN and NaT are missing values. A moment that is far out
+        of range may come as 2^100 or -2^100.
     unit : {"s", "ms", "us", "ns"}
 
     Raises
     ------
     TypeError
-        It is nothing of these.
+        The value is none of these.
     """
     if value is None or (isinstance(value, (float, np.floating, datetime, np.datetime64)) and value != value):
         return None
@@ -79,7 +81,7 @@ def moment_ns(value: Any, unit: str) -> int | None:
     if isinstance(value, Decimal):
         if value.is_nan():
             return None
-        is_far = not value.is_finite() or value.adjusted() > 30  # it may have more digits than fit into memory
+        is_far = not value.is_finite() or value.adjusted() > 30  # as an integer it could be larger than memory
         return math.floor(Fraction(value) * _UNITS_NS[unit]) if not is_far else (1 << 100) * (-1) ** value.is_signed()
     msg = f"a value of type {type(value).__name__} is not a time"
     raise TypeError(msg)

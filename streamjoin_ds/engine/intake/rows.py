@@ -1,10 +1,10 @@
-"""Rows as people have them, made into the inside form: event time in microseconds, numbers, travelling columns.
+"""Rows in the forms that users have, made into the inside form: event time in microseconds, number, travelling columns.
 
 ::
 
-    table, batch, frame ──► columns brought to the house's types ──┐
+    table, batch, frame ──► columns brought to the inside types ───┐
                                                                    ├──► tuples of `BoundJoin.read_schema`
-    dicts ──► numbers by a kernel, other values by Arrow ──────────┘    and rows that are none
+    dicts ──► numbers by a kernel, other values by Arrow ──────────┘    and rows that are no tuples
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ _TIMES_US, _TIMES_NS = (MIN_TS_US, MAX_TS_US), (INT64_MIN, INT64_MAX)
 
 @dataclass(slots=True)
 class ReceivedRows:
-    """Rows of one stream as they were handed over, and when they happened.
+    """Rows of one stream as they were handed over, with their event times.
 
     Attributes
     ----------
     rows : pyarrow.Table, or list of dict
     count : int
     times_us : ndarray, shape (count,), int64
-        0 where `is_timed` is false.
+        Event times in microseconds; 0 for a row without one in range.
     is_timed : ndarray, shape (count,), bool, or None
-        Which rows have an event time that counts; None: all.
+        Which rows have an event time that may move the clock; None: all.
     is_kept : ndarray, shape (count,), bool, or None
-        Which rows are tuples; None: all. The others have no event time, or another time out of range, or are too far
-        ahead of their stream.
+        Which rows are tuples; None: all. The others have no event time in range, have another value that is out of
+        range or null where it must not be, or are too far ahead of their stream.
     columns : dict of str to pyarrow.Array
-        Inside columns that are made already.
+        Columns of the inside form that are made already.
     refused : sequence of (mask, column, reason)
-        Why the others are none.
+        Why rows are no tuples: each mask has the rows with that reason.
     rejected : pyarrow.Table or None
-        The rows that are none, as they were handed over; None: there are none. Where it was asked who is too far ahead,
-        `REJECTED` says why a row is here.
+        The rows that are no tuples, as they were handed over; None: there are none. After `RowIntake.without_future`,
+        its column `REJECTED` has the reasons.
     """
 
     rows: pa.Table | list[Mapping[str, Any]]
@@ -82,12 +82,12 @@ class ReceivedRows:
 
     @property
     def known_us(self) -> npt.NDArray[np.int64]:
-        """The event times of the tuples."""
+        """The event times of the tuples, in microseconds."""
         return self.times_us if self.is_kept is None else self.times_us[self.is_kept]
 
 
 class RowIntake:
-    """Makes rows of one stream into tuples.
+    """The intake of one stream: it makes rows into tuples.
 
     Parameters
     ----------
@@ -102,13 +102,13 @@ class RowIntake:
         self._outside = bound.read_schemas[stream]
         self._inside = bound.read_schema(stream)
         self._time = self._outside.field(self._source.time)
-        # Of dicts: columns that hold times are made first, as rows may be refused for them.
+        # In dicts, columns of times are made first, because a row may be refused for a value in them.
         self._times = [f for f in self._outside if f.name != self._time.name and holds_times(f.type)]
         self._tuple_names = bound.tuple_schema(stream).names
         self._stamped = bound.stamps(stream)
         fine = [nanoseconds_name(f.name) for f in self._outside if f.type == NANOSECONDS]
         own = {TS, SEQ, *self._stamped, *fine}
-        # Of dicts: numbers are put down by a kernel, in this order after the columns of the house.
+        # In dicts, a kernel writes the columns of numbers: event time, number and stamps first, then these.
         numbers = [field for field in self._inside if field.name not in own and _is_number(field.type)]
         self._numbers = [(field.name, field.type, bool(pa.types.is_floating(field.type))) for field in numbers]
         names = [TS, SEQ, *self._stamped, *(field.name for field in numbers)]
@@ -118,7 +118,7 @@ class RowIntake:
         self._form = module.RowsForm([widths], [names.index(name) for name in self._number_schema.names])
 
     def read(self, rows: Rows) -> ReceivedRows:
-        """Look at rows, as far as their event times.
+        """Read the event times of rows, and find the rows that are no tuples.
 
         Parameters
         ----------
@@ -130,11 +130,14 @@ class RowIntake:
         Raises
         ------
         ArgumentError
-            Rows of no known form.
+            Rows of no known form, or a column with more than 2 GiB of values.
+        ColumnError
+            The time column of a table has a type that cannot be an event time.
         SchemaDriftError
-            There is no time column, or a value of a dict does not fit.
+            A column is missing from a table, is there twice, or does not fit its type; or a time in a dict has a value
+            that is no time.
         """
-        if isinstance(rows, dict):  # a push of one tuple: the same as a list of it, known sooner
+        if isinstance(rows, dict):  # a push of one tuple: this test is quicker than the one for any mapping below
             return self._read_dicts([rows])
         if isinstance(rows, pa.RecordBatch):
             return self._read_table(pa.Table.from_batches([rows]))
@@ -190,7 +193,11 @@ class RowIntake:
         return arrival
 
     def without_future(self, arrival: ReceivedRows, before: int | None, limit: AheadLimit) -> ReceivedRows:
-        """The rows less those that are too far ahead of the largest event time before them in their stream."""
+        """Return the rows with those rejected that are too far ahead of their stream.
+
+        A row is measured against the largest event time before it in the stream. For the first row that is `before`,
+        where None stands for a stream without tuples.
+        """
         far = too_far_ahead(arrival.times_us, arrival.is_timed, INT64_MIN if before is None else before, limit)
         if arrival.is_kept is None and not far.any():
             return arrival
@@ -210,13 +217,13 @@ class RowIntake:
     def tuples(
         self, arrival: ReceivedRows, first_seq: int, stamps: Mapping[str, npt.NDArray[np.int64]]
     ) -> pa.RecordBatch:
-        """Those rows that are tuples, in the inside form, not filtered yet.
+        """Return the rows that are tuples, in the inside form; filters are not applied yet.
 
         Parameters
         ----------
         arrival : ReceivedRows
         first_seq : int
-            Number of the first row; rejected rows have numbers too.
+            Sequence number of the first row; rejected rows have numbers too.
         stamps : mapping of str to ndarray, shape (count,), int64
             The columns that the window asks for (`BoundJoin.stamps`).
 
@@ -228,7 +235,7 @@ class RowIntake:
         Raises
         ------
         SchemaDriftError
-            A travelling column is missing or cannot be had with its type.
+            A value of a dict does not fit the type of its column.
         """
         if isinstance(arrival.rows, list):
             return self._of_dicts(arrival, arrival.rows, first_seq, stamps)
@@ -246,7 +253,7 @@ class RowIntake:
     def filtered(
         self, tuples: pa.RecordBatch, late: npt.NDArray[np.bool_]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """The tuples that the stream's filters let through, in the inside form, and which of them are late."""
+        """Return the tuples that the stream's filters let through, in the inside form, and which of them are late."""
         kept = self._bound.let_through(self._stream, tuples)
         if kept is None:
             return tuples, late
@@ -288,14 +295,14 @@ class RowIntake:
             raise SchemaDriftError(msg, name=self._time.name, hint=hint) from error
 
     def _payload_times(self, values: list[Any], wanted: pa.Field) -> tuple[pa.Array, Mask]:
-        """A column that holds times, and where such a one is out of its range."""
+        """Return a column of times, and a mask of the rows whose time is out of the type's range."""
         kind, far = wanted.type, np.zeros(len(values), np.bool_)
         try:
             return pa.array(values, kind), far
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             if not pa.types.is_timestamp(kind) or any(isinstance(value, (int, float)) for value in values):
                 return self._array(values, kind, wanted.name), far
-        try:  # forms of moments that Arrow has not, or does not have beside each other
+        try:  # moments in forms that Arrow does not know, or does not take side by side in one column
             moments = [moment_ns(value, "us") for value in values]
         except TypeError:
             return self._array(values, kind, wanted.name), far
@@ -305,7 +312,10 @@ class RowIntake:
         return pa.array(counts, mask=~valid).cast(kind), ~valid & ~is_none
 
     def _table_of(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """All that is read of dicts, as a table; event times of several forms, or of none that Arrow has, as text."""
+        """Return the columns that are read from dicts, as a table.
+
+        Times are kept as they were given; where Arrow cannot hold them in one column, they are written as text.
+        """
         columns = []
         for read in self._outside:
             values = [row.get(read.name) for row in rows]
@@ -334,18 +344,18 @@ class RowIntake:
             raise SchemaDriftError(msg, name=name, hint="rename one of them")
         try:
             return _joined(table.column(places[0]))
-        except pa.ArrowInvalid as error:  # offsets of 32 bits
+        except pa.ArrowInvalid as error:  # the offsets of one Arrow array have 32 bits
             msg = f"column '{name}' of stream {stream} has more than 2 GiB of values in one push"
             raise ArgumentError(msg, name=name, hint="push fewer rows at a time") from error
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
-    """One array of all chunks."""
+    """Return the chunks of a column as one array."""
     return concatenated(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    """Whether a kernel puts Python's numbers down as this type."""
+    """Whether a kernel can write Python's numbers as items of this type (`Rows.put`)."""
     types = pa.types
     return bool(types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind))
 
@@ -353,7 +363,10 @@ def _is_number(kind: pa.DataType) -> bool:
 def _in_range(
     moments: Sequence[int | None], unit_ns: int, ends: tuple[int, int], *_: object
 ) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Moments in a unit, cut off towards the past, and which of them there are between the ends; 0 for others."""
+    """Return moments in a unit, cut off towards the past, and which of them are there and between the ends.
+
+    The others come as 0.
+    """
     counts = [None if moment is None else moment // unit_ns for moment in moments]
     low, high = ends
     valid = [count is not None and low <= count <= high for count in counts]
@@ -368,7 +381,7 @@ def _as_given(values: list[Any]) -> pa.Array:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """A table that can be filtered: Arrow cannot filter views of strings."""
+    """Return a table that can be filtered: Arrow cannot filter views of strings or binary values."""
     plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
     for place, (name, kind) in enumerate(zip(table.schema.names, table.schema.types, strict=True)):
         if kind in plain:

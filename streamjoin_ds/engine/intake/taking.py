@@ -21,7 +21,7 @@ __all__ = ["PushIntake"]
 
 
 class PushIntake:
-    """Takes rows of all streams in; changes nothing.
+    """The intake of all streams: it makes the rows of a push into tuples, and changes nothing itself.
 
     Parameters
     ----------
@@ -36,7 +36,10 @@ class PushIntake:
         self._has_stamps = any(map(bound.stamps, range(len(self._names))))
 
     def taken(self, rows: Mapping[str, Rows], before: EngineCounters) -> IntakeResult:
-        """The rows as tuples, without those that are late, rejected or filtered; nothing is changed yet."""
+        """Return the tuples of a push, without the late, rejected and filtered rows, and the ledger's new numbers.
+
+        `before` is the ledger without the push, and is not changed.
+        """
         floor = before.watermark
         clocks = [StreamClock(c.delay_us, c.largest, floor, idle=c.idle) for c in before.clocks]
         taken = IntakeResult(list(before.read), clocks)
@@ -62,7 +65,7 @@ class PushIntake:
         return taken
 
     def _arrived(self, stream: int, rows: Rows, before: EngineCounters) -> ReceivedRows:
-        """Rows as far as their event times, those that are too far ahead told apart."""
+        """Read the event times of rows, and reject the rows that are too far ahead."""
         arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
         if max_us is None:
             return arrival
@@ -72,7 +75,7 @@ class PushIntake:
     def _stamps(
         self, arrivals: Mapping[int, ReceivedRows], before: EngineCounters
     ) -> dict[int, dict[str, npt.NDArray[np.int64]]]:
-        """Of each new row how many rows of each other stream precede it, for windows that ask."""
+        """Return for each new row how many rows of each other stream precede it; nothing where no window needs it."""
         if not self._has_stamps:
             return {}
         running = []

@@ -6,5 +6,5 @@
     which stream   stream by    one call, or     which kernel  pairs            what no      rows, in
     joins next     stream       several parts    for a run                      kernel tests Arrow
 
-Periodic windows count a result once in each window (`window_ids`). `progress` says how far a push is.
+Periodic windows give a result once in each window (`window_ids`). `progress` says how much of a push is done.
 """

@@ -1,20 +1,20 @@
 """The order in which streams join (MJoin), by estimated selectivity.
 
-New tuples of one stream meet the windows of the others one after the other, and how many partial results that makes on
-the way depends on the order. The number after each step is estimated as
+New tuples of one stream meet the windows of the others one after the other. How many partial results this makes on the
+way depends on the order. The number after each step is estimated as
 
 ::
 
-    new tuples x rows of the windows that joined x share of pairs that hold, of each condition among them
+    new tuples x rows of the windows that joined x for each condition among them: the share of pairs that it leaves
 
-and the order with the smallest sum of partial results is taken, by dynamic programming over sets of streams. A stream
-that nothing compares with those that joined before it, neither a condition nor a residual, comes after all that
-something does: no cross product while there is another way. The shares of conditions come of sorted samples of the
-runs' keys, so a hot value weighs what it is worth; those of residuals are rules of thumb; all are taken as independent.
-What is decided by a residual costs as much as a partial result.
+The order with the smallest sum of partial results is taken, by dynamic programming over sets of streams. A stream that
+no condition and no residual compares with those that joined before it has to wait for the streams that one does: there
+is no cross product while there is another way. The shares of conditions are estimated from sorted samples of the runs'
+keys, so that hot values have their weight. The shares of residuals are rules of thumb. All shares are taken as
+independent. A pair that a residual has to decide costs as much as a partial result.
 
-Everything is a function of the runs, so the order is one of the pushes alone. Few new tuples are taken to be like those
-that are kept, and sizes are rounded, so that of small pushes only one in many is estimated anew.
+Everything is a function of the runs, so the order is a function of the pushes alone. A few new tuples are taken to be
+like those in their window, and sizes are rounded. So only one in many small pushes needs a new estimate.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An order and what it is expected to cost.
+    """An order of joining and what it is expected to cost.
 
     Attributes
     ----------
     order : tuple of int
-        Streams after the first, in the order in which they join.
+        The streams that join the new tuples, in this order.
     partials : tuple of float
-        Partial results after each of them, for each new tuple; the last are results.
+        Partial results for each new tuple, after each of these streams; after the last they are results.
     """
 
     order: tuple[int, ...]
@@ -62,19 +62,19 @@ class Estimate:
 
 
 class JoinOrder:
-    """Chooses the order for new tuples of each stream.
+    """The choice of the order of joining, for new tuples of each stream.
 
     Parameters
     ----------
     bound : BoundJoin
     forced : "auto" or sequence of str
-        Names of all streams: whatever stream new tuples are of, the others join in this order.
+        "auto", or the names of all streams: the others then join the new tuples of any stream in this order.
     tuning : OrderTuning
 
     Raises
     ------
     ArgumentError
-        `forced` is not the join's streams, each once.
+        `forced` does not name each of the join's streams once.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class JoinOrder:
         self._sides: dict[int, tuple[tuple[Sequence[Run], object, TailBuffer, int], _Side]] = {}
         self._shares: dict[int, tuple[_Side, _Side, float]] = {}
         self._known: dict[int, tuple[tuple[list[int], list[int]], Estimate]] = {}
-        # What compares streams: pairs that the window's rules alone link are not among them.
+        # The streams that a condition or a residual compares. Streams that only the window's rules link are left out.
         conditions = bound.conditions[bound.window_conditions :]
         self._links = {frozenset((condition.left_stream, condition.right_stream)) for condition in conditions}
         self._links |= {frozenset(term.streams) for term in bound.terms}
@@ -105,7 +105,7 @@ class JoinOrder:
         return tuple(self._bound.names)
 
     def chosen(self, stream: int, windows: Sequence[Window], fresh: Selection) -> tuple[int, ...]:
-        """The order alone, of `estimate`; where there is nothing to choose nothing is estimated."""
+        """Return the order of `estimate` alone; nothing is estimated where there is nothing to choose."""
         if self._forced is not None:
             return tuple(number for number in self._forced if number != stream)
         if len(self._bound.names) == 2:
@@ -113,16 +113,16 @@ class JoinOrder:
         return self.estimate(stream, windows, fresh).order
 
     def estimate(self, stream: int, windows: Sequence[Window], fresh: Selection | None = None) -> Estimate:
-        """The order in which the others join tuples of `stream`.
+        """Return the order in which the others join tuples of `stream`.
 
         Parameters
         ----------
         stream : int
         windows : sequence of Window
-            One a stream.
+            One for each stream.
         fresh : Selection, optional
-            New tuples of `stream`; where they are few or none they are taken to be like those in its window, of which
-            everything is known from the push before.
+            New tuples of `stream`. If they are few, or not given, they are taken to be like those in its window. Then
+            the estimate of an earlier push is used again, unless the windows have changed too much.
         """
         others = [number for number in range(len(self._bound.names)) if number != stream]
         sides = [self._side(number, window) for number, window in enumerate(windows)]
@@ -144,7 +144,7 @@ class JoinOrder:
         for number, condition in enumerate(self._bound.conditions):
             pair = frozenset((condition.left_stream, condition.right_stream))
             left, right = sides[condition.left_stream], sides[condition.right_stream]
-            # What the new tuples have a part in is asked once; what the others say among them, push after push.
+            # A share that the new tuples take part in is needed once. The other shares are kept for later pushes.
             mine = is_own and stream in pair
             share = _share(condition, left, right) if mine else self._share(number, left, right)
             shares[pair] = shares.get(pair, 1.0) * max(share, self._tuning.least_share)
@@ -167,7 +167,7 @@ class JoinOrder:
         return Estimate(order, tuple(partials))
 
     def _decided(self, rest: frozenset[int], last: int) -> float:
-        """What share of what is found the residuals leave that can be decided when `last` has joined."""
+        """Return the share of the pairs that is left by the residuals that can be decided once `last` has joined."""
         share = 1.0
         for streams, left in self._term_shares:
             if last in streams and streams <= rest | {last}:
@@ -181,7 +181,10 @@ class JoinOrder:
     def _cheapest(
         self, start: frozenset[int], others: Sequence[int], sizes: Mapping[frozenset[int], float]
     ) -> tuple[int, ...]:
-        """The order with the fewest partial results in all; of equal ones the first by the streams' numbers."""
+        """Return the order that costs least: the sum of partial results and of pairs that residuals decide.
+
+        Of equal orders it is the first by the streams' numbers.
+        """
         best: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {start: (0.0, ())}
         for _ in others:
             grown: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {}
@@ -199,7 +202,7 @@ class JoinOrder:
         return order
 
     def _side(self, stream: int, window: Window) -> _Side:
-        """The sample of a window; kept for as long as its largest runs are the same."""
+        """Return the sample of a window; it is kept for as long as the window's largest runs are the same."""
         tail = window.tail
         rows = _rounded(tail.rows)
         first = window.before_tail[0].sampled if window.before_tail else None
@@ -209,7 +212,7 @@ class JoinOrder:
             if sealed is window.before_tail and sampled is first and buffer is tail.buffer and counted == rows:
                 return known[1]
         parts = [run.sampled for run in window.before_tail]
-        if rows:  # of the tail its first rows, which stay as they are
+        if rows:  # the tail's first rows, which never change
             parts.append(Tail(tail.buffer, rows, tail.zone))
         largest = _largest(parts, self._tuning)
         side = known[1] if known is not None and known[1].is_of(largest) else _Side(largest)
@@ -224,13 +227,13 @@ class JoinOrder:
 
 
 def _rounded(rows: int) -> int:
-    """A number of rows by its first three bits: what has grown by less than an eighth is mostly the same."""
+    """Return a number rounded down to its three highest bits: mostly the same after growth by less than an eighth."""
     shift = max(0, rows.bit_length() - 3)
     return rows >> shift << shift
 
 
 def _largest(runs: Sequence[Sampled], tuning: OrderTuning) -> list[Sampled]:
-    """The largest of what can be sampled, until they have most of the rows: few new ones leave it as it is."""
+    """Return the largest runs, as many as have most of the rows, so that a few new rows do not change the answer."""
     total, sampled = sum(run.rows for run in runs), 0
     largest: list[Sampled] = []
     for run in sorted(runs, key=lambda run: -run.rows)[: tuning.sampled_runs]:
@@ -242,22 +245,23 @@ def _largest(runs: Sequence[Sampled], tuning: OrderTuning) -> list[Sampled]:
 
 
 class _Side:
-    """What is sampled of one stream's tuples: sorted keys, made when they are asked for."""
+    """Samples of one stream's tuples: sorted values of a key, made when they are first asked for."""
 
     _numbers = counting()
 
     def __init__(self, parts: Sequence[Sampled | Selection]) -> None:
-        self.number = next(self._numbers)  # in place of itself: what a silent stream was told keeps no rows
+        # `JoinOrder._known` keeps this number instead of the object, which would keep a silent stream's rows in memory.
+        self.number = next(self._numbers)
         self._parts = parts
         self.rows = sum(map(_rows, parts))
         self._samples: dict[int, Values] = {}
 
     def is_of(self, runs: Sequence[Sampled]) -> bool:
-        """Whether it is these that were sampled."""
+        """Whether exactly these runs were sampled."""
         return len(runs) == len(self._parts) and all(one is other for one, other in zip(runs, self._parts, strict=True))
 
     def sample(self, key: int) -> Values:
-        """Sorted values of a key, finite: of each part evenly spaced ones, as many as it has rows in proportion."""
+        """Return sorted, finite values of a key: evenly spaced rows of each part, in proportion to the part's rows."""
         if key not in self._samples:
             sampled = []
             for part in self._parts:
@@ -275,26 +279,27 @@ def _rows(part: Sampled | Selection) -> int:
 
 
 def _share(condition: Condition, left_side: _Side, right_side: _Side) -> float:
-    """Estimated share of the pairs of two streams that hold a condition."""
+    """Estimate the share of the pairs of two streams for which a condition holds."""
     left, right = left_side.sample(condition.left_key), right_side.sample(condition.right_key)
     if not len(left) or not len(right):
         return 1.0
     lo, hi = float(condition.lo), float(condition.hi)
-    reach = 0.0 if condition.kind == "float" else 0.5  # an integer is as wide as its distance to the next
+    reach = 0.0 if condition.kind == "float" else 0.5  # an integer stands for half a unit on either side of it
     counted = np.searchsorted(right, left - lo, "right") - np.searchsorted(right, left - hi, "left")
     if condition.lo == condition.hi:
-        # Of an equality the sample tells the hot values; others are taken to occur once.
+        # For an equality the sample shows the hot values. All other values are taken to occur once in the window.
         return float(np.where(counted > 1, counted / len(right), 1 / max(right_side.rows, 1)).mean())
     places = np.arange(1, len(right) + 1) / len(right)
     with np.errstate(invalid="ignore"):
         high = np.interp(left - lo + reach, right, places, left=0.0, right=1.0)
         low = np.interp(left - hi - reach, right, places, left=0.0, right=1.0)
-    # Between the sample's values its density decides, on them their number: a band may be finer than the sample.
+    # Where the band covers several sampled values, their number decides. Elsewhere the sample's density decides: a band
+    # may be narrower than the distance between sampled values.
     return float(np.nanmean(np.where(counted > 1, counted / len(right), np.maximum(high - low, 0.0))))
 
 
 def _is_hashed(term: Term, conditions: Sequence[Condition]) -> bool:
-    """Whether it says no more than that two texts are equal, which their hashes find."""
+    """Whether a residual only says that two strings are equal, which the condition on their hashes already counts."""
     if term.condition.op != "=" or any(side.op != "column" for side in term.condition.args):
         return False
     pairs = [(c.left_stream, c.right_stream) for c in conditions if c.kind == "hash"]
@@ -302,7 +307,7 @@ def _is_hashed(term: Term, conditions: Sequence[Condition]) -> bool:
 
 
 def _term_share(condition: Typed, tuning: OrderTuning) -> float:
-    """What share of the pairs a residual may leave."""
+    """Return the share of the pairs that a residual is taken to leave."""
     parts = [_term_share(part, tuning) for part in condition.args] if condition.op in ("and", "or", "not") else []
     if condition.op == "and":
         return float(np.prod(parts))

@@ -1,4 +1,4 @@
-"""Where kernels write the pairs they find."""
+"""The buffer that kernels write the pairs they find to."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["MIN_FREE", "MatchBuffer"]
 
 Int32 = npt.NDArray[np.int32]
 
-# Kernels write whole registers: they want this much room, or they stop.
+# The least room, in pairs, that a kernel is given. It writes whole registers, and stops when less room is left.
 MIN_FREE = 64
 
 
 class MatchBuffer:
-    """Probe, row and run of each pair found; it grows to a chunk, and is used again by later pushes.
+    """A buffer of found pairs: probe, row and run of each. It grows up to a chunk, and later pushes use it again.
 
     Parameters
     ----------
@@ -31,10 +31,13 @@ class MatchBuffer:
     def __init__(self, tuning: ProbeTuning) -> None:
         self._growth = tuning.pairs_growth
         self.rows: Int32 = np.empty((3, max(tuning.first_pairs, MIN_FREE)), dtype=np.int32)
-        self._whole: tuple[Int32, Int32, Int32] | None = None  # the room of an empty buffer: each push begins with it
+        self._whole: tuple[Int32, Int32, Int32] | None = None  # the room of an empty buffer, which each push asks for
 
     def room(self, used: int, chunk_rows: int) -> tuple[Int32, Int32, Int32]:
-        """What is free behind `used`, `MIN_FREE` at least; a buffer that is nearly full grows, up to a chunk."""
+        """Return the free room behind the first `used` pairs, for `MIN_FREE` pairs at least.
+
+        A buffer that is more than half full grows, up to a chunk and `MIN_FREE`.
+        """
         if not used and self._whole is not None:
             return self._whole
         capacity = self.rows.shape[1]

@@ -1,12 +1,12 @@
-"""Joining the new tuples of one push with the windows: partial results are extended stream by stream (MJoin).
+"""The join of one push's new tuples with the windows: partial results are extended stream by stream (MJoin).
 
 ::
 
     new tuples ──► pieces ──► candidates ──► exact and any other condition ──► ... ──► result tables
                      └──────── several at a time, where there are threads: `threads.scheduler` ──────┘
 
-A piece yields the tasks of kernels, which native threads do, and result tables. Where all that is found fits a few
-chunks, and there are two streams, the first candidates of all pieces are found in one step, and all results gathered in
+A piece yields kernels' tasks, which native threads do, and result tables. With two streams, and where all results are
+expected to fit into a few chunks, all pieces find their first candidates in one step, and all results are gathered in
 another.
 """
 
@@ -46,16 +46,16 @@ _Tables: TypeAlias = "ChunkCoroutine[pa.Table]"
 
 @dataclass(slots=True, eq=False)
 class ProbeBatch:
-    """New tuples of one stream, and what they are to meet; never changed (see `Selection`).
+    """New tuples of one stream, and the windows they are to meet; never changed (see `Selection`).
 
     Attributes
     ----------
     stream : int
     selection : Selection
     order : sequence of int
-        In which the other streams join them.
+        The order in which the other streams join these tuples.
     windows : sequence of Window
-        Of all streams, as these tuples find them.
+        The windows of all streams, as these tuples find them.
     """
 
     stream: int
@@ -64,18 +64,18 @@ class ProbeBatch:
     windows: Sequence[Window]
 
     def part(self, begin: int, end: int) -> ProbeBatch:
-        """Those from `begin` to before `end`."""
+        """Return the batch of the tuples ``begin:end``."""
         if begin == 0 and end == len(self.selection):
             return self
         return ProbeBatch(self.stream, self.selection.part(begin, end), self.order, self.windows)
 
     def count_pairs(self) -> int:
-        """How many pairs they could form with the tuples they meet first."""
+        """Return how many pairs the tuples could form with those of the window that they meet first."""
         return len(self.selection) * self.windows[self.order[0]].rows
 
 
 class JoinPipeline:
-    """Finds the results that new tuples have.
+    """The search for the results of new tuples.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class JoinPipeline:
     Attributes
     ----------
     partials : int
-        Results of some streams, found so far, that others were still to join.
+        Partial results found so far that other streams had still to join.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class JoinPipeline:
         self._bound = bound
         self._slice_probes, self._chain_probes = tuning.probe.slice_probes, tuning.probe.chain_slices
         self._chain_probes *= self._slice_probes
-        # Alone, a thread gathers all at once: pieces are for others.
+        # A thread without helpers gathers everything in one task: several tasks are only of use to several threads.
         self._gathered_rows = tuning.probe.gathered_rows if scheduler.helpers else MAX_GATHERED_ROWS
         self._held_chunks = tuning.threads.held_chunks
         self._scheduler, self._chunk_rows = scheduler, chunk_rows
@@ -111,7 +111,7 @@ class JoinPipeline:
         )
         self._results = ResultBuilder(bound, self._gathered_rows)
         self.result_schema = self._results.schema
-        self._rows_per_probe = 0.0  # of the last push that was cut into pieces
+        self._rows_per_probe = 0.0  # results for each new tuple, in the last push that was cut into pieces
         self.partials = 0
 
     @property
@@ -120,11 +120,11 @@ class JoinPipeline:
         return self._finder.candidates
 
     def begin(self) -> None:
-        """Count from nothing again."""
+        """Set the counters to zero."""
         self._finder.candidates, self.partials = 0, 0
 
     def results(self, arrivals: Sequence[ProbeBatch]) -> tuple[Progress, Generator[pa.Table]]:
-        """All results of new tuples, a table of at most ``chunk_rows`` rows at a time, and how far it is with them."""
+        """Return the progress of a push, and a generator of its results in tables of at most ``chunk_rows`` rows."""
         count = sum([len(arrived.selection) for arrived in arrivals])
         if count <= self._slice_probes:
             done = [PieceProgress(arrived.count_pairs) for arrived in arrivals]
@@ -146,7 +146,10 @@ class JoinPipeline:
         self._rows_per_probe = rows / count
 
     def _few(self, arrived: ProbeBatch, mark: PieceProgress) -> Generator[pa.Table]:
-        """`_piece` of a few tuples that meet one window, without steps: they cost a push of one tuple a tenth."""
+        """Yield the results of a few tuples that meet one window.
+
+        It does the work of `_piece` without a coroutine's steps, which cost a push of one tuple a tenth of its time.
+        """
         (stream,) = arrived.order
         step = self._step((arrived.stream,), stream)
         columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
@@ -161,7 +164,10 @@ class JoinPipeline:
         mark.finish()
 
     def _is_at_once(self, arrivals: Sequence[ProbeBatch], count: int) -> bool:
-        """Whether all pairs are looked for at once: new tuples of two streams."""
+        """Whether all pieces find their first pairs in one step (`_found_at_once`).
+
+        That needs a crew, two streams, no periodic windows, few expected results, and windows whose probing can be cut.
+        """
         if not self._scheduler.has_crew or self._window_ids is not None:
             return False
         if count * self._rows_per_probe > self._threads * self._chunk_rows:
@@ -189,9 +195,11 @@ class JoinPipeline:
         self._rows_per_probe = rows / sum([len(arrived.selection) for arrived in arrivals])
 
     def _joined(self, arrived: ProbeBatch) -> TaskCoroutine[tuple[int, list[pa.Table], list[_Tables]]]:
-        """New tuples that meet a window, step by step: how many pairs are found at once, results among them, the rest.
+        """Join new tuples with one window, step by step.
 
-        Cut so that the pairs' order is that of one probing: a grid's probes, or the runs that all of them meet.
+        Return the number of pairs found in the first step, the tables of their results, and the pieces that find the
+        rest. The work is cut so that the pairs come in the order of a single probing: by slices of the probes where the
+        window is a grid, else by groups of runs that all probes meet.
         """
         count, (stream,) = len(arrived.selection), arrived.order
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
@@ -225,7 +233,7 @@ class JoinPipeline:
 
     @staticmethod
     def _cut(arrivals: Sequence[ProbeBatch], rows: int) -> list[ProbeBatch]:
-        """New tuples in pieces of so many."""
+        """Return new tuples cut into batches of `rows` tuples."""
         pieces = []
         for arrived in arrivals:
             edges = [*range(0, len(arrived.selection), rows), len(arrived.selection)]
@@ -233,10 +241,10 @@ class JoinPipeline:
         return pieces
 
     def _pieces(self, arrivals: Sequence[ProbeBatch], count: int) -> list[tuple[PieceProgress, _Tables]]:
-        """Many new tuples in pieces, and how far each is.
+        """Return the pieces that join many new tuples, and the progress of each.
 
-        Where partial results meet another stream the pieces decide the order, and are the same for any number of
-        threads. Where two streams meet, the pieces' pairs are those of one probing, in its order.
+        With three streams and more the pieces decide the order of the results, so they are the same for any number of
+        threads. With two streams the pairs of all pieces are those of one probing, in its order.
         """
         if len(arrivals[0].order) > 1:
             return [self._marked(piece) for piece in self._cut(arrivals, self._chain_probes)]
@@ -246,7 +254,7 @@ class JoinPipeline:
         for arrived in arrivals:
             window = arrived.windows[arrived.order[0]]
             if window.is_grid:
-                # A piece keeps a few chunks for the reader and then waits: it is to have no more than that.
+                # A piece holds a few chunks for the reader and then waits, so it should not find more than that.
                 wanted = max(self._threads, int(count * self._rows_per_probe / (self._held_chunks * self._chunk_rows)))
                 slices = -(-count // (wanted * self._slice_probes))
                 pieces += [self._marked(piece) for piece in self._cut([arrived], slices * self._slice_probes)]
@@ -275,7 +283,7 @@ class JoinPipeline:
         mark: PieceProgress | None,
         probing: ProbeCursor | None = None,
     ) -> _Tables:
-        """All results that a block of partial results grows into, depth first, a chunk at a time."""
+        """Yield all results that the partial results in `block` grow into, depth first, a chunk at a time."""
         step = self._step(tuple(block), order[0])
         if probing is None:
             probing = yield from self._beginning(block, step, windows[step.stream])
@@ -301,7 +309,7 @@ class JoinPipeline:
         order: Sequence[int],
         windows: Sequence[Window],
     ) -> _Tables:
-        """All results that a chunk of matches grows into."""
+        """Yield all results that a chunk of matches grows into."""
         positions, found = matched
         is_small = len(positions) <= self._gathered_rows
         if is_small:
@@ -326,11 +334,11 @@ class JoinPipeline:
             yield (yield from self._results.table(grown))
 
     def _begun(self, block: PartialResults, step: _JoinStep, window: Window) -> ProbeCursor:
-        """New tuples on their way through the window of the stream that joins them."""
+        """Begin to probe the window of the stream that joins new tuples."""
         return run_alone(self._beginning(block, step, window))
 
     def _beginning(self, block: PartialResults, step: _JoinStep, window: Window) -> TaskCoroutine[ProbeCursor]:
-        """A block of partial results on its way through the window of the stream that joins them, step by step."""
+        """Begin to probe the window of the stream that joins the partial results in `block`, step by step."""
         count = len(next(iter(block.values())))
         if count <= self._gathered_rows:
             columns = [block[condition.stream].key(condition.probe_key) for condition in step.tested]
@@ -340,14 +348,14 @@ class JoinPipeline:
         return self._finder.begin(step.tested, columns, count, window)
 
     def _step(self, joined: tuple[int, ...], stream: int) -> _JoinStep:
-        """How a stream joins partial results of others."""
+        """Return how `stream` joins partial results of the streams in `joined`."""
         step = self._steps.get((joined, stream))
         if step is None:
             step = self._steps[joined, stream] = _JoinStep(self._bound, frozenset(joined), stream)
         return step
 
     def _tables_of_windows(self, block: PartialResults, ids: WindowIds) -> _Tables:
-        """The results of a block of all streams, one for each window that they were found in."""
+        """Yield the results in `block`, each once for every periodic window that its tuples share."""
         expansion = ids.expanding(block, self._chunk_rows)
         while (task := expansion.filling()) is not None:
             (written,) = yield [task]
@@ -366,7 +374,7 @@ class _JoinStep:
         self._decision = Residual(bound, joined, stream, conditions[MAX_CONDITIONS:])
 
     def standing(self, block: dict[int, Selection]) -> dict[int, Selection]:
-        """What is left of a block when that is decided, too, which kernels do not test."""
+        """Return the partial results in `block` for which everything holds that no kernel tests."""
         if self._decision.is_empty:
             return block
         mask = self._decision.mask(block)

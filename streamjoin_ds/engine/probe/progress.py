@@ -1,4 +1,4 @@
-"""How far a push is, for those who read its results while it runs."""
+"""How much of a push is done, for those who read its results while it runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ __all__ = ["PieceProgress", "Progress"]
 
 
 class PieceProgress:
-    """How far one piece of a push is.
+    """How much of one piece of a push is done.
 
     Parameters
     ----------
     count_pairs : callable
-        Gives how many pairs its new tuples could form with what they meet; asked only if somebody asks.
+        Returns how many pairs the piece's new tuples could form with the tuples they meet. It is called only when
+        somebody asks for the progress.
     """
 
     __slots__ = ("_count_pairs", "_is_finished", "_tested")
@@ -24,7 +25,7 @@ class PieceProgress:
         self._is_finished = False
 
     def pairs(self) -> tuple[int, int]:
-        """How many pairs are done with, and how many there are."""
+        """Return how many pairs are done, and how many there are."""
         pairs = self._count_pairs()
         return (pairs if self._is_finished else min(self._tested, pairs)), pairs
 
@@ -38,12 +39,12 @@ class PieceProgress:
 
 
 class Progress:
-    """The share of a push that is done: of the pairs that new tuples could form with what they meet.
+    """The share of a push that is done, in pairs that its new tuples could form with the tuples they meet.
 
     Parameters
     ----------
     pieces : sequence of PieceProgress
-        Of the push; some may be in work side by side.
+        The pieces of the push; several may be in work side by side.
 
     Attributes
     ----------
@@ -52,8 +53,9 @@ class Progress:
 
     Notes
     -----
-    Exact where all pairs are tested (products, joins in which all match). Where an index leaves pairs out, `fraction`
-    lags behind inside a piece and catches up at its end. It never goes back, and is 1 when the push is finished.
+    `fraction` is exact where all pairs are tested (products, joins in which all match). Where an index leaves pairs
+    out, it lags behind inside a piece and catches up at the piece's end. It never goes back, and is 1 when the push is
+    finished.
     """
 
     __slots__ = ("_is_finished", "_pieces", "matches")
@@ -65,7 +67,7 @@ class Progress:
 
     @property
     def fraction(self) -> float:
-        """From 0 to 1."""
+        """The share of the push that is done, from 0 to 1."""
         if self._is_finished:
             return 1.0
         pieces = [piece.pairs() for piece in self._pieces]

@@ -1,4 +1,4 @@
-"""What the kernels leave to be decided on pairs that were found: terms, self-pairs, conditions beyond the 16th."""
+"""The decisions on found pairs that no kernel makes: residuals, self-pairs, conditions beyond the 16th."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def same_inputs(bound: BoundJoin) -> tuple[tuple[int, int], ...]:
-    """Pairs of streams over one input, whose tuples must not be paired with themselves."""
+    """Return the pairs of streams over one input, in which no tuple may be paired with itself."""
     join = bound.join
     if join.include_self_pairs:
         return ()
@@ -33,7 +33,7 @@ def same_inputs(bound: BoundJoin) -> tuple[tuple[int, int], ...]:
 
 
 class Residual:
-    """Decides on partial results after one stream has joined them.
+    """The decision on partial results after one stream has joined them.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Residual:
         return not (self._conditions or self._terms or self._self_pairs)
 
     def mask(self, selection: Mapping[int, Selection]) -> Mask:
-        """Which partial results stand."""
+        """Return which partial results stand, as a mask."""
         count = len(selection[self._newcomer])
         mask = np.ones(count, dtype=np.bool_)
         for condition in self._conditions:
@@ -87,7 +87,7 @@ class Residual:
 
 
 def _within(left: npt.NDArray[Any], right: npt.NDArray[Any], lo: int | float, hi: int | float) -> Mask:
-    """``lo <= left - right <= hi``, pair by pair, exact for integers of any size."""
+    """Return ``lo <= left - right <= hi`` for each pair; for int64 it is exact, also where the difference overflows."""
     if left.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
             difference = left - right
@@ -95,7 +95,8 @@ def _within(left: npt.NDArray[Any], right: npt.NDArray[Any], lo: int | float, hi
     with np.errstate(over="ignore"):
         wrapped = left - right
     overflowed = ((left ^ right) & (left ^ wrapped)) < 0
-    # Where it overflowed, the true difference is 2^64 off: at least 2^63 where left >= 0, below -2^63 where not.
+    # Where the subtraction overflowed, the true difference is 2^64 away from `wrapped`: it is at least 2^63 where
+    # left >= 0, and below -2^63 elsewhere.
     mask = (wrapped >= max(int(lo), INT64_MIN)) & (wrapped <= min(int(hi), INT64_MAX)) & ~overflowed
     if lo > INT64_MAX:
         mask[:] = False

@@ -1,4 +1,4 @@
-"""Result rows: what of each stream's tuples they carry, gathered from the runs and handed to Arrow in one piece."""
+"""Result rows: the selected columns of each stream's tuples, gathered from runs and handed to Arrow in one piece."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from streamjoin_ds.spec.bound import SEQ, TS, BoundJoin
 
 __all__ = ["MAX_GATHERED_ROWS", "PartialResults", "ResultBuilder"]
 
-MAX_GATHERED_ROWS = 2**31 - 1  # as many as a kernel numbers
+MAX_GATHERED_ROWS = 2**31 - 1  # kernels number rows in int32
 
 PartialResults: TypeAlias = Mapping[int, Selection]
 
 
 class ResultBuilder:
-    """The form of the results of one join.
+    """The builder of one join's result tables.
 
     Parameters
     ----------
     bound : BoundJoin
     gathered_rows : int
-        How many rows are gathered in one task.
+        Upper bound of the rows that one task gathers.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        That of the table of matches, but for ``batch_id``.
+        The schema of the table of matches, without ``batch_id``.
     """
 
     def __init__(self, bound: BoundJoin, gathered_rows: int = MAX_GATHERED_ROWS) -> None:
@@ -53,11 +53,12 @@ class ResultBuilder:
         self._kernel_parts: dict[tuple[tuple[str, ...], ...], _KernelPart] = {}
 
     def table(self, block: PartialResults, window_ids: npt.NDArray[np.int64] | None = None) -> TaskCoroutine[pa.Table]:
-        """The results that a block of partial results over all streams is, step by step.
+        """Return results as a table, step by step.
 
         Parameters
         ----------
         block : mapping of int to Selection
+            The tuples of each result, of all streams.
         window_ids : ndarray, shape (n,), int64, optional
             The window each result was found in, where windows are periodic.
         """
@@ -65,7 +66,7 @@ class ResultBuilder:
         return self._completed(block, part, (yield from part.filling([block])), window_ids)
 
     def table_at_once(self, block: PartialResults) -> pa.Table:
-        """As `table`, of so few results that they are sooner gathered than handed to another thread."""
+        """Return what `table` does, without tasks: for few results, gathering takes less time than a task does."""
         part = self._kernel_part(block)
         return self._completed(block, part, part.filled(block), None)
 
@@ -76,7 +77,7 @@ class ResultBuilder:
         batch: pa.RecordBatch,
         window_ids: npt.NDArray[np.int64] | None,
     ) -> pa.Table:
-        """The table that a kernel has gathered a part of."""
+        """Return the whole table, of which a kernel gathered the columns in `batch`; Arrow gathers the others."""
         if part.is_whole and window_ids is None:
             return pa.Table.from_batches([batch])
         made = dict(zip(part.places, batch.columns, strict=True))
@@ -88,7 +89,7 @@ class ResultBuilder:
         return pa.Table.from_arrays([made[place] for place in range(len(self.schema))], schema=self.schema)
 
     def gathered(self, blocks: Sequence[PartialResults]) -> TaskCoroutine[list[pa.Table]]:
-        """The results of several blocks, step by step: one table where kernels gather all of it, else one each."""
+        """Return the results of several blocks, step by step: one table where kernels gather all, else one a block."""
         parts = [self._kernel_part(block) for block in blocks]
         if all(part is parts[0] and part.is_whole for part in parts):
             return [pa.Table.from_batches([(yield from parts[0].filling(blocks))])]
@@ -106,7 +107,7 @@ class ResultBuilder:
 
 
 class _KernelPart:
-    """Those result columns that kernels can gather: of fixed width and without nulls, and the event time."""
+    """The result columns that kernels can gather: those of fixed width without nulls, and the event time."""
 
     def __init__(
         self, results: ResultBuilder, plain: Sequence[tuple[str, ...]], block: PartialResults, piece_rows: int
@@ -129,7 +130,7 @@ class _KernelPart:
         self.is_whole = len(found) == len(results.schema)
 
     def filling(self, blocks: Sequence[PartialResults]) -> TaskCoroutine[pa.RecordBatch]:
-        """The results' columns of `places`, of all blocks, one after the other, step by step."""
+        """Return the columns `places` of the results of all blocks, one block after the other, step by step."""
         counts = [len(block[0]) for block in blocks]
         step = self._piece_rows
         if len(blocks) == 1 and counts[0] <= step:
@@ -145,12 +146,12 @@ class _KernelPart:
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
     def filled(self, block: PartialResults) -> pa.RecordBatch:
-        """Those of one block, at once."""
+        """Return the columns `places` of one block's results, gathered by this thread."""
         count = len(block[0])
         rows = self._module.Rows(self._form, count)
         rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
     def _parts(self, block: PartialResults, begin: int, end: int) -> list[Part]:
-        """What `Rows` are gathered from, of some of a block's results."""
+        """Return what `Rows.gather` needs, for the results ``begin:end`` of a block."""
         return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]

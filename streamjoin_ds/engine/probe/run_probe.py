@@ -1,8 +1,9 @@
-"""Probing one run with a block of partial results: which kernel, which conditions, which probes.
+"""How one run is probed: which kernel, which conditions, which probes.
 
-A probe may take part only if its keys lie within reach of the run's zone map; a condition that the zone maps already
-settle for all pairs is left out; what remains goes to the grid probe, or to the SIMD scan where the run's order helps
-no condition (CellJoin, section 5).
+The run is passed over if the probes' keys, taken together, are out of reach of its zone map. A condition that the zone
+map settles for all pairs is not tested. Probes whose event times are out of the run's reach are left out, if they are
+many. The rest goes to the grid probe, or to the SIMD scan where the run's order helps no condition (CellJoin,
+section 5).
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from streamjoin_ds.engine.tuning import ProbeTuning
 
 __all__ = ["RunByRunProbe", "RunProbe"]
 
-# Parts begin on a kernel's tile of probes, so that a scan in parts walks as a whole one does.
+# Probes of a scan's tile (`SCAN_TILE_PROBES`). Parts begin at a tile, so that a scan in parts finds its pairs in the
+# order of a whole scan.
 _TILE_PROBES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A run that is probed, and by which of so many parts of the probes."""
+    """One run and the part of the probes that it is to meet: number `part` of `parts`."""
 
     place: int
     run: Probed
@@ -36,21 +38,21 @@ class _Stretch:
     parts: int = 1
 
     def of(self, count: int) -> slice:
-        """Which of so many probes these are."""
+        """Return which of `count` probes are in this part."""
         tiles = -(-count // _TILE_PROBES)
         begin, end = (tiles * part // self.parts * _TILE_PROBES for part in (self.part, self.part + 1))
         return slice(begin, min(end, count))
 
 
 class RunProbe:
-    """A block of probes, ready to meet runs.
+    """Probes that are ready to meet runs, one run after the other.
 
     Parameters
     ----------
     kernels : Kernels
     conditions : sequence of ProbeCondition
     columns : list of ndarray, shape (n_probe,), float64 or int64
-        The probe's key of each condition.
+        The probes' keys, one array for each condition.
     count : int
     tuning : ProbeTuning
     """
@@ -71,7 +73,10 @@ class RunProbe:
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
     def against(self, stretch: _Stretch) -> tuple[Probing, int] | None:
-        """The kernel that finds the matches in a run, and what is added to its probes; None: there are none."""
+        """Return the kernel that finds the matches in a run, and the number to add to the probes that it writes.
+
+        None: nothing can match.
+        """
         run = stretch.run
         zones = [run.zone[condition.run_key] for condition in self._conditions]
         bounds = [(condition.lo, condition.hi) for condition in self._conditions]
@@ -109,7 +114,10 @@ class RunProbe:
         return kernel, 0
 
     def in_parts(self, runs: Sequence[Probed], threads: int) -> list[RunByRunProbe]:
-        """The kernels of all runs, one after the other, in parts for so many threads that are worth it."""
+        """Return the probing of all runs, in parts whose pairs follow each other; several for each of `threads`.
+
+        There are fewer parts where more would be too small to be worth a thread.
+        """
         if threads == 1:
             return [RunByRunProbe(self, [_Stretch(place, run) for place, run in enumerate(runs)])]
         part_rows = max(sum(run.rows for run in runs) // (threads * self._tuning.parts_per_thread), 1)
@@ -141,7 +149,7 @@ class RunProbe:
         return kernel, part.start
 
     def _ordered(self, run: Probed, first: int, second: int) -> tuple[Int32, list[Column]]:
-        """The probes in the order in which they walk through the run; kept for the next run of the same layout."""
+        """Return the probes in the order in which they walk through the run; kept for other runs of that layout."""
         place = (first, second, run.sort_layout.width if first >= 0 else 0)
         if place not in self._orders:
             module = self._kernels.module
@@ -155,7 +163,7 @@ class RunProbe:
         return self._orders[place]
 
     def _trimmed(self, order: Int32, columns: list[Column], run: Probed) -> tuple[Int32, list[Column]]:
-        """The probes whose event time is within reach of the run's, where that leaves out many."""
+        """Return the probes whose event time is within reach of the run, or all where that would leave out few."""
         mask = None
         for number, condition in enumerate(self._conditions):
             if condition.run_key != 0 or condition.probe_key != 0:
@@ -173,7 +181,7 @@ class RunProbe:
 
 
 class RunByRunProbe:
-    """The kernels of some runs, one after the other; each pair carries the number of its run.
+    """A probing of some runs, one after the other, by a kernel for each; each pair has the number of its run.
 
     Parameters
     ----------
@@ -183,7 +191,7 @@ class RunByRunProbe:
     Attributes
     ----------
     candidates : int
-        Pairs tested so far, in runs that are done with.
+        Pairs tested so far, in the runs that are finished.
     """
 
     def __init__(self, probes: RunProbe, stretches: Sequence[_Stretch]) -> None:
@@ -195,7 +203,7 @@ class RunByRunProbe:
 
     @property
     def row_count(self) -> int:
-        """Rows that are met by all probes; of a run that only a part of them meets, as large a part."""
+        """The rows of the runs; a run that only a part of the probes meets counts with as large a part of its rows."""
         return sum(stretch.run.rows // stretch.parts for stretch in self._stretches)
 
     @property
@@ -204,7 +212,7 @@ class RunByRunProbe:
         return self._kernel is None and self._number + 1 >= len(self._stretches)
 
     def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int] | None:
-        """A task that writes the next pairs, if any; `took` is told how many. None: there are no more."""
+        """Return a task that writes the next pairs, if any; tell `took` how many. None: there are no more."""
         while self._kernel is None:
             if self.is_done:
                 return None
@@ -216,7 +224,7 @@ class RunByRunProbe:
         return self._kernel.filling(out_probe, out_run)
 
     def took(self, count: int) -> None:
-        """Complete the pairs that the last task wrote; 0: its run is done with."""
+        """Complete the `count` pairs that the last task wrote; 0: its run is finished."""
         assert self._kernel is not None, "a task comes first"
         assert self._out is not None, "a task comes first"
         if not count:
@@ -230,13 +238,13 @@ class RunByRunProbe:
 
     @property
     def tested_pairs(self) -> int:
-        """Pairs that are done with: those of the runs before, left out by an index or not, and tested ones."""
+        """How many pairs are done: those of finished runs, tested or left out, and the tested ones of this run."""
         before = sum(stretch.run.rows // stretch.parts for stretch in self._stretches[: max(self._number, 0)])
         return self._probes.count * before + (0 if self._kernel is None else self._kernel.candidates)
 
 
 def _may_match(probe: Range, run: Range, bounds: Range) -> bool:
-    # Float subtraction is monotone, rounding included: exact for floats too; NaN (inf - inf) decides nothing.
+    # Float subtraction is monotone, with rounding too, so this is exact for floats. NaN (inf - inf) rules nothing out.
     with np.errstate(invalid="ignore"):
         return not (probe[1] - run[0] < bounds[0] or probe[0] - run[1] > bounds[1])
 

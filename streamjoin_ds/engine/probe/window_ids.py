@@ -1,9 +1,9 @@
-"""Periodic windows on partial results: which windows their tuples have in common.
+"""The periodic windows that the tuples of a partial result have in common.
 
-A stream's tuple is in a stretch of windows, ``first..last``; shifted by the stream's lag all stretches are of the first
-stream's ids. What is common to several tuples is the stretch from the largest first to the smallest last, and a result
-is found once in each window of it. Stretches meet all together where they meet in pairs, so nothing that is thrown away
-before the last stream has joined could have become a result.
+A tuple is in a stretch of windows, ``first..last``. Shifted by its stream's lag, every stretch is one of the first
+stream's ids. Several tuples share the stretch from the largest first to the smallest last, and a result is found once
+in each of these windows. Stretches that meet in pairs meet all together. So a partial result that shares no window, and
+is thrown away before the last stream has joined, could not have become a result.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PartialResults: TypeAlias = "Mapping[int, Selection]"
 
 
 class Expansion:
-    """Results once for each of their windows, found by tasks.
+    """Results, each once for every window that its tuples share; tasks find them.
 
     Attributes
     ----------
     positions, window_ids : ndarray of int32, of int64
-        What the last task wrote: where the results stand, and their windows.
+        What the last task wrote: positions of results, and the ids of their windows.
     """
 
     def __init__(self, common: CommonWindows, room: int) -> None:
@@ -42,7 +42,7 @@ class Expansion:
         self.positions, self.window_ids = np.empty(0, np.int32), np.empty(0, np.int64)
 
     def filling(self) -> Task[int] | None:
-        """A task that writes the next ones; None: there are no more."""
+        """Return a task that writes the next results; None: there are no more."""
         if self._common.is_done:
             return None
         self.positions, self.window_ids = np.empty(self._room, np.int32), np.empty(self._room, np.int64)
@@ -66,7 +66,7 @@ class WindowIds:
         self._most = min(-(-window_us // window.every_us) for window_us in window.windows_us)
 
     def meeting(self, block: dict[int, Selection]) -> TaskCoroutine[dict[int, Selection]]:
-        """The partial results that have a window in common, step by step."""
+        """Return the partial results whose tuples share a window, step by step."""
         count = len(next(iter(block.values())))
         positions = np.empty(count, np.int32)
         (kept,) = yield [self._common(block).filling(positions)]
@@ -75,7 +75,7 @@ class WindowIds:
         return (yield from taken(block, positions[:kept], self._gathered_rows))
 
     def expanding(self, block: PartialResults, most_rows: int) -> Expansion:
-        """Each result once for each of its windows, in ascending order of them, at most so many rows at a time."""
+        """Return each result once for every window that its tuples share, ids ascending, `most_rows` rows at a time."""
         room = min(most_rows, len(next(iter(block.values()))) * self._most)
         return Expansion(self._common(block), room)
 

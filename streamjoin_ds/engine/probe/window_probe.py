@@ -1,4 +1,4 @@
-"""Finding the matches of a block of probes in one window: by one call, by several side by side, or run by run.
+"""How the matches of probes are found in one window: by one call, by several side by side, or run by run.
 
 ::
 
@@ -8,9 +8,9 @@
     or runs to scan
     a bucket grid      one kernel, slice after slice of the probes         in parts: the pipeline cuts the probes
 
-Whoever has threads asks for the parts, and gives each to `threads.scheduler` as a piece. Runs in an order that does not
-serve the probes' conditions are seen in another (`run_view`). For one form of window all give the same pairs in the
-same order.
+A caller with threads asks for the parts, and gives each to `threads.scheduler` as a piece. A run whose order does not
+serve the probes' conditions is seen in another order (`run_view`). In parts or not, a window of one form gives the same
+pairs in the same order.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ __all__ = ["ProbeCursor", "WindowProbe"]
 
 @dataclass(slots=True, eq=False)
 class ProbeCursor:
-    """Probes on their way through a window: matches are found by tasks, and given exactly a chunk at a time.
+    """Probes on their way through a window: tasks find the matches, which are given exactly a chunk at a time.
 
-    Kernels differ in how far they fill a buffer, and where chunks are cut decides the order in which the results of
-    three streams and more come.
+    Kernels differ in how far they fill a buffer. With three streams and more the cuts between chunks decide the order
+    of the results, so a chunk must not depend on the kernel.
 
     Attributes
     ----------
     kernel : RunsProbe or RunByRunProbe
     pairs : MatchBuffer
     run_set : RunSet or RunSetView
-        What the pairs' runs are numbered in.
+        The set in which the pairs' runs are numbered.
     chunk_rows : int
     row_count : int
-        Of the runs that are met, where it is a part of a probing.
+        Rows of the runs that the probes meet, if this was made by `WindowProbe.begin_parts`.
     used : int
         How many pairs are in the buffer.
     given : int
-        How many of these were given as a chunk.
+        How many of these pairs were given as a chunk.
     """
 
     kernel: RunsProbe | RunByRunProbe
@@ -66,7 +66,7 @@ class ProbeCursor:
     given: int = 0
 
     def filling(self) -> Task[int] | None:
-        """A task that finds the next matches, and whose number `took` is to be told; None: there are no more."""
+        """Return a task that finds the next matches; tell `took` how many it wrote. None: there are no more."""
         if self.given:
             rows, given, used = self.pairs.rows, self.given, self.used
             rows[:, : used - given] = rows[:, given:used]
@@ -76,45 +76,45 @@ class ProbeCursor:
         return self.kernel.filling(*self.pairs.room(self.used, self.chunk_rows))
 
     def took(self, written: int) -> tuple[Int32, Selection] | None:
-        """A whole chunk of matches, if the last task has completed one; it is good until the next `filling`."""
+        """Count what the last task wrote; return a chunk of matches if there is a whole one, valid until `filling`."""
         if isinstance(self.kernel, RunByRunProbe):
             self.kernel.took(written)
         self.used += written
         return self.whole_chunk()
 
     def whole_chunk(self) -> tuple[Int32, Selection] | None:
-        """A whole chunk of matches, if there is one."""
+        """Return a whole chunk of matches, if there is one; it is valid until the next `filling`."""
         if self.used < self.chunk_rows:
             return None
         self.given = self.chunk_rows
         return self._first(self.given)
 
     def rest(self) -> tuple[Int32, Selection]:
-        """The matches that are left when there are no more to be found."""
+        """Return the matches in the buffer, which are the last ones when there are no more to be found."""
         return self._first(self.used)
 
     @property
     def tested_pairs(self) -> int:
-        """Pairs that are done with."""
+        """How many pairs are done: tested, or left out with their run."""
         kernel = self.kernel
         return kernel.tested_pairs if isinstance(kernel, RunByRunProbe) else kernel.candidates
 
     def _first(self, count: int) -> tuple[Int32, Selection]:
-        """So many pairs from the buffer's beginning: positions of probes, and what they found."""
+        """Return the first `count` pairs of the buffer: positions of probes, and the tuples they found."""
         probes, rows, places = self.pairs.rows[:, :count]
         return probes, Selection(*self.run_set.resolved(places, rows), places)
 
 
 class WindowProbe:
-    """Begins probings and ends them.
+    """The maker of probings: it chooses their kernels, and keeps their buffers for the next ones.
 
     Parameters
     ----------
     kernels : Kernels
     threads : int
-        That parts of a probing are for.
+        How many threads a probing is cut into parts for.
     chunk_rows : int
-        Pairs that are given at a time.
+        How many pairs are given at a time.
     tuning : ProbeTuning
 
     Attributes
@@ -136,13 +136,13 @@ class WindowProbe:
         count: int,
         window: Window,
     ) -> ProbeCursor:
-        """Probes against all runs of a window."""
+        """Begin to probe all runs of a window."""
         run_set = window.run_set.seen_by(conditions)
         kernel = self._kernel(conditions, columns, count, window, run_set)
         return self._cursor(kernel, run_set)
 
     def has_groups(self, window: Window, count: int) -> bool:
-        """Whether so many probes go through the runs of a window by one kernel, and each of its runs by itself."""
+        """Whether one kernel takes so many probes through several runs, so that groups of runs can be parts."""
         return self._has_groups(window.before_tail, count)
 
     def _has_groups(self, sealed: Sequence[Probed], count: int) -> bool:
@@ -156,7 +156,10 @@ class WindowProbe:
         count: int,
         window: Window,
     ) -> list[ProbeCursor]:
-        """Probes against all runs of a window, in parts whose pairs follow each other; of few pairs, one part."""
+        """Begin to probe all runs of a window, in parts whose pairs follow each other.
+
+        A bucket grid is one part, and so are few probes.
+        """
         has_groups = self.has_groups(window, count)
         if window.is_grid or (not has_groups and count <= self._tuning.few_probes):
             whole = self.begin(conditions, columns, count, window)
@@ -177,7 +180,7 @@ class WindowProbe:
         return parts
 
     def matches(self, probing: ProbeCursor, mark: PieceProgress | None = None) -> Iterator[tuple[Int32, Selection]]:
-        """All matches of a probing, found by this thread; then it is released."""
+        """Yield all matches of a probing, found by this thread; then release the probing."""
         while (task := probing.filling()) is not None:
             if (matched := probing.took(task.do())) is not None:
                 if mark is not None:
@@ -209,7 +212,7 @@ class WindowProbe:
         window: Window,
         run_set: RunSet | RunSetView,
     ) -> RunsProbe | RunByRunProbe:
-        """What fills buffers with probes, rows and runs."""
+        """Return the kernel for a probing that is not cut into parts, as the table above says."""
         runs = run_set.runs
         if not runs:
             return self._runs_probe(columns, [], -1, count)
@@ -223,7 +226,7 @@ class WindowProbe:
 
     @staticmethod
     def _seen(window: Window, run_set: RunSet | RunSetView) -> Sequence[Probed]:
-        """The runs as probes see them now: the tail has grown since it came to the set."""
+        """Return the runs as probes see them now; the set may hold the tail with fewer rows than it has now."""
         sealed = len(window.before_tail)
         return (*run_set.runs[:sealed], *window.runs[sealed:])
 
@@ -249,6 +252,6 @@ class WindowProbe:
 
 
 def _edges(count: int, groups: int) -> list[int]:
-    """Where to cut `count` runs into groups of like number."""
+    """Return where to cut `count` runs into groups that have like numbers of runs."""
     groups = min(groups, count)
     return [count * group // groups for group in range(groups + 1)]

@@ -1,12 +1,12 @@
 """The kernels' readable twins: what every compiled kernel must answer, in NumPy.
 
-The names and the semantics are those of ``streamjoin_ds._kernels``, and the tests run the same cases over both. These
-win every argument: they are short enough to be checked by eye. ``STREAMJOIN_DS_KERNEL=reference`` makes the package
-run on them alone.
+The names and the semantics are those of ``streamjoin_ds._kernels``, and the tests run the same cases over both. Where
+the two differ, the twin is right: it is short enough to be checked by eye. ``STREAMJOIN_DS_KERNEL=reference`` makes the
+package run on the twins alone.
 
 A *condition* compares column ``left[c]`` of the probes with column ``right[c]`` of the run, both float64 or both int64:
 ``lo[c] <= left - right <= hi[c]``, both ends included. Floats are subtracted in IEEE float64 and then compared, so NaN
-and ``inf - inf`` never match. Integers are exact: what would overflow int64 is treated as the number it is.
+and ``inf - inf`` never match. Integers are exact: a difference that does not fit into int64 is compared all the same.
 
 ::
 
@@ -21,8 +21,8 @@ and ``inf - inf`` never match. Integers are exact: what would overflow int64 is 
           crew                          several of these at once
           gate                          one thread at a time
 
-`kernel_module` is the type that the twins and the compiled module both have, `kernel_objects` the types of what they
-make.
+`kernel_module` is the type that the twins and the compiled module have in common. `kernel_objects` has the types of the
+objects that they make.
 """
 
 from __future__ import annotations
@@ -91,15 +91,15 @@ __all__ = [
 
 
 def implementations() -> tuple[str, ...]:
-    """Name what can be run here: the twin alone."""
+    """Return the names of the implementations that can run here: the twin alone."""
     return ("reference",)
 
 
 def default_implementation() -> str:
-    """Name what runs where no ``implementation`` is given."""
+    """Return the name of the implementation that runs where none is given."""
     return "reference"
 
 
 def cpu_features() -> dict[str, bool]:
-    """Report no CPU feature: the twin uses none itself."""
+    """Return no CPU feature: the twin uses none itself."""
     return {}

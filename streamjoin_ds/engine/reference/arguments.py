@@ -1,4 +1,4 @@
-"""Checks of what a kernel is given, and what their twins share: types, limits, errors."""
+"""Checks of a kernel's arguments, and what the twins share: types, limits, errors."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Bound: TypeAlias = "int | float"
 _Own = TypeVar("_Own")
 
 MAX_CONDITIONS = 16
-MIN_CAPACITY = 64
+MIN_CAPACITY = 64  # room of an output in pairs, at least: the compiled kernels write whole registers
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
 
 def saturate(value: int) -> int:
-    """The int64 nearest to a number."""
+    """Return the int64 nearest to a number."""
     return max(INT64_MIN, min(value, INT64_MAX))
 
 
 def common_length(columns: Sequence[Column], name: str, count: int | None) -> int:
-    """The length of all columns; refused where they differ from each other or from `count`."""
+    """Return the length of all columns; refuse columns whose length differs from the others' or from `count`."""
     for column in columns:
         check_column(column, name)
         if count is not None and len(column) != count:
@@ -45,14 +45,14 @@ def common_length(columns: Sequence[Column], name: str, count: int | None) -> in
 
 
 def check_column(array: Column, name: str) -> None:
-    """Refuse what is no column of keys."""
+    """Refuse anything but a column of keys: a plain array of float64 or int64."""
     if not isinstance(array, np.ndarray) or array.dtype not in (np.dtype(np.float64), np.dtype(np.int64)):
         refuse(f"{name} must be a float64 or int64 ndarray", name)
     check_array(array, name, array.dtype)
 
 
 def check_array(array: Column, name: str, dtype: np.dtype[Any], *, writeable: bool = False) -> None:
-    """Refuse what is no plain array of this dtype."""
+    """Refuse anything but a plain array of this dtype: one-dimensional, C-contiguous and aligned."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         refuse(f"{name} must be an ndarray of {dtype}", name)
     if array.ndim != 1 or not array.flags.c_contiguous or not array.flags.aligned:
@@ -62,7 +62,7 @@ def check_array(array: Column, name: str, dtype: np.dtype[Any], *, writeable: bo
 
 
 def float_bound(value: Bound, name: str) -> float:
-    """A bound of a float column; NaN is refused."""
+    """Return a bound of a float column; refuse NaN, and what float64 cannot hold."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -73,7 +73,7 @@ def float_bound(value: Bound, name: str) -> float:
 
 
 def index(value: Bound, name: str) -> int:
-    """A bound of an integer column."""
+    """Return a bound of an integer column; refuse what is no integer."""
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -81,7 +81,7 @@ def index(value: Bound, name: str) -> int:
 
 
 def own(thing: object, kind: type[_Own], name: str) -> _Own:
-    """Return an object that a twin made; one of another kernel module is refused."""
+    """Return `thing` if a twin made it; refuse an object of another kernel module."""
     if not isinstance(thing, kind):
         refuse(f"{name} was made by another kernel module", name)
     return thing

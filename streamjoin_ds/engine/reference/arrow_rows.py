@@ -1,4 +1,4 @@
-"""Columns that come from Arrow and go to it, by its C data interface."""
+"""Columns that are read from Arrow, and rows that are handed to it, by its C data interface."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ARROW_ARRAY_BYTES = 80
 
 
 class BatchForm:
-    """The schema of record batches, looked at once.
+    """The schema of record batches, examined once for all of them.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ class BatchColumns:
     ----------
     form : BatchForm
     batch : pyarrow.RecordBatch
-        Of the form's schema, but for metadata.
+        It has the form's schema; only the metadata may differ.
 
     Attributes
     ----------
     batch
-        The same, kept.
+        The record batch itself.
     rows : int
     """
 
@@ -68,28 +68,29 @@ class BatchColumns:
         return any(self.column(place).null_count for place in places)
 
     def has_nan(self, places: tuple[int, ...]) -> bool:
-        """Whether any of these columns holds a NaN; of one that holds nulls what lies under them may count."""
+        """Whether any of these columns holds a NaN; a NaN that lies under a null may count too."""
         columns = [self.column(place) for place in places]
         return any(pa.types.is_floating(c.type) and pc.any(pc.is_nan(c)).as_py() for c in columns)
 
     def column(self, place: int) -> pa.Array:
-        """One column."""
+        """Return one column of the batch."""
         if not 0 <= place < self.batch.num_columns:
             refuse("the batch has no such column", "places")
         return self.batch.column(place)
 
 
 class RoomColumns:
-    """Columns with room behind their rows: a batch is copied there, and keys are made of it.
+    """Columns with room behind their rows: a batch is copied into the room, and its keys are made there.
 
     Parameters
     ----------
     values : sequence of ndarray or None
-        One a column of the batches to come, of its items' width; None: that column is not copied.
+        One array for each column of the batches to come, with items of the same width. None: the column is not copied.
     keys : sequence of ndarray, float64 or int64
     sources : sequence of int
-        Of each key the column whose items are widened to it: integers, moments (as their int64), floats to float64.
-        -1: it is filled already when a batch is appended, or it is one of `values`.
+        For each key, the number of the column whose items are widened to it: integers and moments (as their integers)
+        to either type, floats to float64. -1: the caller has filled the key before a batch is appended, or the key is
+        one of `values`.
     """
 
     def __init__(self, values: Sequence[Column | None], keys: Sequence[Column], sources: Sequence[int]) -> None:
@@ -118,13 +119,13 @@ class RoomColumns:
         Parameters
         ----------
         batch : BatchColumns
-            One row at least. What lies under a null is copied as it is.
+            It has at least one row. The item under a null is copied as it is.
         begin : int
 
         Returns
         -------
         tuple of (smallest, largest)
-            Of each key, the new rows alone, a zero without its sign; no NaN may be among them.
+            For each key, over the new rows alone. No NaN may be among them. A zero has no sign.
         """
         mine = own(batch, BatchColumns, "batch")
         end = begin + mine.rows
@@ -145,16 +146,17 @@ class RoomColumns:
 
 
 class RowsForm:
-    """Which columns rows have that are gathered of several parts and then handed to Arrow.
+    """The columns of rows that are gathered from several parts and then handed to Arrow.
 
     Parameters
     ----------
     parts : sequence of sequence of int
-        Bytes of the items of each part's columns.
+        For each part, the bytes of an item of each of its columns.
     exported : sequence of int
-        Columns that Arrow is given, in this order, numbered through all parts; one may be named twice.
+        Numbers of the columns that Arrow is given, in this order. The columns of all parts are numbered through. One
+        may be named twice.
     greatest : bool
-        One more column, the last: row by row the greatest of the parts' first columns, as int64.
+        Whether there is one more column, the last: in each row the greatest of the parts' first columns, as int64.
     """
 
     def __init__(self, parts: Sequence[Sequence[int]], exported: Sequence[int], *, greatest: bool = False) -> None:
@@ -169,7 +171,7 @@ class RowsForm:
 
     @property
     def columns(self) -> int:
-        """Number of columns, through all parts and with that of the greatest."""
+        """Number of columns of all parts, the one of the greatest included."""
         return sum(map(len, self.parts)) + self.greatest
 
 
@@ -194,12 +196,12 @@ class Rows:
         self._array: Any = None
 
     def gather(self, parts: Sequence[objects.Part], begin: int = 0) -> None:
-        """Fill the rows from `begin` on; in the end all of them must be filled, each once.
+        """Fill the rows from `begin` on. Before they are exported, all rows must be filled, each once.
 
         Parameters
         ----------
         parts : sequence of (columns, places, rows)
-            One for each part, as in `RunColumns.gather`; as many rows of each.
+            One for each part, as in `RunColumns.gather`; all have the same number of rows.
         begin : int
         """
         if begin < 0 or len(parts) != len(self._form.parts):
@@ -228,7 +230,7 @@ class Rows:
         Parameters
         ----------
         column : int
-            Numbered through all parts.
+            The columns of all parts are numbered through.
         values : list
         floating : bool
             Whether the column's items are float32 or float64; else they are signed integers.
@@ -236,8 +238,9 @@ class Rows:
         Returns
         -------
         bool
-            False where a value is no `int` within the column's range (for floats: no `float`, rounded where it must
-            be, and no `int` that the column surely holds exactly). Then the column is filled with zeros.
+            False where a value does not fit; then the column is filled with zeros. A column of integers takes each
+            `int` within its range. A column of floats takes each `float`, rounded if need be, and each `int` that it
+            surely holds exactly: up to 2^53 in size, up to 2^24 for float32.
         """
         if not 0 <= column < len(self._columns) - self._form.greatest:
             refuse("there is no such column", "column")
@@ -259,7 +262,7 @@ class Rows:
         return fits
 
     def exported(self) -> int:
-        """Address of an ArrowArray of the columns that are exported; good while this object is, for one import."""
+        """Return the address of an ArrowArray of the exported columns, for one import while this object lives."""
         if self._array is not None:
             refuse("these rows were exported already", "exported")
         if any(filled != self._count for filled in self._filled):
@@ -275,7 +278,7 @@ class Rows:
 
 
 def column_items(column: pa.Array, dtype: np.dtype[Any]) -> Column:
-    """A column's items of fixed width as they lie in memory, seen as another dtype of that width."""
+    """View a column's items as they lie in memory, as items of another dtype of the same width."""
     kind = column.type
     is_plain = pa.types.is_primitive(kind) or pa.types.is_decimal128(kind)
     if not is_plain or pa.types.is_boolean(kind) or kind.bit_width != 8 * dtype.itemsize:
@@ -284,7 +287,7 @@ def column_items(column: pa.Array, dtype: np.dtype[Any]) -> Column:
 
 
 def widened_items(column: pa.Array, *, is_float: bool, name: str = "keys") -> Column:
-    """A column's items widened to float64 or int64."""
+    """Return a column's items widened to float64 or int64."""
     kind, types = column.type, pa.types
     if types.is_integer(kind) or (types.is_floating(kind) and is_float and kind.bit_width > 16):
         source = np.dtype(kind.to_pandas_dtype())

@@ -30,8 +30,10 @@ __all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid"]
 
 GRID_CHUNK_ROWS = 16
 MAX_KEYS = 2
+# Chunks of a chain that is searched for dead rows, at most. A hot value's chain would be searched for every new row.
 WALKED_CHUNKS = 4
-# Beyond so many cells a float is too coarse to tell them apart: what lies there shares the outermost ones.
+# Cells of a float key on either side of zero. Farther out a float is too coarse to tell cells apart, so values there
+# share the outermost cells.
 CELL_LIMIT = 1 << 50
 
 _UNSIGNED = 1 << 64
@@ -43,13 +45,13 @@ class BucketGrid:
     Parameters
     ----------
     columns : sequence of ndarray, shape (chunks * 16,)
-        Where the rows are kept: items of 1, 2, 4, 8 or 16 bytes. Row ``chunk * 16 + lane`` is at that place in each.
+        The memory of the rows: items of 1, 2, 4, 8 or 16 bytes. Row ``chunk * 16 + lane`` is at that place in each.
     position : int
-        Number of the int64 column that tells which rows are dead.
+        Number of the int64 column that the window is measured in. It tells which rows are dead.
     buckets : int
-        Chunk b is the first of bucket b; the others are taken as they are needed.
+        How many buckets there are. Chunk b is the first of bucket b; further chunks are taken when they are needed.
     keys : sequence of (is_float, width)
-        What makes a cell, at most two: a value lies in cell ``floor(value / width)``.
+        The keys that make a cell, at most two. A value lies in cell ``floor(value / width)``.
     stride : int
         The bucket is ``(cell of the first key * stride + cell of the second) mod buckets``, in 64 bits without sign.
     swept : int
@@ -58,7 +60,7 @@ class BucketGrid:
     Attributes
     ----------
     inserted : int
-        Rows that were ever inserted: where a batch broke off, it is known how many of it are in.
+        How many rows were ever inserted. If the insertion of a batch broke off, this tells how many of its rows are in.
     """
 
     def __init__(
@@ -112,14 +114,14 @@ class BucketGrid:
 
     @property
     def rows(self) -> int:
-        """Rows in all chunks, dead ones that were not dropped yet among them."""
+        """How many rows are in the chunks, including dead rows that were not dropped yet."""
         return sum(self.counts)
 
     def settle(self) -> None:
-        """Nobody is at work on it any more: what was asked for and never begun is forgotten."""
+        """Forget tasks that were made and never begun; the caller knows that no thread is at work on the grid."""
 
     def enlarged(self, columns: Sequence[Column]) -> BucketGrid:
-        """The same grid in columns with room for more chunks, into which its rows are copied."""
+        """Return the same grid in columns with room for more chunks; its rows are copied there."""
         if len(columns) != len(self.columns) or any(
             len(new) < len(old) or new.dtype != old.dtype for new, old in zip(columns, self.columns, strict=True)
         ):
@@ -134,12 +136,12 @@ class BucketGrid:
         return other
 
     def bucket_of(self, cells: Sequence[int]) -> int:
-        """The bucket of a cell."""
+        """Return the bucket of a cell."""
         first, second = (*cells, 0, 0)[:2]
         return (first * self.stride + second) % _UNSIGNED % self.buckets
 
     def _bucket_numbers(self, keys: Sequence[Column]) -> list[int]:
-        """Each row's bucket, from its keys."""
+        """Return each row's bucket, from its keys."""
         cells = []
         for values, (is_float, width) in zip(keys, self.keys, strict=True):
             check_column(values, "keys")
@@ -150,30 +152,30 @@ class BucketGrid:
         return [self.bucket_of(cell) for cell in zip(*cells, strict=True)]
 
     def rows_of(self, bucket: int) -> list[int]:
-        """The rows of a bucket, in order of arrival."""
+        """Return the rows of a bucket, in order of arrival."""
         return [self._row(chunk, n) for chunk in self.chains[bucket] for n in range(self.counts[chunk])]
 
     def _row(self, chunk: int, n: int) -> int:
-        """Where the n-th row of a chunk is: it is a ring."""
+        """Return where the n-th row of a chunk is; a chunk is a ring."""
         return chunk * GRID_CHUNK_ROWS + (self.heads[chunk] + n) % GRID_CHUNK_ROWS
 
     def insert(self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int) -> int:
         """Append the rows of a batch from `begin` on to the buckets of their keys.
 
-        Rows whose position is below `lowest_kept` are dead: where a bucket is full they are dropped from it, but of a
-        chain of more than four chunks only its first ones, as long as all their rows are dead.
+        Rows whose position is below `lowest_kept` are dead. They are dropped from a bucket that is full. Where the
+        bucket has more than four chunks, only its first chunks are dropped, as long as all their rows are dead.
 
         Parameters
         ----------
         columns : sequence of ndarray, shape (n,)
-            As the grid's.
+            One for each of the grid's columns, of the same type.
         keys : sequence of ndarray, shape (n,), float64 or int64
-            What the cells are made of.
+            The values that the cells are made of, one array for each of the grid's keys.
 
         Returns
         -------
         int
-            The row it stopped at: the batch's length, or an earlier one because every chunk is taken.
+            The row where it stopped: the batch's length, or an earlier row because every chunk is taken.
         """
         if len(columns) != len(self.columns):
             refuse("there must be as many columns as the grid has", "columns")
@@ -205,7 +207,7 @@ class BucketGrid:
             self._drop_dead(bucket, lowest_kept)
         positions = self.columns[self._position]
         while len(chain) > 1 and all(positions[row] < lowest_kept for row in self.rows_of(bucket)[:GRID_CHUNK_ROWS]):
-            # The first chunk is the bucket's own: the second's rows move into it, lane by lane.
+            # The bucket keeps its first chunk, so the second chunk's rows move into it, lane by lane.
             second = chain.pop(1)
             for n in range(self.counts[second]):
                 row = self._row(second, n)
@@ -232,7 +234,7 @@ class BucketGrid:
         kept = [row for row in rows if positions[row] >= lowest_kept]
         if len(kept) == len(rows):
             return 0
-        # The first chunk begins behind its first dead rows; what is left moves up in the rings.
+        # The first chunk's ring now begins behind its first dead rows; the living rows move up in the rings.
         in_first = rows[: self.counts[bucket]]
         first = next((n for n, row in enumerate(in_first) if positions[row] >= lowest_kept), len(in_first))
         self.heads[bucket] = (self.heads[bucket] + first) % GRID_CHUNK_ROWS
@@ -249,7 +251,7 @@ class BucketGrid:
     def inserting(
         self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int, swept_buckets: int = 0
     ) -> Task[int]:
-        """`insert` as a task for a crew, and then `sweep`, where all rows are in."""
+        """`insert` as a task for a crew; if all rows are in, the task then does `sweep`."""
 
         def inserted() -> int:
             stopped = self.insert(columns, keys, begin, lowest_kept)
@@ -264,10 +266,11 @@ class BucketGrid:
         return Task(partial(self.sweep, buckets, lowest_kept))
 
     def sweep(self, buckets: int, lowest_kept: int) -> int:
-        """Drop the dead rows of the next buckets, round and round; returns how many.
+        """Drop dead rows of the next `buckets` buckets, and return how many. After the last bucket comes the first.
 
-        Of each bucket whose only chunk has a dead row in the middle, or of whose several chunks so many rows are dead
-        as the last one holds: elsewhere they make room when it is full.
+        A bucket of one chunk is cleaned if the chunk's middle row is dead. Of a bucket of several chunks, where the
+        last has n rows, the n-th row of the first chunk is looked at: if it is dead, so many rows are dead that a chunk
+        becomes free, and the bucket is cleaned. In other buckets dead rows make room when the bucket is full.
         """
         dropped, positions = 0, self.columns[self._position]
         for _ in range(index(buckets, "buckets")):
@@ -287,14 +290,14 @@ class BucketGrid:
         return int(np.count_nonzero(positions[np.array(rows, dtype=np.int64)] >= lowest_kept))
 
     def row_numbers(self, begin: int = 0, end: int | None = None) -> Int32:
-        """Rows of buckets ``begin:end``, bucket by bucket, in order of arrival there."""
+        """Return the rows of buckets ``begin:end``, bucket by bucket, in order of arrival there."""
         end = self.buckets if end is None else end
         if not 0 <= index(begin, "begin") <= index(end, "end") <= self.buckets:
             refuse("begin and end are no range of buckets", "begin")
         return np.array([row for bucket in range(begin, end) for row in self.rows_of(bucket)], dtype=np.int32)
 
     def spread_rows(self, most: int) -> Int32:
-        """Rows evenly spaced over all buckets, `most` of them at most."""
+        """Return rows evenly spaced over all buckets, `most` of them at most."""
         if index(most, "most") < 1:
             refuse("most is out of range", "most", hint="1 or more")
         rows = self.row_numbers()
@@ -303,13 +306,16 @@ class BucketGrid:
         return spread
 
     def crowd(self, keys: Sequence[Column], most: int) -> int:
-        """How many rows the buckets of some rows have, of each `most` at most, all together."""
+        """Return how many rows are in the buckets that rows with these keys go to, all together.
+
+        A bucket counts once for each of these rows, with `most` rows at most.
+        """
         if index(most, "most") < 1:
             refuse("most is out of range", "most", hint="1 or more")
         return sum(min(most, len(self.rows_of(bucket))) for bucket in self.bucket_numbers(keys).tolist())
 
     def bucket_numbers(self, keys: Sequence[Column]) -> Int32:
-        """The bucket of each of some rows, from their keys."""
+        """Return the bucket that each row with these keys goes to."""
         if not keys:
             refuse("a grid without keys has one cell", "keys")
         self._check_keys(keys, len(keys[0]))

@@ -1,4 +1,4 @@
-"""A bucket grid probed: the buckets of the cells that a probe's band covers, row by row."""
+"""The probe of a bucket grid: it looks at the buckets of the cells that a probe's band covers, row by row."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from streamjoin_ds.engine.reference.layout import bucket_range
 
 __all__ = ["BucketIndex", "BucketProbe"]
 
-MAX_VISITS = 64
+MAX_VISITS = 64  # cells of one probe; where its band covers more, the probe looks at all buckets
 
 _ITEM_KINDS = ("f8", "f4", "i8", "i4")
 
 
 class BucketIndex:
-    """A bucket grid as `RunsProbe` wants it; rows that come later are seen by later probings.
+    """A bucket grid as `RunsProbe` takes it. A later probing also sees the rows that were inserted meanwhile.
 
     Parameters
     ----------
     grid : BucketGrid
     right : sequence of ndarray, float64, float32, int64 or int32
-        Of each condition the grid's own column: that very array.
+        For each condition, the grid's own column: the same array object.
     lo, hi : sequence of float or int
         As in `Scan`.
     keys : sequence of int
-        Of each key of the grid, the condition that serves it; -1: none does, and every probe looks at all buckets.
+        For each key of the grid, the condition that serves it. -1: none does, and every probe looks at all buckets.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class BucketProbe:
 
     Notes
     -----
-    Order of the pairs: by probe; of a probe by cell, the first key's ascending, then the second's, each bucket once;
-    in a bucket by arrival. A probe that covers more than 64 cells, or that no key of the grid serves, looks at all
-    buckets in order.
+    Order of the pairs: by probe, then by cell (ascending by the first key, then by the second), then by arrival in the
+    cell's bucket. A probe looks at each bucket once. If its band covers more than 64 cells, or a key of the grid is
+    served by no condition, it looks at all buckets in order.
     """
 
     def __init__(self, left: Sequence[Column], of: BucketIndex, count: int) -> None:
@@ -130,7 +130,7 @@ class BucketProbe:
                 yield from ((probe, row) for row in rows if self._matches(probe, row))
 
     def _is_dead(self, probe: int) -> bool:
-        """Whether no value at all can match."""
+        """Whether no row could match this probe, whatever the row's values."""
         for left, lo, hi in zip(self._left, self._of.lo, self._of.hi, strict=True):
             value = left[probe].item()
             if value != value:

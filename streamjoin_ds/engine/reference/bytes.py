@@ -18,7 +18,7 @@ _MAX_BYTES = (1 << 31) - 1
 
 
 class ByteColumn:
-    """A column of strings or binary values; checked once, then gathered from.
+    """A column of strings or binary values; it is checked once, and then gathered from.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ class ByteColumn:
         Where each value begins in `data`, and the end of the last; ascending, the first may be above 0.
     data : ndarray, shape (size,), uint8
     valid : ndarray of uint8, optional
-        A bit a row, the lowest of a byte first; 0: the value is null. None: no value is.
+        One bit for each row, the lowest bit of a byte first; 0: the value is null. None: no value is null.
     valid_from : int
-        The first row's bit.
+        Number of the first row's bit.
 
     Raises
     ------
@@ -57,14 +57,14 @@ class ByteColumn:
         return len(self._offsets) - 1
 
     def value(self, row: int) -> bytes | None:
-        """One value; None: it is null."""
+        """Return one value; None: it is null."""
         return self._bytes(row) if self._is_valid[row] else None
 
     def _bytes(self, row: int) -> bytes:
         return self._data[self._offsets[row] : self._offsets[row + 1]].tobytes()
 
     def hashes(self) -> Int64:
-        """XXH3 of each value, as int64; of a null, of what stands in its place."""
+        """Return the XXH3 hash of each value, as int64. A null has the hash of the bytes that stand in its place."""
         digests = [xxhash.xxh3_64_intdigest(self._bytes(row)) for row in range(len(self))]
         return np.array(digests, dtype=np.uint64).view(np.int64)
 
@@ -72,24 +72,24 @@ class ByteColumn:
 def gather_bytes(
     columns: Sequence[objects.ByteColumn], places: Int32 | int, rows: Int32
 ) -> tuple[Int32, Bytes, Bytes | None, int]:
-    """Copy ``columns[places[i]][rows[i]]``, nulls as nulls of no length.
+    """Copy the values ``columns[places[i]][rows[i]]`` to one column. Nulls stay null, and have no bytes.
 
     Parameters
     ----------
     columns : sequence of ByteColumn
     places : ndarray, shape (n,), int32, or int
-        Number of the column of each value; a number: of all.
+        Number of each value's column; an int: the column of all values.
     rows : ndarray, shape (n,), int32
 
     Returns
     -------
     offsets, data, valid, null_count : ndarray, ndarray, ndarray or None, int
-        As `ByteColumn` takes them, the first offset and the first bit 0; no bits where there is no null.
+        As `ByteColumn` takes them, with 0 as the first offset and `valid_from`. Without a null `valid` is None.
 
     Raises
     ------
     KernelError
-        Rows or places that are not there; values of 2 GiB in all, more than one column holds.
+        Rows or places that do not exist; values of 2 GiB or more in all, which one column cannot hold.
     """
     mine = [own(column, ByteColumn, "columns") for column in columns]
     check_array(rows, "rows", _INT32)

@@ -1,4 +1,4 @@
-"""Pieces of a kernel's work, to be done by several threads at once."""
+"""Kernels' tasks, and the crew of threads that does them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from streamjoin_ds.errors import KernelError
 
 __all__ = ["Crew", "Task"]
 
-_MOST = 1024
+_MOST = 1024  # helpers of a crew, and cores it is given
 
 _Made = TypeVar("_Made")
 _MadeCo = TypeVar("_MadeCo", covariant=True)
 
 
 class Task(Generic[_MadeCo]):
-    """A piece of work, to be done once; kernels give such in place of doing it (`RunsProbe.filling`, ...)."""
+    """A piece of work that is done once; a kernel returns it instead of doing the work (`RunsProbe.filling`, ...)."""
 
     def __init__(self, work: Callable[[], _MadeCo]) -> None:
         self._work, self._is_taken = work, False
         self._came: tuple[_MadeCo] | KernelError | MemoryError | None = None
 
     def take(self) -> None:
-        """Claim it."""
+        """Claim the task; refuse one that was claimed before."""
         if self._is_taken:
             refuse("a task is done once", "task")
         self._is_taken = True
 
     def do(self) -> _MadeCo:
-        """Do it here and now; what the kernel returns."""
+        """Do the task at once, in this thread; return what the kernel returns."""
         self.take()
         return self._work()
 
     def done(self) -> _MadeCo:
-        """Do one that was claimed, unless that is done; what the kernel returns."""
+        """Do a claimed task, unless it is done; return what the kernel returned, or raise its error."""
         self.finish()
         assert self._came is not None
         if not isinstance(self._came, tuple):
@@ -45,7 +45,7 @@ class Task(Generic[_MadeCo]):
         return self._came[0]
 
     def finish(self) -> None:
-        """Do one that was claimed, once."""
+        """Do a claimed task, unless it is done, and keep its result or error."""
         if self._came is None:
             try:
                 self._came = (self._work(),)
@@ -54,15 +54,15 @@ class Task(Generic[_MadeCo]):
 
 
 class Crew:
-    """Threads that do tasks: the caller, and those who help.
+    """Threads that do tasks: the caller and its helpers.
 
     Parameters
     ----------
     helpers : int
-        Besides the caller, 0 to 1024. The twin has none; the compiled kernels' live as long as the crew does, in the
-        process that made it.
+        How many threads help the caller, 0 to 1024. The twin has none. Those of the compiled kernels live as long as
+        the crew, in the process that made it.
     cores : sequence of int
-        Each helper is pinned to one of these, in turn; none: they run wherever the system puts them.
+        Each helper is pinned to one of these cores, in turn. Empty: the helpers run wherever the system puts them.
     """
 
     def __init__(self, helpers: int, cores: Sequence[int] = ()) -> None:
@@ -73,16 +73,17 @@ class Crew:
         self._added: list[Task[object]] = []
 
     def add(self, task: objects.Task[object]) -> None:
-        """Have a task done by whoever is free; it is begun after those that were added before.
+        """Have a task done by the next free thread; tasks are begun in the order in which they were added.
 
-        No two that may be at work at a time may write to the same place, or one read what another writes.
+        Tasks that may be at work at the same time must not write to the same place, and none may read what another
+        writes.
         """
         mine = own(task, Task, "task")
         mine.take()
         self._added.append(mine)
 
     def wait(self, task: objects.Task[_Made]) -> _Made:
-        """What came of a task that was added, or its error; until it is done the caller does tasks too."""
+        """Return the result of an added task, or raise its error; until the task is done, the caller does tasks too."""
         mine: Task[_Made] = own(task, Task, "task")
         if mine not in self._added:
             refuse("this task was not added, or waited for already", "task")
@@ -90,17 +91,17 @@ class Crew:
         return mine.done()
 
     def give_up(self, tasks: Iterable[objects.Task[object]]) -> None:
-        """Wait for those of these tasks that were not waited for yet; what came of them is of no interest."""
+        """Wait for the tasks among these that were not waited for yet, and drop their results and errors."""
         for task in tasks:
             if task in self._added:
                 with contextlib.suppress(KernelError, MemoryError):
                     self.wait(task)
 
     def finish(self) -> None:
-        """Wait until all that was added is done; who added it may still ask what came of it."""
+        """Wait until all added tasks are done; their results can still be asked for with `wait`."""
         for task in self._added:
             task.finish()
 
     def settle(self) -> None:
-        """Wait for all that was added and not waited for; what came of it is of no interest."""
+        """Wait for all added tasks that were not waited for yet, and drop their results and errors."""
         self.give_up(list(self._added))

@@ -1,4 +1,4 @@
-"""One thread at a time, whatever breaks off."""
+"""A gate that lets one thread through at a time, and opens again whatever ends the work inside."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _Made = TypeVar("_Made")
 
 
 class Gate:
-    """Lets one thread at a time through.
+    """A gate that lets one thread through at a time.
 
-    A lock that Python code takes and gives back can be left behind by an exception that comes from outside (Ctrl-C, a
-    timeout, a cancelled task). Of the compiled one none can arrive between the lock and the work.
+    An exception from outside (Ctrl-C, a timeout, a cancelled task) may arrive after Python code has taken a lock and
+    before it can give it back; the lock then stays taken. In the compiled gate no exception can arrive between the lock
+    and the work.
     """
 
     def __init__(self) -> None:
@@ -30,12 +31,12 @@ class Gate:
         return self._inside is not None and self._inside == threading.get_ident()
 
     def through(self, work: Callable[..., _Made], *given: object) -> _Made:
-        """What `work` gives, called while no other thread is inside.
+        """Return what `work` returns, called while no other thread is inside.
 
         Parameters
         ----------
         work : callable
-        given : arguments for it
+        given : its arguments
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Sorted probes against a run in grid order."""
+"""The grid probe: sorted probes meet a run in grid order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class GridProbe:
     fences : ndarray or None
         ``right[second][::FENCE_ROWS]``: what a compiled kernel searches in cache before it touches the run.
     steps : ndarray or None
-        ``sorted_steps(right[second])``, of a run that is one bucket: looked up instead of searching.
+        ``sorted_steps(right[second])``, for a run that is one bucket. A compiled kernel looks a probe's first row up in
+        these, and need not search.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The type of a kernel module: what the twins have and the compiled kernels have, name by name.
+"""The type of a kernel module: every name that both the twins and the compiled kernels have.
 
 The twins document the names. `streamjoin_ds.engine.arrays.kernels` assigns both modules to the type, so mypy compares
 them with it; ``tests/kernels/test_border.py`` compares names and signatures of what was compiled.

@@ -1,7 +1,7 @@
 """The types of the objects that a kernel module makes: what the engine may ask of them, whichever module made them.
 
-The twin of the same name documents each one. An object may be given back to the module that made it, and to no other:
-types cannot say so, so the twins refuse it, and the compiled kernels do.
+The twin of the same name documents each one. An object may be given only to the module that made it. Types cannot say
+so, but the twins and the compiled kernels refuse objects of the other module.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MadeCo = TypeVar("_MadeCo", covariant=True)
 
 
 class Task(Protocol[_MadeCo]):
-    """Work whose arguments were checked, to be done once."""
+    """A piece of work that is done once; its arguments were checked."""
 
     def do(self) -> _MadeCo: ...
 
@@ -59,7 +59,7 @@ class Crew(Protocol):
 
 
 class Gate(Protocol):
-    """Lets one thread at a time through."""
+    """A gate that lets one thread through at a time."""
 
     @property
     def is_mine(self) -> bool: ...
@@ -78,7 +78,7 @@ class Probing(Protocol):
 
 
 class RunIndex(Protocol):
-    """A `RunIndex` or a `BucketIndex`: what no probe changes."""
+    """A `RunIndex` or a `BucketIndex`: all that probing a run needs and no probe changes."""
 
     @property
     def conditions(self) -> int: ...
@@ -142,13 +142,13 @@ class RoomColumns(Protocol):
 
 
 class RowsForm(Protocol):
-    """Which columns rows have."""
+    """The columns of rows that are gathered."""
 
     @property
     def columns(self) -> int: ...
 
 
-# What rows are gathered from: the columns, the number of the run of each row, and the rows.
+# What rows are gathered from: the columns of some runs, the number of each row's run, and the rows in their runs.
 Part: TypeAlias = "tuple[RunColumns, Int32 | int | None, Int32]"
 
 
@@ -162,7 +162,7 @@ class Rows(Protocol):
 
 
 class SealForm(Protocol):
-    """Which columns of a batch are its keys."""
+    """The columns of a batch that are its keys."""
 
     @property
     def keys(self) -> tuple[tuple[int, bool], ...]: ...

@@ -36,10 +36,10 @@ __all__ = [
     "sorted_steps",
 ]
 
-FENCE_ROWS = 32
-_STEP_ROWS = 4
-_MAX_STEP_ROWS = 32
-_BUCKET_LIMIT = 2**62
+FENCE_ROWS = 32  # rows from one fence of a run to the next
+_STEP_ROWS = 4  # rows of a step, at least, on the average over the steps
+_MAX_STEP_ROWS = 32  # rows of a step, at most, on the average over the rows of a run
+_BUCKET_LIMIT = 2**62  # bucket numbers of floats are clamped to this on either side of zero
 _NAN_BUCKET = INT64_MAX
 
 
@@ -78,8 +78,8 @@ def grid_buckets(column: Column, width: Bound, offset: Bound) -> Int64:
 def probe_buckets(left_first: Column, lo: Bound, hi: Bound, width: Bound) -> Int64:
     """Number the first bucket in which a probe can find a match.
 
-    It is the bucket of the smallest right value that can match: exact for integers, one ulp too small at most for
-    floats (an index finds candidates, the exact test decides).
+    It is the bucket of the smallest right value that can match. That value is exact for integers, and may be an ulp or
+    so too small for floats: an index finds candidates, the exact test decides.
 
     Parameters
     ----------
@@ -128,20 +128,20 @@ def grid_ordering(buckets: Int64 | None, second: Column) -> Task[Int32]:
 
 
 def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> tuple[Int32, Int32]:
-    """Say in which order the rows of several runs, each sorted by (bucket, second), are one sorted run.
+    """Return the order in which the rows of several runs, each sorted by (bucket, second), are one sorted run.
 
     Parameters
     ----------
     buckets : sequence of ndarray, shape (n_run,), int64, or None
-        One a run; None: the runs are sorted by ``second`` alone.
+        One for each run; None: the runs are sorted by ``second`` alone.
     seconds : sequence of ndarray, shape (n_run,), all float64 or all int64
-        One a run, one run at least; order of NaN and zeros as in `grid_order`.
+        One for each run, and at least one; order of NaN and zeros as in `grid_order`.
 
     Returns
     -------
     places, rows : ndarray, shape (n,), int32
-        Number of the run, and row in it; of equal rows that of the earlier run first. As `grid_order` of the runs
-        one behind the other.
+        The number of each row's run, and the row in that run. Of equal rows, the earlier run's comes first: the order
+        is that of `grid_order` over the runs one behind the other.
     """
     if not seconds or (buckets is not None and len(buckets) != len(seconds)):
         refuse("there must be a second, and the buckets or none, of each run", "seconds")
@@ -161,7 +161,7 @@ def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> t
 
 
 def sorted_steps(column: Column) -> Int32 | None:
-    """Say where each of equally wide steps of a sorted column begins, about one step for 4 to 8 rows.
+    """Return where the steps of a sorted column begin. All are equally wide, and there is about one for 4 to 8 rows.
 
     Parameters
     ----------
@@ -173,8 +173,8 @@ def sorted_steps(column: Column) -> Int32 | None:
         First row at or after each step; the last entry is n. A value's step is ``(value - column[0]) >> shift`` for
         integers, with the smallest shift that makes ``n // 4`` steps or fewer, and
         ``int((value - column[0]) * ((m - 1) / (column[-1] - column[0])))`` for floats, of which there are ``n // 4``.
-        None where that helps no probe: a few rows, equal or infinite ends, or values so uneven that a row of the run
-        shares its step with more than 32 on the average.
+        None where steps help no probe: there are fewer than 8 rows, the column's ends are equal or infinite, or the
+        values are so uneven that the step of a row has more than 32 rows, on the average over all rows.
     """
     check_column(column, "column")
     most = len(column) // _STEP_ROWS
@@ -232,7 +232,7 @@ def gather(column: Column, order: Int32, out: Column | None = None) -> Column:
     Returns
     -------
     ndarray, shape (n,)
-        ``out`` where given.
+        ``out``, where it is given.
     """
     if not isinstance(column, np.ndarray):
         refuse("column must be an ndarray", "column")
@@ -252,7 +252,7 @@ def gather(column: Column, order: Int32, out: Column | None = None) -> Column:
 
 
 def bucket_range(left: Column, lo: Bound, hi: Bound, width: Bound) -> tuple[Int64, Int64]:
-    """Number the first and the last bucket in which each probe can find a match."""
+    """Return the numbers of the first and the last bucket in which each probe can find a match."""
     if left.dtype.kind == "f":
         lo_value, hi_value = float_bound(lo, "lo"), float_bound(hi, "hi")
         width_value = float_bound(width, "width")

@@ -27,19 +27,20 @@ from streamjoin_ds.engine.reference.scan import Scan
 
 __all__ = ["SCAN_PAIRS", "SCAN_ROWS_ALONE", "RunColumns", "RunIndex", "RunsProbe"]
 
+# Up to so many pairs of probes and rows a run is scanned, whatever its order; with a single probe, up to so many rows.
 SCAN_PAIRS = 4096
 SCAN_ROWS_ALONE = 256
 
 
 class RunIndex:
-    """All of a run that no probe changes.
+    """All that probing a run needs and no probe changes.
 
     Parameters
     ----------
     right, lo, hi, first, second, width, bucket_ids, bucket_starts, fences, steps, right_count
         As in `GridProbe`. A run without ``first`` and ``second`` is scanned.
     zone : sequence of (smallest, largest), optional
-        Of each condition's column; probes out of their reach do not look at the run.
+        For each condition's column. Where all probes are out of their reach, the run is passed over.
     """
 
     def __init__(
@@ -98,17 +99,18 @@ class RunsProbe:
     Parameters
     ----------
     left : sequence of ndarray, shape (n_probe,), float64 or int64
-        A column a condition.
+        One column for each condition.
     indexes : sequence of RunIndex or BucketIndex
     last_rows : int
-        Rows of the last run, which may be fewer than its columns have room for; -1: as many.
+        Rows of the last run, which may be fewer than its columns have room for. -1: its columns are full.
     slice_probes : int, optional
-        So many probes go through all runs before the next do.
+        How many probes go through all runs before the next ones do. None: all of them.
 
     Notes
     -----
-    Order of the pairs: by slice, then by run; within it as `BucketProbe` gives them, or as `Scan` does where there is
-    no order or there are few pairs (`SCAN_PAIRS`, or of a single probe `SCAN_ROWS_ALONE`), else as `GridProbe`.
+    Order of the pairs: by slice, then by run. Within a bucket grid the order is that of `BucketProbe`. Within a run it
+    is that of `Scan` where the run has no order or there are few pairs (up to `SCAN_PAIRS`; for a single probe, up to
+    `SCAN_ROWS_ALONE` rows), else that of `GridProbe`.
     """
 
     def __init__(
@@ -234,7 +236,7 @@ class RunColumns:
 
     @property
     def item_bytes(self) -> list[int]:
-        """Of each column."""
+        """Bytes of an item of each column."""
         return [column.dtype.itemsize for column in self._runs[0]]
 
     def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]:
@@ -242,12 +244,12 @@ class RunColumns:
         return Task(partial(self.gather, places, rows, outs))
 
     def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None:
-        """Write each column's ``columns[places[i]][rows[i]]`` to its out, where there is one.
+        """Write row ``rows[i]`` of run ``places[i]`` to item i of each column's out; a column without out is skipped.
 
         Parameters
         ----------
         places : ndarray, shape (n,), int32, or int, or None
-            Number of the run; a number is every row's, None is 0.
+            The number of each row's run. An int: the run of all rows. None: all rows are of run 0.
         """
         check_array(rows, "rows", np.dtype(np.int32))
         if len(outs) != len(self._runs[0]):

@@ -1,4 +1,4 @@
-"""The nested loop over tiles, and what every join's twin is made of: the conditions, and pairs written in portions."""
+"""The nested loop over tiles, and two parts of every join's twin: the conditions, and the writing of pairs."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Scan:
     left, right : list of ndarray, float64 or int64
         ``left[c]`` has shape (n_probe,), ``right[c]`` shape (n_run,).
     lo, hi : list of float or int
-        One band per condition; NaN bounds are refused, ``lo > hi`` matches nothing. 0 to 16 conditions.
+        One band for each of 0 to 16 conditions. NaN bounds are refused, ``lo > hi`` matches nothing.
     implementation : str, optional
         None or "reference".
     unrolled : bool
-        Of a compiled kernel: False tests one register of rows at a time.
+        For the compiled kernels: False makes them test one register of rows at a time.
     left_count, right_count : int, optional
         n_probe and n_run; needed only where there is no condition to take them from.
 
@@ -98,7 +98,7 @@ class Scan:
 
 
 class Band:
-    """The conditions, checked."""
+    """The conditions of a join, checked."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Band:
             self.hi.append(convert(hi_value, "hi"))
 
     def can_match(self, probe: int) -> bool:
-        """Tell whether any right value could match this probe."""
+        """Whether any right values could match this probe."""
         for column, lo, hi in zip(self.left, self.lo, self.hi, strict=True):
             value = column[probe].item()
             if column.dtype.kind == "f":
@@ -140,7 +140,7 @@ class Band:
         return True
 
     def matches(self, probe: int, rows: slice) -> npt.NDArray[np.bool_]:
-        """Test one probe against some rows."""
+        """Test one probe against some rows; return a mask of those that match."""
         mask = np.ones(min(rows.stop, self.run_count) - rows.start, dtype=np.bool_)
         for condition in range(len(self.left)):
             over, under = self._outside(condition, probe, rows)
@@ -151,7 +151,7 @@ class Band:
         return mask
 
     def sorted_range(self, condition: int, probe: int, begin: int, end: int) -> tuple[int, int]:
-        """Narrow ``begin:end``, sorted by the condition's column, to what is neither too small nor too large."""
+        """Narrow ``begin:end``, sorted by the condition's column, to the rows that are not outside the probe's band."""
         over, under = self._outside(condition, probe, slice(begin, end))
         kept = np.flatnonzero(~over)
         first = int(kept[0]) if len(kept) else end - begin
@@ -171,7 +171,7 @@ class Band:
 
 
 class Output:
-    """Cuts a stream of chunks into buffers of any size."""
+    """A stream of matches, cut to fit buffers of any size."""
 
     def __init__(self, chunks: Iterator[tuple[int, npt.NDArray[np.intp]]]) -> None:
         self._chunks = chunks

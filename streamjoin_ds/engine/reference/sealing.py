@@ -1,4 +1,4 @@
-"""A batch put in grid order in one go."""
+"""A batch of rows put in grid order by one task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ __all__ = ["SealForm"]
 
 
 class SealForm:
-    """What is put in order: which columns of a batch are its keys.
+    """The columns of a batch that are its keys.
 
     Parameters
     ----------
     keys : sequence of (int, bool)
-        Number of the column, and whether the key is float64: floats, or else integers and moments, are widened to it.
+        For each key the number of its column, and whether the key is float64 (else int64). Items are widened to it:
+        integers and moments to either type, floats to float64.
     """
 
     def __init__(self, keys: Sequence[tuple[int, bool]]) -> None:
@@ -34,24 +35,25 @@ class SealForm:
         second: int,
         width: Bound,
     ) -> Task[objects.Zone]:
-        """A task that writes a batch's rows in grid order, and gives the smallest and largest of each key.
+        """Return a task that writes a batch's rows in grid order, and returns the smallest and largest of each key.
 
         Parameters
         ----------
         batch : BatchColumns
-            One row at least; no null, and no NaN in a key.
+            It has at least one row, no null, and no NaN in a key.
         values : sequence of ndarray
             Room for each column's items, as long as the batch.
         keys : sequence of ndarray, float64 or int64, or None
-            Room for each key's values, where they are wanted beside the columns.
+            Room for each key's values, where they are wanted beside the columns; else None.
         first, second : int
-            Numbers of keys: rows go by ``floor(first / width)``, where that is not -1, then by the second.
+            Numbers of keys. Rows are sorted by the bucket ``floor(first / width)``, then by the second key. With
+            `first` -1 they are sorted by the second key alone.
         width : float or int
 
         Returns
         -------
         Task
-            Of which comes a tuple of (smallest, largest), a zero without its sign.
+            It returns a tuple of (smallest, largest), one for each key. A zero has no sign.
         """
         mine = own(batch, BatchColumns, "batch")
         if len(values) != mine.batch.num_columns or len(keys) != len(self.keys):

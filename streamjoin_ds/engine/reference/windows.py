@@ -1,4 +1,4 @@
-"""Which periodic windows the tuples of a result have in common."""
+"""The periodic windows that the tuples of a result have in common."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from streamjoin_ds.engine.reference.runs import RunColumns
 
 __all__ = ["CommonWindows"]
 
+# Microseconds, of T, of W, and of T times a lag: up to this no window's id leaves int64, unless T is 1.
 _MAX_PERIOD = 1 << 60
 
 
 class CommonWindows:
     """The windows that all tuples of a result are in, result after result, their ids ascending.
 
-    Window ``i`` of a stream holds the event times from ``i * every - window + 1`` to ``i * every``, both included,
-    shifted by its lag: its id is that of the first stream's window that it meets.
+    Window ``i`` of a stream holds the event times from ``i * every - window + 1`` to ``i * every``, both included. Its
+    id is ``i - lag``: that of the first stream's window that it meets.
 
     Parameters
     ----------
     every : int
         ``T`` in microseconds, 1 to 2^60.
     windows : sequence of (window, lag)
-        Of each stream: ``W`` in microseconds, 1 to 2^60, and how many windows it lags behind the first stream.
+        For each stream: ``W`` in microseconds, 1 to 2^60, and how many windows it lags behind the first stream.
     parts : sequence of Part
-        Of each stream: its column of event times in microseconds, int64, and where each result's is (`RunColumns`).
+        For each stream: its column of event times in microseconds, int64, and where in it each result's tuple is.
 
     Notes
     -----
-    Ids that are no int64 are left out: there are some with an `every` of one microsecond, near the ends of time.
+    Windows whose ids do not fit into int64 are left out. There are some near the ends of time, if `every` is 1.
     """
 
     def __init__(self, every: int, windows: Sequence[tuple[int, int]], parts: Sequence[objects.Part]) -> None:
@@ -62,9 +63,9 @@ class CommonWindows:
         return self._left is None and self._next == self._count
 
     def filling(self, out_results: Int32, out_ids: Int64 | None = None) -> Task[int]:
-        """A task that writes results and ids of their windows; without ids each result once. How many there are.
+        """Return a task that writes results and the ids of their windows, and returns how many.
 
-        Fewer than there is room for at the end only.
+        Without `out_ids` it writes each result once. Only at the end it writes fewer than there is room for.
         """
         check_array(out_results, "out_results", np.dtype(np.int32), writeable=True)
         if out_ids is not None:
@@ -90,7 +91,7 @@ class CommonWindows:
         return written
 
     def _in_common(self) -> Iterator[tuple[int, int, int]]:
-        """Results that have windows in common, the first and the last of these; in Python's integers."""
+        """Yield each result whose tuples share windows, with the first and the last of these, as Python's integers."""
         columns = []
         for run_columns, places, rows in self._parts:
             columns.append(times := np.empty(len(rows), np.int64))
