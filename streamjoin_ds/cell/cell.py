@@ -1,9 +1,9 @@
-"""A cell of the grid inside a Python worker: one batch of references in, files of matches out.
+"""A cell in a Python worker: it takes one batch's exchange rows and writes files of matches.
 
-Spark calls `CellFunction` once a cell and batch, as the function of ``applyInPandasWithState``. It judges lateness
-against the parts before, hands the tuples to the engine, writes the matches to Parquet where they are found, and
-returns one row a file and one row of counters. A retried attempt does all of it again from the state it is given:
-nothing outside the state and the returned rows is believed.
+Spark calls `CellFunction` once for each cell and batch, as the function of ``applyInPandasWithState``. It judges
+lateness against the parts before, hands the tuples to the engine, and writes the matches to Parquet where they are
+found. It returns one row for each file and one row of counters. A retried attempt does all of it again from the state
+that it is given: only the state and the returned rows count.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ REPORT_COLUMNS = ("kind", "cell", "facts")
 REPORT_DDL = "kind STRING, cell INT, facts STRING"
 
 _log = logging.getLogger(__name__)
-# A batch of this many matches in one cell is told of while it is joined, and each as many more.
+# While a cell joins a batch, it logs a warning each time it has found this many more matches.
 _TELL_MATCHES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """Which batch of which query a task works for."""
+    """The batch and the query that a task works for."""
 
     batch_id: int
     query_id: str
 
     @classmethod
     def current(cls) -> TaskFacts:
-        """As Spark tells the running task."""
+        """Return what Spark tells the running task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -73,7 +73,7 @@ _Aside = tuple[int, int, pa.Table]
 
 @dataclass
 class _Part:
-    """One read task's tuples of one stream, as far as they are for this cell."""
+    """One read task's tuples of one stream that are for this cell."""
 
     largest_us: int | None = None
     end_seq: int = 0
@@ -85,7 +85,7 @@ class _Part:
 
 
 class Cell:
-    """The join of one cell over one batch, from exchange rows and a state to reports and the next state."""
+    """The join of one cell over one batch. It makes reports and the next state from exchange rows and a state."""
 
     def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts, cores: Sequence[int] = ()) -> None:
         self.plan, self.number, self.task = plan, cell, task
@@ -96,7 +96,7 @@ class Cell:
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
-        self.overtaken = [0] * self.streams  # late by the watermark, not by their own stream
+        self.overtaken = [0] * self.streams  # tuples that are late by the watermark, not by their own stream
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
@@ -107,15 +107,15 @@ class Cell:
         self.reports: list[FileReport] = []
 
     def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
-        """Join the batch's rows of the exchange; gives the files written, the cell's facts, and its next state."""
+        """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
         accepted, late = self._judged(parts)
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
         before = dict(self.engine.counters)
-        # The batch's punctuation too, under every kind of window: a result of a later batch has a tuple of that batch,
-        # which is not late and so not older than this.
+        # The watermark is the batch's punctuation too, for every kind of window: a result of a later batch has a tuple
+        # of that batch, which is not late and so not older than this watermark.
         watermark = low_watermark(self.clocks, self.state.watermark_us)
         matches = 0
         schema = self.bound.result_schema
@@ -141,7 +141,7 @@ class Cell:
         return self.reports, self._facts(matches, before, watermark, len(blob)) | {"duration_ms": duration_ms}, blob
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
-        """The tuples by stream and part, and what the source set aside by kind."""
+        """Return the tuples by stream and part, and what the source set aside by kind."""
         parts: list[dict[int, _Part]] = [defaultdict(_Part) for _ in range(self.streams)]
         asides: dict[str, list[_Aside]] = {"late": [], "rejects": []}
         for row in rows:
@@ -165,7 +165,7 @@ class Cell:
         return parts, asides
 
     def _judged(self, parts: list[dict[int, _Part]]) -> tuple[dict[int, list[pa.Table]], list[_Aside]]:
-        """Split off the tuples that are late against the parts before theirs; moves the clocks."""
+        """Split off the tuples that are late against the parts before theirs, and move the clocks."""
         accepted: dict[int, list[pa.Table]] = {}
         late: list[_Aside] = []
         for stream, by_number in enumerate(parts):
@@ -189,7 +189,8 @@ class Cell:
         return accepted, late
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
-        # The largest time before a tuple is that of its part, which the source knew, or of the parts before it.
+        # The largest time before a tuple is the larger of that in its part, which the source knew, and that in the
+        # parts before it.
         found = [
             (stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], self.largest_before[stream, part])))
             for stream, part, table in asides["late"]
@@ -215,7 +216,7 @@ class Cell:
                     self.reports += writer.close()
 
     def _late_rows(self, stream: int, table: pa.Table) -> pa.Table:
-        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns."""
+        """Return late tuples as rows of the late table. The tuple is JSON there, because streams differ in columns."""
         moments = pa.timestamp("us", tz="UTC")
         inside = (TS, SEQ, LARGEST_TS, *self.bound.stamps(stream))
         columns = [name for name in table.column_names if name not in inside]
@@ -269,7 +270,7 @@ class Cell:
 
 
 def _json_text(row: dict[str, Any]) -> str:
-    """A tuple as JSON that any parser takes: NaN and infinities, which JSON has not, are texts."""
+    """Return a tuple as JSON. Columns that are NaN or infinite, for which JSON has no number, become texts."""
     plain = {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
@@ -278,7 +279,7 @@ def _json_text(row: dict[str, Any]) -> str:
 
 
 class CellFunction:
-    """The function of ``applyInPandasWithState``: `Cell` between pandas frames of references and Spark's state."""
+    """The function of ``applyInPandasWithState``: runs a `Cell` on pandas frames of exchange rows and Spark's state."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan_text = plan.to_json()
@@ -286,7 +287,7 @@ class CellFunction:
     def __call__(
         self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """One cell of one batch: rows of the exchange in, `REPORT_COLUMNS` out."""
+        """Join one cell's exchange rows of one batch, and yield a frame of `REPORT_COLUMNS`."""
         import pandas as pd
 
         reuse_freed_memory()
