@@ -1,4 +1,4 @@
-"""The grid: how many groups each stream is dealt into, and which cells a group is copied to."""
+"""The layout of cells: into how many groups each stream is dealt, and to which cells a group is copied."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from streamjoin_ds.errors import LayoutError
 
 __all__ = ["MAX_CELLS", "Layout", "choose_layout"]
 
-MAX_CELLS = 4096
+MAX_CELLS = 4096  # cells of a layout, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``(L_1, ..., L_N)``: group counts, one a stream; the cells are their product, numbered row by row.
+    """The layout ``(L_1, ..., L_N)``: a group count for each stream. The number of cells is their product.
 
-    Cell ``c`` has the coordinates ``(g_1, ..., g_N)``, the last one running fastest: the cell in which group ``g_i``
-    of every stream *i* meets.
+    Cell ``c`` has the coordinates ``(g_1, ..., g_N)``: in it group ``g_i`` of each stream *i* meets the others. Cells
+    are numbered so that the last coordinate runs fastest.
     """
 
     counts: tuple[int, ...]
@@ -35,7 +35,13 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str, streams: int) -> Layout:
-        """Read ``"1x2"`` for that many streams."""
+        """Read a layout such as ``"1x2"``, with one group count for each of `streams` streams.
+
+        Raises
+        ------
+        LayoutError
+            The text does not have this form, or not this many counts, or the layout has too many cells.
+        """
         if not re.fullmatch(r"\d{1,4}(x\d{1,4})+", text.strip()):
             msg = "a layout is written as group counts with an x between them"
             raise LayoutError(msg, name="layout", hint=f"one number a stream, for example {'x'.join(['2'] * streams)}")
@@ -47,42 +53,45 @@ class Layout:
 
     @property
     def cells(self) -> int:
-        """``S``: the number of cells."""
+        """The number of cells, ``S``."""
         return math.prod(self.counts)
 
     def copies(self, stream: int) -> int:
-        """How many cells each tuple of the stream is stored in: ``S / L_i``."""
+        """Return the number of cells that store each tuple of the stream: ``S / L_i``."""
         return self.cells // self.counts[stream]
 
     def group_of(self, stream: int, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Group of each tuple, int32 of the length of `seq`: tuples are dealt in turn, so no value can be hot."""
+        """Return the group of each tuple, int32 of the length of `seq`.
+
+        Tuples are dealt in turn, so a frequent value cannot overload a group.
+        """
         groups: npt.NDArray[np.int32] = np.mod(seq, self.counts[stream]).astype(np.int32)
         return groups
 
     def group_in_cell(self, cell: int, stream: int) -> int:
-        """Which of the stream's groups meets in this cell: the cell's coordinate."""
+        """Return the stream's group in this cell: the cell's coordinate for this stream."""
         return cell // math.prod(self.counts[stream + 1 :]) % self.counts[stream]
 
     def groups_in(self, cell: int) -> tuple[int, ...]:
-        """The group of every stream that meets in this cell: its coordinates."""
+        """Return the group of each stream in this cell: the cell's coordinates."""
         return tuple(self.group_in_cell(cell, stream) for stream in range(len(self.counts)))
 
     def cells_of(self, stream: int, group: int) -> tuple[int, ...]:
-        """The cells a group of the stream is copied to, ascending; ``S / L_i`` of them."""
+        """Return the ``S / L_i`` cells to which a group of the stream is copied, ascending."""
         step = math.prod(self.counts[stream + 1 :])
         starts = range(group * step, self.cells, self.counts[stream] * step)
         return tuple(start + cell for start in starts for cell in range(step))
 
     def home_cell(self, stream: int, group: int) -> int:
-        """The one cell that counts and reports a group's rows: its first."""
+        """Return the home of a group, its first cell: it alone counts and reports the group's rows."""
         return group * math.prod(self.counts[stream + 1 :])
 
     def is_home(self, cell: int, stream: int) -> bool:
-        """Whether the cell counts and reports the rows of the stream's group that it holds."""
+        """Whether the cell is the home of the stream's group that it holds."""
         return self.home_cell(stream, self.group_in_cell(cell, stream)) == cell
 
     def copied_rows(self, rates: Sequence[float]) -> float:
-        """Rows stored a second, all cells together: ``sum rate_i * S / L_i`` (DAB Join, section 4.1)."""
+        """Return the rows that all cells together store a second: ``sum rate_i * S / L_i`` (DAB Join, section 4.1)."""
         return sum(rate * self.copies(stream) for stream, rate in enumerate(rates))
 
     def __str__(self) -> str:
@@ -90,24 +99,26 @@ class Layout:
 
 
 def choose_layout(cells: int, rates: Sequence[float], windows: Sequence[float] | None = None) -> Layout:
-    """The cheapest layout of exactly `cells` cells for these rates.
+    """Return the cheapest layout of exactly `cells` cells for these rates.
 
-    Of all ordered factorisations of `cells` the one with the least ``sum rate_i * S / L_i`` (rows stored a second, DAB
-    Join, section 4.1). Ties go to DP-Join's latency model (the least ``sum W_i * rate_i / L_i``: what a probe scans),
-    then to fewer groups of the first streams, so that the choice is one.
+    It is the ordered factorisation of `cells` with the least ``sum rate_i * S / L_i`` (rows stored a second, DAB Join,
+    section 4.1). Ties go to DP-Join's latency model (the least ``sum W_i * rate_i / L_i``: what a probe scans), then to
+    fewer groups of the first streams, so that the choice is unique.
 
     Parameters
     ----------
     cells : int
-        About one a core.
+        Number of cells, about one for each core.
     rates : sequence of float
-        Tuples a second, one a stream, finite and >= 0; only their proportions count.
+        Tuples a second of each stream, finite and >= 0. Only their proportions count.
     windows : sequence of float, optional
-        Extent of each stream's window, in any one unit, to break ties; taken as equal where not given.
+        Extent of each stream's window, all in one unit, to break ties; taken as equal where not given.
 
     Raises
     ------
     LayoutError
+        `cells` is not between 1 and `MAX_CELLS`, there are fewer than two rates or another number of windows, or a
+        value is negative or not finite.
     """
     if not 1 <= cells <= MAX_CELLS:
         msg = f"the number of cells must be between 1 and {MAX_CELLS}"
@@ -120,8 +131,9 @@ def choose_layout(cells: int, rates: Sequence[float], windows: Sequence[float] |
         if not math.isfinite(value) or value < 0:
             msg = "a rate or a window is negative or not finite"
             raise LayoutError(msg, name="rates", hint="tuples a second, one number a stream")
-    # Exact sums: rounding would decide ties by accident. Both are sums over the streams, so the best way to share out
-    # what the first streams leave is the same whatever they took: one table a stream, not every factorisation.
+    # The sums are exact: rounding would decide ties by accident. Both are sums over the streams, so the best layout of
+    # the last streams depends only on how many cells are left for them. So one table for each stream is enough, and not
+    # every factorisation is tried.
     stored = [Fraction(rate) for rate in rates]
     scanned = [Fraction(rate) * Fraction(window) for rate, window in zip(rates, windows, strict=True)]
     divisors = [divisor for divisor in range(1, cells + 1) if cells % divisor == 0]
