@@ -1,4 +1,4 @@
-"""Arrow blocks: tuples, windows and anything else in columns, as immutable files that many may map.
+"""Arrow blocks: tuples, windows and other columns as immutable files, which many processes may map.
 
 ::
 

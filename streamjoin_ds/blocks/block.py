@@ -14,32 +14,34 @@ from streamjoin_ds.errors import BlockCorruptError
 
 __all__ = ["ALIGNMENT_BYTES", "checksum", "decode", "encode", "pack", "unpack"]
 
-# Of each fixed-width column in the file, and so in memory where it is mapped: a cache line, an AVX-512 register.
+# Alignment of a fixed-width column in the file, and so in memory where the file is mapped: the size of a cache line and
+# of an AVX-512 register.
 ALIGNMENT_BYTES = 64
 
 _DIGEST_BYTES = 16
 _MAGIC_BYTES = 8  # "ARROW1" and two zeros, before a file's first message
-# Our own keys of the schema's metadata; they do not come back with the facts.
+# Keys in the schema's metadata that `encode` adds and `decode` takes away: the columns' order and the header's padding.
 _ORDER, _PAD = b"streamjoin.order", b"streamjoin.pad"
 
 
 def checksum(data: pa.Buffer | bytes | memoryview) -> str:
-    """XXH3-128 of the bytes, 32 hexadecimal digits."""
+    """Return the XXH3-128 of the bytes, 32 hexadecimal digits."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
 def encode(table: pa.Table, facts: Mapping[str, str] | None = None) -> pa.Buffer:
-    """The bytes of an Arrow IPC file with one record batch; the same arrays, the same bytes.
+    """Return the bytes of an Arrow IPC file with one record batch. The same arrays give the same bytes.
 
-    Arrow aligns to 8 bytes only. Here every buffer of a fixed-width column begins on 64: such columns come first in the
-    file (`decode` puts them back), their buffers are filled up with zeros, and the header is, with spaces.
+    Arrow aligns to 8 bytes only. Here every buffer of a fixed-width column begins at a multiple of 64 bytes. For that
+    such columns come first in the file (`decode` restores the order), zeros fill up their buffers, and spaces fill up
+    the header.
 
     Parameters
     ----------
     table : pyarrow.Table
-        Any number of rows; chunks are joined. Its own metadata is left out.
+        Any number of rows. Its chunks are joined. Its own metadata is left out.
     facts : mapping of str to str, optional
-        What the header says of the block; kept in the schema's metadata in the order of the keys.
+        What the header says about the block. The schema's metadata holds the facts in the order of their keys.
     """
     table = table.combine_chunks()
     places = range(table.num_columns)
@@ -53,7 +55,7 @@ def encode(table: pa.Table, facts: Mapping[str, str] | None = None) -> pa.Buffer
     schema = pa.schema(fields, {**metadata, _PAD: b" " * (-start % ALIGNMENT_BYTES)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
-        for batch in table.to_batches():  # one, or none of a table without rows
+        for batch in table.to_batches():  # one batch, or none where the table has no rows
             columns = [batch.column(place) for place in order]
             filled = [_filled(column) if _is_fixed(column.type) else column for column in columns]
             writer.write_batch(pa.RecordBatch.from_arrays(filled, schema=schema))
@@ -61,12 +63,20 @@ def encode(table: pa.Table, facts: Mapping[str, str] | None = None) -> pa.Buffer
 
 
 def decode(data: pa.Buffer | bytes, expected: str, name: str = "inline") -> pa.Table:
-    """The table in a block's bytes, without a copy; its columns keep the bytes alive.
+    """Return the table in a block's bytes, without a copy. Its columns keep the bytes alive.
+
+    Parameters
+    ----------
+    data : pyarrow.Buffer or bytes
+    expected : str
+        The checksum that the bytes must have.
+    name : str
+        The block's name, for errors.
 
     Raises
     ------
     BlockCorruptError
-        The bytes do not have the checksum, so nothing of them is parsed; or they are no block.
+        The bytes do not have the checksum, and then are not parsed; or they are no block.
     """
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     if checksum(buffer) != expected:
@@ -85,13 +95,13 @@ def decode(data: pa.Buffer | bytes, expected: str, name: str = "inline") -> pa.T
 
 
 def pack(table: pa.Table, facts: Mapping[str, str] | None = None) -> bytes:
-    """A block that travels inline, in one binary value: 16 bytes of checksum, then the block's bytes."""
+    """Return a block that travels inline, in one binary value: 16 bytes of checksum, then the block's bytes."""
     data = encode(table, facts)
     return b"".join((bytes.fromhex(checksum(data)), memoryview(data)))
 
 
 def unpack(payload: bytes) -> pa.Table:
-    """The table that `pack` packed, verified first; errors as `decode`."""
+    """Return the table that `pack` packed, after its checksum is verified. Errors are those of `decode`."""
     view = memoryview(payload)
     return decode(pa.py_buffer(view[_DIGEST_BYTES:]), view[:_DIGEST_BYTES].hex())
 
@@ -101,7 +111,7 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _filled(array: pa.Array) -> pa.Array:
-    """A fixed-width array whose buffers begin with its first value and end on 64 bytes, in zeros."""
+    """Return a fixed-width array with buffers that begin with its first value, and end with zeros up to 64 bytes."""
     validity, values = array.buffers()
     parts = [(validity if array.null_count else None, 1), (values, array.type.bit_width)]
     buffers = [None if part is None else _filled_buffer(part, width, array.offset, len(array)) for part, width in parts]
@@ -128,7 +138,7 @@ def _filled_buffer(buffer: pa.Buffer, bits: int, offset: int, length: int) -> pa
 
 @lru_cache(maxsize=256)
 def _header_bytes(schema: pa.Schema) -> int:
-    """Bytes of a batch before its first buffer: how many buffers there are sets them, not what they hold."""
+    """Return the number of bytes of a batch before its first buffer. It depends on the schema, not on the values."""
     row = [pa.nulls(1, field.type) for field in schema]
     data = pa.RecordBatch.from_arrays(row, schema=schema).serialize()
     return int(pa.ipc.read_message(data).body.address - data.address)

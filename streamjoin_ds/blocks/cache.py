@@ -1,4 +1,4 @@
-"""What a process has opened and verified, kept by name: a hint, never the truth."""
+"""The cache of what a process has opened and verified, by name. What it holds is a hint, never the truth."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """Values by name, the least recently used let go first; safe for threads.
+    """Values by name. The least recently used is dropped first. Safe for threads.
 
-    It is not the `LRUCache` of cachetools: that has one limit, set for good, and does not tell what was used longest
+    The `LRUCache` of cachetools would not do: it has one limit, set for good, and does not tell what was used longest
     ago. Two limits, `resize`, `names` and `begin_round` would all have to be built around it.
 
-    Names must carry the checksum of what they stand for: then a task that finds a value here may use it, whichever
-    task put it, and one that does not find it reads the block and verifies it. The log has a name as `str` gives it, so
-    that must hold no secret.
+    A name must carry the checksum of its value. Then a task that finds a value here may use it, whichever task put it,
+    and a task that finds none reads the block and verifies it. The log shows a name as `str` gives it, so names must
+    hold no secret.
 
     Parameters
     ----------
     limit_bytes : int
         Upper bound of the sizes of all values together. A value larger than this is not kept at all.
     limit_count : int
-        Upper bound of how many there are: each may be a mapped file, of which the system allows only so many.
+        Upper bound of the number of values: each may be a mapped file, and the system limits a process's mapped files.
     """
 
     def __init__(self, limit_bytes: int, limit_count: int = sys.maxsize) -> None:
         self.limit_bytes, self.limit_count = limit_bytes, limit_count
         self.size_bytes = 0
-        self._values: OrderedDict[Hashable, tuple[Value, int, int]] = OrderedDict()  # with its size and its round
+        # Each value with its size in bytes and the round of its last use.
+        self._values: OrderedDict[Hashable, tuple[Value, int, int]] = OrderedDict()
         self._round = 0
         self._lock = threading.Lock()
 
@@ -45,18 +46,18 @@ class Cache(Generic[Value]):
         return len(self._values)
 
     def names(self) -> list[Hashable]:
-        """What is kept, the least recently used first."""
+        """Return the names of all values, the least recently used first."""
         with self._lock:
             return list(self._values)
 
     def resize(self, limit_bytes: int, limit_count: int = sys.maxsize) -> None:
-        """Set other limits; what is over them goes."""
+        """Set other limits, and drop values until they hold."""
         with self._lock:
             self.limit_bytes, self.limit_count = limit_bytes, limit_count
             self._make_room(0, 0)
 
     def begin_round(self, idle_rounds: int) -> None:
-        """Begin a round of use, and let go of what none of the last so many rounds has used."""
+        """Begin a round of use, and drop the values that were used last more than `idle_rounds` rounds ago."""
         with self._lock:
             self._round += 1
             while self._values:
@@ -66,7 +67,7 @@ class Cache(Generic[Value]):
                 self._drop(name, f"no task of the last {idle_rounds} has used it")
 
     def get(self, name: Hashable) -> Value | None:
-        """The value of this name, or None."""
+        """Return the value of this name, or None."""
         with self._lock:
             found = self._values.get(name)
             if found is None:
@@ -77,7 +78,7 @@ class Cache(Generic[Value]):
             return value
 
     def put(self, name: Hashable, value: Value, size_bytes: int) -> None:
-        """Keep a value, in place of one of the same name."""
+        """Keep a value. It replaces one of the same name."""
         with self._lock:
             self._drop(name, "another takes its place")
             if size_bytes > self.limit_bytes or self.limit_count < 1:
@@ -88,12 +89,12 @@ class Cache(Generic[Value]):
             self.size_bytes += size_bytes
 
     def discard(self, name: Hashable, why: str = "nobody asks for it again") -> None:
-        """Let go of a value, if it is there; `why`: for the log."""
+        """Drop a value, if it is there. The log shows `why`."""
         with self._lock:
             self._drop(name, why)
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Drop all values."""
         with self._lock:
             _log.debug("all %d, %d bytes, are dropped", len(self._values), self.size_bytes)
             self._values.clear()

@@ -1,4 +1,4 @@
-"""The read cache of a remote folder: copies of its blocks on this machine, bounded in bytes."""
+"""The read cache of remote folders: copies of their blocks on this machine, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _log = logging.getLogger(__name__)
 
 
 def default_home() -> Path:
-    """Where this user's copies lie: in the folder for temporary files."""
+    """Return the folder of this user's copies, which is in the folder for temporary files."""
     return Path(tempfile.gettempdir()) / f"streamjoin-blocks-{os.getuid()}"
 
 
 class Copies:
-    """Copies of files of any remote folders, shared by the processes of this user; a hint, never the truth.
+    """Copies of files of any remote folders, shared by the processes of this user. A copy is a hint, never the truth.
 
-    Whoever reads one verifies it, as it verifies the file itself. The folder lies where others may write, so it is used
-    only if it is this user's and nobody else may look in; if not, nothing is kept.
+    A reader verifies a copy as it verifies the file itself. The folder lies where others may write, so it is used only
+    if it belongs to this user and nobody else may look in. Otherwise no copy is kept.
 
     Parameters
     ----------
     home : Path
-        Made when there is something to keep.
+        Folder of the copies. It is made when there is something to keep.
     limit_bytes : int
-        Of all copies in `home`, whichever remote folder they come from; those that were used longest ago go first. A
-        file larger than this is not kept.
+        Bytes of all copies in `home`, whichever remote folder they come from. Copies that were used longest ago go
+        first. A file larger than this is not kept.
     """
 
     def __init__(self, home: Path, limit_bytes: int) -> None:
@@ -43,17 +43,17 @@ class Copies:
         self._folder = LocalFolder(home, durable=False)
 
     def get(self, name: str) -> pa.Buffer | None:
-        """The bytes of a copy, mapped; None where there is none."""
+        """Return the bytes of a copy, mapped; None where there is no copy."""
         if not self._folder.size_bytes(name) or not self._is_private():
             return None
         try:
-            os.utime(self.home / name)  # used last, goes last
+            os.utime(self.home / name)  # `_make_room` drops the copy with the oldest time
             return self._folder.read(name)
         except OSError:
             return None
 
     def put(self, name: str, data: pa.Buffer) -> None:
-        """Keep a copy; where that cannot be done (a full disk) there is none."""
+        """Keep a copy. Where that fails (a full disk) keep none, and raise nothing."""
         with contextlib.suppress(OSError):
             if data.size <= self._limit_bytes:
                 self._make_room(data.size)
@@ -62,7 +62,7 @@ class Copies:
                     self._folder.write(name, data)
 
     def drop(self, name: str) -> bool:
-        """Let go of a copy; whether there was one."""
+        """Remove a copy. Return whether there was one."""
         with contextlib.suppress(OSError):
             return self._folder.remove(name)
         return False

@@ -1,4 +1,4 @@
-"""Where blocks lie: what a store needs of a folder, and a folder of this machine."""
+"""Folders of blocks: what a store needs of a folder, and a folder of this machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 
 __all__ = ["Folder", "FoundFile", "LocalFolder"]
 
-_ONLY_OWNER = 0o700
+_ONLY_OWNER = 0o700  # mode of folders: only this user may look in
 
 
 class FoundFile(NamedTuple):
-    """A file as a folder lists it; `changed_s` in seconds since 1970, None where the file system does not tell."""
+    """A file as a folder lists it. `changed_s` is in seconds since 1970, None where the file system does not tell."""
 
     name: str
     size_bytes: int
@@ -25,35 +25,35 @@ class FoundFile(NamedTuple):
 
 
 class Folder(Protocol):
-    """What a `BlockStore` needs of the place its blocks lie in. Names are relative paths with slashes."""
+    """What a `BlockStore` needs of the folder of its blocks. Names are relative paths with slashes."""
 
     def write(self, name: str, data: pa.Buffer) -> None:
-        """Put a file there, so that a reader sees all of it or nothing; OSError where that fails, and then nothing."""
+        """Write a file so that a reader sees all of it or none. Where that fails raise OSError, and leave no file."""
 
     def read(self, name: str) -> pa.Buffer:
-        """The bytes of a file; FileNotFoundError, OSError."""
+        """Return the bytes of a file; raise FileNotFoundError where it is gone, OSError where it cannot be read."""
 
     def touch(self, name: str, data: pa.Buffer) -> None:
-        """Make a file that holds `data` look as if it had just been written; FileNotFoundError where it is gone."""
+        """Make a file that holds `data` look new. Where it is gone write it, or raise FileNotFoundError."""
 
     def forget(self, name: str) -> bool:
-        """Drop what is kept of a file nearer than where it lies; whether there was something."""
+        """Drop the copy of a file that is kept elsewhere to read faster. Return whether there was one."""
 
     def size_bytes(self, name: str) -> int | None:
-        """Size of a file, None where there is none."""
+        """Return the size of a file, None where there is none."""
 
     def remove(self, name: str) -> bool:
-        """Remove a file; False where there is none."""
+        """Remove a file. Return False where there is none."""
 
     def remove_unchanged(self, file: FoundFile) -> bool:
-        """Remove a file as it was found; False where it is gone, or was written or found again since."""
+        """Remove a file if it is as it was found. Return False where it is gone, or was written or touched since."""
 
     def files(self) -> Iterator[FoundFile]:
-        """All files, in any order; unfinished ones (their names begin with a dot) too."""
+        """Yield all files in any order, also unfinished ones, whose names begin with a dot."""
 
 
 class LocalFolder:
-    """A folder that is made when first written to; only this user may look in (mode 0700).
+    """A folder of this machine. It is made at the first write, with mode 0700: only this user may look in.
 
     Parameters
     ----------
@@ -85,25 +85,25 @@ class LocalFolder:
             raise
 
     def read(self, name: str) -> pa.Buffer:
-        """Mapped, not copied."""
+        """Return the bytes of a file, mapped and not copied."""
         return _mapped(self.root / name)
 
     def touch(self, name: str, data: pa.Buffer) -> None:
-        """See `Folder`; that it looks old is no error, that it may not be on the device is one."""
+        """See `Folder`. It is no error if the file still looks old, but one if it cannot be forced to the device."""
         del data
         path = self.root / name
         try:
             os.utime(path)
-        except FileNotFoundError:  # who tidies up was faster
+        except FileNotFoundError:  # a clean-up has removed it
             raise
         except OSError:
             pass
-        if self._durable:  # who wrote it may have died before this, and not be durable at all
+        if self._durable:  # the file's writer may have died before it forced it, or may not force files at all
             _sync(path)
             _sync(path.parent)
 
     def forget(self, name: str) -> bool:
-        """Nothing is nearer."""
+        """See `Folder`: there are no copies."""
         return False
 
     def size_bytes(self, name: str) -> int | None:
@@ -124,8 +124,8 @@ class LocalFolder:
     def remove_unchanged(self, file: FoundFile) -> bool:
         """See `Folder`.
 
-        Set aside first, then looked at: who finds it before that has changed its time, and who comes later finds it
-        gone, and writes it.
+        The file is renamed first and then checked. A writer that found it before the rename has changed its time. A
+        writer that comes later finds it gone, and writes it.
         """
         path = self.root / file.name
         aside = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}")
@@ -134,7 +134,7 @@ class LocalFolder:
         except FileNotFoundError:
             return False
         if aside.stat().st_mtime != file.changed_s:
-            with contextlib.suppress(FileExistsError):  # written again meanwhile: the same bytes
+            with contextlib.suppress(FileExistsError):  # written again meanwhile, with the same bytes
                 os.link(aside, path)
             aside.unlink()
             return False
@@ -158,7 +158,7 @@ class LocalFolder:
     def _make(self, folder: Path) -> None:
         if folder.is_dir():
             return
-        # Not mkdir(parents=True, mode=...): the parents it makes have the default mode.
+        # mkdir(parents=True, mode=...) would make the parents with the default mode.
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (*reversed([p for p in folder.parents if p.is_relative_to(self.root)]), folder):
             part.mkdir(mode=_ONLY_OWNER, exist_ok=True)
@@ -172,7 +172,7 @@ def _write_all(descriptor: int, data: memoryview) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Make a file's bytes, or the names in a folder, durable."""
+    """Force a file's bytes, or the names in a folder, to the device."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -182,6 +182,6 @@ def _sync(path: Path) -> None:
 
 def _mapped(path: Path) -> pa.Buffer:
     if not os.path.getsize(path):
-        return pa.py_buffer(b"")  # cannot be mapped; fails its checksum by name
+        return pa.py_buffer(b"")  # an empty file cannot be mapped; its checksum fails later, by name
     with pa.memory_map(str(path)) as file:
         return file.read_buffer()

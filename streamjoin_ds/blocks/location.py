@@ -1,4 +1,4 @@
-"""Locations: which are paths of this machine, and how all its processes write one."""
+"""Locations: which of them are paths of this machine, and one spelling of each for all its processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 __all__ = ["absolute_location", "is_local", "local_path", "loggable"]
 
-# As Hadoop reads it: a scheme is one where a slash follows, and may name a host.
+# A location as Hadoop reads it: a scheme needs a slash after its colon, and a host may follow two slashes.
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):(?=/)(?://([^/]*))?)?(.*)", re.DOTALL)
 
 
 def local_path(location: str) -> Path | None:
-    """Return the path of a local or mounted folder (plain or ``file:``), None for other file systems and other hosts.
+    """Return the path of a local or mounted folder (plain or ``file:``); None for other file systems and other hosts.
 
     Percent signs stay as they are, as in Hadoop's paths.
     """
@@ -22,13 +22,13 @@ def local_path(location: str) -> Path | None:
 
 
 def is_local(location: str) -> bool:
-    """Whether this is a path of this machine, or of a file system that is mounted here."""
-    # Asked some dozen times in each commit; nearly always of a plain path, which has no scheme.
+    """Whether a location is a path of this machine, or of a file system that is mounted here."""
+    # Called some dozen times in each commit, nearly always with a plain path: the first test spares the regex.
     return ":/" not in location or _local_text(location) is not None
 
 
 def _local_text(location: str) -> str | None:
-    """Return `local_path` as it is written."""
+    """Return the path of `local_path` as a text, unchanged."""
     scheme, host, path = _LOCATION.fullmatch(location).groups()  # type: ignore[union-attr]  # it matches any text
     if scheme is None:
         return location
@@ -36,11 +36,11 @@ def _local_text(location: str) -> str | None:
 
 
 def loggable(location: str) -> str:
-    """Return what logs may say of a location: a path as it stands, of a URI its last part, as it may hold a secret."""
+    """Return what logs may show of a location: a path as it stands, of a URI the last part: it may hold a secret."""
     return location if is_local(location) else location.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
 def absolute_location(location: str) -> str:
-    """Return a location as all processes see it: absolute where it is this machine's, however written; else the URI."""
+    """Return a location for all processes of this machine: an absolute path where it is local, else the URI."""
     path = local_path(location)
     return location if path is None else os.path.abspath(path)

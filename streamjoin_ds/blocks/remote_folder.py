@@ -21,36 +21,36 @@ from streamjoin_ds.errors import ArgumentError, BlockMissingError
 
 __all__ = ["RemoteFolder"]
 
-# An object is there when it has been put, all of it; elsewhere a file is written aside and moved.
+# In these a reader sees an object only once all of it was put. In other file systems a file is written aside and moved.
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
-# A file that is younger need not be written again to look young: `vacuum` leaves what is an hour old.
+# A file younger than this many seconds is not written again to look new: `vacuum` leaves files of up to an hour.
 _YOUNG_S = 600.0
-_DELAYED_OPEN = "allow_delayed_open"
+_DELAYED_OPEN = "allow_delayed_open"  # an option of Arrow's S3 URIs
 
 
 class RemoteFolder:
-    """A folder of any file system that Arrow knows; what is read or written is kept on this machine, up to a limit.
+    """A folder of any file system that Arrow knows. This machine keeps copies of its files, up to a limit.
 
-    An upload that breaks off leaves no object: S3 shows one when its last part has come. What is left then is an
-    unfinished upload, which only a rule of the bucket removes (``AbortIncompleteMultipartUpload``).
+    An upload that breaks off leaves no object, because S3 shows an object only when its last part has come. It leaves
+    an unfinished upload, which only a rule of the bucket removes (``AbortIncompleteMultipartUpload``).
 
     Parameters
     ----------
     root : str
         A URI, for example ``s3://bucket/folder``; or a path in `filesystem`.
     filesystem : pyarrow.fs.FileSystem, optional
-        Of `root`, where that is no URI.
+        The file system of `root`, where that is no URI.
     cache : Path, optional
         Folder of the copies, shared by the processes of this user; default: in the folder for temporary files.
     cache_bytes : int
-        Of all copies there; those that were used longest ago go when there are more.
+        Bytes of all copies there. When there are more, those that were used longest ago go.
     now_s : callable
-        Seconds since 1970, as the file system's own clock has them.
+        Returns seconds since 1970. It should agree with the file system's own clock.
 
     Raises
     ------
     ArgumentError
-        The URI is none, or not of a file system that Arrow knows. It may hold a secret, so it is not shown.
+        `root` is no URI, or one of a file system that Arrow does not know. It may hold a secret, so it is not shown.
     BlockMissingError
         The file system cannot be reached.
     """
@@ -81,9 +81,10 @@ class RemoteFolder:
         self._copies.put(self._copy(name), data)
 
     def read(self, name: str) -> pa.Buffer:
-        """From this machine where it is kept, mapped; else fetched and kept, and mapped too.
+        """Return the bytes of a file: of its copy on this machine, mapped, which is fetched first where there is none.
 
-        Mapped memory is one for all processes, and the system may take it back; what cannot be kept is not mapped.
+        Mapped memory is shared by all processes, and the system may take it back. Bytes that cannot be kept as a copy
+        are not mapped.
         """
         kept = self._copies.get(self._copy(name))
         if kept is None:
@@ -94,17 +95,20 @@ class RemoteFolder:
         return data if kept is None else kept
 
     def touch(self, name: str, data: pa.Buffer) -> None:
-        """Written again, for want of another way; not if it is young anyhow (cells that share a block write it too)."""
+        """Write a file again, unless it is less than ten minutes old: there is no other way to make it look new.
+
+        A file is often that young, because the cells that share a block all write it.
+        """
         changed_s = _changed_s(self._files.get_file_info(f"{self._root}/{name}"))
         if changed_s is None or changed_s < self._now_s() - _YOUNG_S:
             self.write(name, data)
 
     def forget(self, name: str) -> bool:
-        """Drop the copy."""
+        """Drop the copy on this machine. Return whether there was one."""
         return self._copies.drop(self._copy(name))
 
     def size_bytes(self, name: str) -> int | None:
-        """Of the file itself, not of the copy."""
+        """Return the size of the file itself, not that of its copy; None where there is no file."""
         found = self._files.get_file_info(f"{self._root}/{name}")
         return int(found.size) if found.type == fs.FileType.File else None
 
@@ -118,7 +122,7 @@ class RemoteFolder:
         return True
 
     def remove_unchanged(self, file: FoundFile) -> bool:
-        """See `Folder`; looked at just before, as an object store has no better way."""
+        """See `Folder`. The file is checked just before it is removed: an object store has no better way."""
         found = self._files.get_file_info(f"{self._root}/{file.name}")
         return _changed_s(found) == file.changed_s and self.remove(file.name)
 
@@ -147,7 +151,8 @@ class RemoteFolder:
             try:
                 self._files.move(aside, target)
             except OSError:
-                # HDFS moves nothing onto a file. One of this size is the block, of another task; else a damaged one.
+                # HDFS does not move a file onto another. If that has this size, another task wrote the same block;
+                # otherwise it is damaged.
                 there = self._files.get_file_info(target)
                 if there.type != fs.FileType.File:
                     raise
@@ -164,12 +169,15 @@ class RemoteFolder:
 
 @lru_cache(maxsize=16)
 def _opened(root: str, process_id: int) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI and the path in it, once a process: S3 asks for the bucket's region, then connects."""
+    """Return the file system of a URI and the path in it.
+
+    Each process opens a URI once, because S3 asks for the bucket's region before it connects.
+    """
     del process_id  # a connection does not survive a fork
     try:
         if root.startswith("s3://") and _DELAYED_OPEN not in root:
-            with contextlib.suppress(pa.ArrowInvalid):  # an older Arrow does not know it; a bad URI fails below
-                # A small block is then one request, not three.
+            with contextlib.suppress(pa.ArrowInvalid):  # an older Arrow lacks the option; a bad URI fails below
+                # With the option a small block is one request, not three.
                 return _at_root(f"{root}{'&' if '?' in root else '?'}{_DELAYED_OPEN}=true")
         return _at_root(root)
     except (pa.ArrowException, ValueError, TypeError, ImportError) as error:

@@ -1,4 +1,4 @@
-"""Blocks in a folder that every reader sees: named by their content, verified before they are parsed."""
+"""The store of blocks: a folder that every reader sees. Blocks are named by content and verified before parsing."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["BlockRef", "BlockStore", "is_block"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)  # blocks by name; a root may be a URI that holds a secret
+_log = logging.getLogger(__name__)  # shows blocks by name only: a root may be a URI that holds a secret
 _SUFFIX = ".arrow"
-_FEW, _AT_ONCE = 3, 8
-# What Arrow raises besides: a file system that does not know an operation, or a path that is none.
+_FEW, _AT_ONCE = 3, 8  # fewer items than this are done one by one; threads for more of them
+# Arrow raises its own exceptions where a file system lacks an operation, or where a path is invalid.
 _FAILURES = (OSError, pa.ArrowException)
 _MAP_HINT = (
     "allow more (sysctl vm.max_map_count), or give each worker fewer blocks: more cells (layout), a smaller window, "
@@ -40,7 +40,7 @@ _REMOTE_HINT = "check connection, credentials and rights of this machine there, 
 
 @dataclass(frozen=True, slots=True)
 class BlockRef:
-    """What is known of a block without opening it; `name` carries the checksum."""
+    """The facts of a block that are known without opening it. `name` carries the checksum."""
 
     name: str
     rows: int
@@ -48,17 +48,17 @@ class BlockRef:
 
 
 class BlockStore:
-    """Blocks under one folder, made when first written to; on this machine only this user may look in (mode 0700).
+    """The blocks in one folder. The first write makes the folder; a local one has mode 0700, for this user alone.
 
     Parameters
     ----------
     root : str
         A local path, the path of a shared file system, or a URI of a file system that Arrow knows (`RemoteFolder`).
     durable : bool
-        Whether a block is on the device before `write` returns, name and bytes. The blocks of the exchange need not
-        be: they are written again on replay.
+        Whether a block is on the device, name and bytes, before `write` returns. Only a local folder heeds this. The
+        exchange does not need it: a replay writes its blocks again.
     folder : Folder, optional
-        In place of the one that `root` says.
+        The folder to use instead of the one that `root` names.
     """
 
     def __init__(self, root: str, *, durable: bool = False, folder: Folder | None = None) -> None:
@@ -69,25 +69,25 @@ class BlockStore:
         self._folder = folder
 
     def write(self, stem: str, table: pa.Table, facts: Mapping[str, str] | None = None) -> BlockRef:
-        """Write a block; the same stem, table and facts give the same file, however often and from wherever.
+        """Write a block. The same stem, table and facts give the same file, however often and on whichever machine.
 
-        Written aside and renamed: a reader sees all of it or nothing. A file that is there already is only verified,
-        and counts as new again: what tidies up goes by the age of files.
+        A reader sees the whole file or none. A file that is there already is verified, and is made to look new, because
+        clean-ups go by the age of files.
 
         Parameters
         ----------
         stem : str
-            What the block is, as a relative path: its name without checksum and suffix.
+            The block's name without checksum and suffix, as a relative path.
         table : pyarrow.Table
         facts : mapping of str to str, optional
-            For the block's header.
+            Facts for the block's header.
 
         Raises
         ------
         ArgumentError
             The stem leads out of the folder.
         BlockWriteError
-            The file cannot be written (no room, no right to, no connection); nothing is left of it.
+            The file cannot be written (no room, no rights, no connection). No part of it is left.
         """
         began_s, data = time.monotonic(), encode(table, facts)
         digest = checksum(data)
@@ -104,12 +104,14 @@ class BlockStore:
         return BlockRef(name, table.num_rows, data.size)
 
     def read(self, name: str) -> pa.Table:
-        """Map a block, verify its checksum, and give its table; nothing is copied.
+        """Map a block, verify its checksum, and return its table without a copy.
 
         Raises
         ------
-        BlockMissingError, BlockCorruptError
-            The file is not there or cannot be opened, or is not what its name says.
+        BlockMissingError
+            The file is not there or cannot be opened.
+        BlockCorruptError
+            The file does not hold what its name says.
         ArgumentError
             The name leads out of the folder.
         MapLimitError
@@ -123,28 +125,28 @@ class BlockStore:
             if not self._folder.forget(name):
                 raise
             _log.debug("the copy of block %s on this machine is damaged; it is fetched again", name)
-        return decode(self._bytes(name), expected, name)  # it was the copy that was damaged
+        return decode(self._bytes(name), expected, name)  # the file itself; only its copy was known to be damaged
 
     def size_bytes(self, name: str) -> int | None:
-        """Size of a block, None where there is none; BlockMissingError where that cannot be found out."""
+        """Return the size of a block, None where there is none; raise BlockMissingError where that cannot be told."""
         try:
             return self._folder.size_bytes(self._checked(name))
         except _FAILURES as error:
             raise self._unseen(error, name) from error
 
     def gone(self, names: Iterable[str]) -> list[str]:
-        """Those of these blocks whose file this machine has no longer; none where they are far away."""
+        """Return the names whose file is no longer in a local folder; none where the folder is remote."""
         if self._local is None:
             return []
         return [name for name in names if not os.path.exists(f"{self.root}/{name}")]
 
     def remove(self, names: Iterable[str]) -> int:
-        """Remove blocks that nothing refers to any more; gives how many went. One that is gone already is no error.
+        """Remove blocks that nothing refers to any more; return how many. A block that is gone already is no error.
 
         Raises
         ------
         BlockWriteError
-            The file system does not let it go.
+            The file system does not let a block be removed.
         """
         checked = [self._checked(name) for name in names]
         removed = sum(self.together(self._removed, checked))
@@ -152,9 +154,9 @@ class BlockStore:
         return removed
 
     def together(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """What `work` gives for each item, in their order; several at a time where blocks are far away.
+        """Return what `work` gives for each item, in their order. For a remote folder do several items at a time.
 
-        A request to S3 takes as long for a small block as for none, and a merge retires some 30 at once.
+        To S3 a request for a small block takes as long as an empty one, and a merge retires some 30 blocks at once.
         """
         if self._local is not None or len(items) < _FEW:
             return [work(item) for item in items]
@@ -162,12 +164,12 @@ class BlockStore:
             return list(threads.map(work, items))
 
     def files(self) -> list[FoundFile]:
-        """All files of the folder, sorted by name: what was left aside unfinished (a name begins with a dot) too.
+        """Return all files of the folder, sorted by name; also unfinished ones, whose names begin with a dot.
 
         Raises
         ------
         BlockMissingError
-            The folder cannot be listed. One that is not there is empty.
+            The folder cannot be listed. A folder that is not there counts as empty.
         """
         try:
             return sorted(self._folder.files())
@@ -175,14 +177,14 @@ class BlockStore:
             raise self._unseen(error) from error
 
     def names(self, prefix: str = "") -> list[str]:
-        """Names of the blocks whose name begins with `prefix`, sorted; what was left aside unfinished is none."""
+        """Return the names of the blocks whose name begins with `prefix`, sorted. An unfinished file is no block."""
         found = (file.name for file in self.files())
         return [name for name in found if is_block(name) and name.startswith(prefix)]
 
     def discard(self, files: Iterable[FoundFile]) -> int:
-        """Remove files as `files` gave them, unfinished ones too, and tell how many went; errors as `remove`.
+        """Remove files that `files` returned, unfinished ones too; return how many. Errors are those of `remove`.
 
-        One that was written or found again since stays: a batch that is done again may name it.
+        A file that was written or found again since then stays: a batch that is done again may name it.
         """
         removed = sum(self._removed(file.name, partial(self._folder.remove_unchanged, file)) for file in files)
         _log.debug("%d files that nothing refers to are removed", removed)
@@ -225,14 +227,14 @@ class BlockStore:
         return _REMOTE_HINT if self._local is None else local
 
     def _holds(self, name: str, size_bytes: int, digest: str) -> bool:
-        """Whether the file is there and whole: one that was damaged, or cannot be read, is written again."""
+        """Whether the file is there and whole. A file that is damaged or cannot be read is written again."""
         try:
             return self._folder.size_bytes(name) == size_bytes and checksum(self._folder.read(name)) == digest
         except _FAILURES:
             return False
 
     def _checked(self, name: str) -> str:
-        """The name of a block; refused where it would be hidden, or outside the folder, by itself or by a link."""
+        """Return a block's name; refuse one that is hidden, or leads out of the folder by itself or by a link."""
         parts = [part for part in name.split("/") if part]
         inside = parts and "\0" not in name and not name.startswith("/") and not any(p.startswith(".") for p in parts)
         if inside and self._local is not None:
@@ -254,14 +256,14 @@ def is_block(name: str) -> bool:
 
 
 def _is_map_limit(error: Exception) -> bool:
-    # Arrow tells it in words only. A file is mapped, not read: memory itself is not what is short.
+    # Arrow often gives the error as a text only. A file is mapped, not read, so memory itself is not what is short.
     return isinstance(error, OSError) and (
         error.errno == errno.ENOMEM or (error.errno is None and os.strerror(errno.ENOMEM) in str(error))
     )
 
 
 def _reason(error: Exception) -> str:
-    """In a few words, and no more: what a file system says at length may hold what is nobody's business."""
+    """Return the reason in a few words. A file system's whole message may hold secrets, so it is not shown."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     found = re.search(r"AWS Error ([A-Z_]+)", str(error))

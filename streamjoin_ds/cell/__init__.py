@@ -1,4 +1,4 @@
-"""A cell of the grid inside a Python worker: references in, files of matches out, windows kept between batches.
+"""A cell in a Python worker: it takes exchange rows, writes files of matches, and keeps windows between batches.
 
 ::
 

@@ -1,9 +1,9 @@
-"""A cell of the grid inside a Python worker: one batch of references in, files of matches out.
+"""A cell in a Python worker: it takes one batch's exchange rows and writes files of matches.
 
-Spark calls `CellFunction` once a cell and batch, as the function of ``applyInPandasWithState``. It judges lateness
-against the parts before, hands the tuples to the engine, writes the matches to Parquet where they are found, and
-returns one row a file and one row of counters. A retried attempt does all of it again from the state it is given:
-nothing outside the state and the returned rows is believed.
+Spark calls `CellFunction` once for each cell and batch, as the function of ``applyInPandasWithState``. It judges
+lateness against the parts before, hands the tuples to the engine, and writes the matches to Parquet where they are
+found. It returns one row for each file and one row of counters. A retried attempt does all of it again from the state
+that it is given: only the state and the returned rows count.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ REPORT_COLUMNS = ("kind", "cell", "facts")
 REPORT_DDL = "kind STRING, cell INT, facts STRING"
 
 _log = logging.getLogger(__name__)
-# A batch of this many matches in one cell is told of while it is joined, and each as many more.
+# While a cell joins a batch, it logs a warning each time it has found this many more matches.
 _TELL_MATCHES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """Which batch of which query a task works for."""
+    """The batch and the query that a task works for."""
 
     batch_id: int
     query_id: str
 
     @classmethod
     def current(cls) -> TaskFacts:
-        """As Spark tells the running task."""
+        """Return what Spark tells the running task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -75,7 +75,7 @@ _Aside = tuple[int, int, pa.Table]
 
 @dataclass
 class _Part:
-    """One read task's tuples of one stream, as far as they are for this cell."""
+    """One read task's tuples of one stream that are for this cell."""
 
     largest_us: int | None = None
     end_seq: int = 0
@@ -91,7 +91,7 @@ class _Part:
 
 
 class Cell:
-    """The join of one cell over one batch, from exchange rows and a state to reports and the next state."""
+    """The join of one cell over one batch. It makes reports and the next state from exchange rows and a state."""
 
     def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts, cores: Sequence[int] = ()) -> None:
         self.plan, self.number, self.task = plan, cell, task
@@ -103,7 +103,7 @@ class Cell:
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
         for clock, largest in zip(self.clocks, self.state.largest_us, strict=True):
             clock.largest, clock.floor = largest, self.state.watermark_us
-        self.overtaken = [0] * self.streams  # late by the watermark, not by their own stream
+        self.overtaken = [0] * self.streams  # tuples that are late by the watermark, not by their own stream
         self.tables = TableSet(plan.table_root)
         self.largest_before: dict[tuple[int, int], int] = {}
         self.label = f"{task.batch_id:010d}-{cell:04d}"  # in the names of the files this cell writes
@@ -114,7 +114,7 @@ class Cell:
         self.reports: list[FileReport] = []
 
     def run(self, rows: Iterable[Any]) -> tuple[list[FileReport], dict[str, object], bytes]:
-        """Join the batch's rows of the exchange; gives the files written, the cell's facts, and its next state."""
+        """Join the batch's exchange rows. Return the files written, the cell's facts, and its next state."""
         began_ns = time.monotonic_ns()
         parts, asides = self._sorted_out(rows)
         self.windows.enter(self.epochs.current, [clock.largest for clock in self.clocks])
@@ -123,8 +123,8 @@ class Cell:
         self._set_aside(late, asides)
         engines = self.windows.engines
         before = [dict(engine.counters) for engine in engines]
-        # The batch's punctuation too, under every kind of window: a result of a later batch has a tuple of that batch,
-        # which is not late and so not older than this.
+        # The watermark is the batch's punctuation too, for every kind of window: a result of a later batch has a tuple
+        # of that batch, which is not late and so not older than this watermark.
         watermark = low_watermark(self.clocks, self.state.watermark_us)
         matches = 0
         schema = self.bound.result_schema
@@ -169,7 +169,7 @@ class Cell:
             yield self.windows.engine, chunk
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
-        """The tuples by stream and part, and what the source set aside by kind."""
+        """Return the tuples by stream and part, and what the source set aside by kind."""
         parts: list[dict[int, _Part]] = [defaultdict(_Part) for _ in range(self.streams)]
         asides: dict[str, list[_Aside]] = {"late": [], "rejects": []}
         for row in rows:
@@ -201,9 +201,9 @@ class Cell:
     def _judged(
         self, parts: list[dict[int, _Part]]
     ) -> tuple[dict[int, list[pa.Table]], dict[int, dict[int, list[pa.Table]]], list[_Aside]]:
-        """Split off the tuples that are late against the parts before theirs; moves the clocks.
+        """Split off the tuples that are late against the parts before theirs, and move the clocks.
 
-        Gives the tuples of the batch's epoch by stream, and the guests by epoch and stream.
+        Return the tuples of the batch's epoch by stream, and the guests by epoch and stream, and the late tuples.
         """
         accepted: dict[int, list[pa.Table]] = {}
         guests: dict[int, dict[int, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
@@ -232,7 +232,8 @@ class Cell:
         return accepted, guests, late
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
-        # The largest time before a tuple is that of its part, which the source knew, or of the parts before it.
+        # The largest time before a tuple is the larger of that in its part, which the source knew, and that in the
+        # parts before it.
         found = [
             (stream, table.set_column(i, LARGEST_TS, pc.max_element_wise(table[i], self.largest_before[stream, part])))
             for stream, part, table in asides["late"]
@@ -258,7 +259,7 @@ class Cell:
                     self.reports += writer.close()
 
     def _late_rows(self, stream: int, table: pa.Table) -> pa.Table:
-        """Late tuples as rows of the late table: the tuple itself as JSON, as streams differ in their columns."""
+        """Return late tuples as rows of the late table. The tuple is JSON there, because streams differ in columns."""
         moments = pa.timestamp("us", tz="UTC")
         inside = (TS, SEQ, LARGEST_TS, *self.bound.stamps(stream))
         columns = [name for name in table.column_names if name not in inside]
@@ -310,7 +311,7 @@ class Cell:
 
 
 def _json_text(row: dict[str, Any]) -> str:
-    """A tuple as JSON that any parser takes: NaN and infinities, which JSON has not, are texts."""
+    """Return a tuple as JSON. Columns that are NaN or infinite, for which JSON has no number, become texts."""
     plain = {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
@@ -319,7 +320,7 @@ def _json_text(row: dict[str, Any]) -> str:
 
 
 class CellFunction:
-    """The function of ``applyInPandasWithState``: `Cell` between pandas frames of references and Spark's state."""
+    """The function of ``applyInPandasWithState``: runs a `Cell` on pandas frames of exchange rows and Spark's state."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan_text = plan.to_json()
@@ -327,7 +328,7 @@ class CellFunction:
     def __call__(
         self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """One cell of one batch: rows of the exchange in, `REPORT_COLUMNS` out."""
+        """Join one cell's exchange rows of one batch, and yield a frame of `REPORT_COLUMNS`."""
         import pandas as pd
 
         reuse_freed_memory()

@@ -58,26 +58,28 @@ class KeptEpoch:
 
 @dataclass
 class CellState:
-    """What one cell remembers.
+    """What one cell keeps between two batches.
 
     Attributes
     ----------
     fingerprint : str
-        Of the join; another one is refused.
+        The join's fingerprint. A state of another join is refused.
     largest_us : list of int or None
-        Largest event time of each stream so far, None before its first tuple.
+        Largest event time of each stream so far, in microseconds UTC; None before its first tuple.
     watermark_us : int or None
-        The query's low watermark; never goes back.
+        The query's watermark, in microseconds UTC. It never goes back.
     batches : int
-        Batches this cell has taken part in.
+        Number of batches that this cell has taken part in.
     windows : bytes
-        What `WindowJoin.save` gave.
+        What `WindowJoin.save` returned.
     retired : list of (int, str)
-        Blocks that the windows no longer name, and the batch since when: removed some batches later.
+        Blocks that the windows no longer name: the batch that left each out, and its name. They are removed some
+        batches later.
     epochs : list of KeptEpoch
-        Where there are others than the checkpoint's first: whose windows `windows` holds, one after the other.
+        The epochs whose windows `windows` holds, one after the other; empty while there is only the checkpoint's first.
     grid : dict or None
-        Of the key that keeps a DataFrame query's grid, which has no windows: its layout and state partitions.
+        Layout of cells and state partitions of a DataFrame query. Only the state under `LAYOUT_KEY` has it, and that
+        state has no windows.
     """
 
     fingerprint: str
@@ -97,7 +99,7 @@ class CellState:
         return [self.windows[begin:end] for begin, end in pairwise([0, *ends])]
 
     def encode(self) -> bytes:
-        """The state as bytes; the same state, the same bytes."""
+        """Return the state as bytes. The same state gives the same bytes."""
         facts: dict[str, Any] = {
             "fingerprint": self.fingerprint,
             "largest_us": [_plain(us) for us in self.largest_us],
@@ -119,14 +121,14 @@ class CellState:
 
     @classmethod
     def decode(cls, blob: bytes) -> CellState:
-        """The state in `blob`.
+        """Return the state in `blob`.
 
         Raises
         ------
         StateVersionError
-            A newer version wrote it.
+            A newer version of this package wrote the state.
         StateCorruptError
-            It is not a state, or not whole.
+            `blob` is no state, or is damaged.
         """
         hint = "restore the checkpoint from a spare copy; the table is unharmed"
         start = _HEADER.size + _LENGTH.size
@@ -151,5 +153,5 @@ class CellState:
 
 
 def _plain(us: int | None) -> int | None:
-    # Clocks that ran over arrays hold NumPy integers, which JSON does not know.
+    # Clocks that ran over arrays hold NumPy integers, which `json` cannot write.
     return None if us is None else int(us)

@@ -4,8 +4,8 @@
 
     state row ──► CellState ──► WindowJoin ──► one batch ──► WindowJoin ──► CellState ──► state row
                      │              ▲                            │             │
-                     └── blocks ────┘                            └── blocks ───┴── retired, and removed when Spark
-                                                                                   cannot come back to who names them
+                     └── blocks ────┘                            └── blocks ───┴── retired; removed when Spark can no
+                                                                                   longer load a state that names them
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 RETAIN_KEY = "spark.sql.streaming.minBatchesToRetain"
-_LARGE_INLINE_BYTES = 16 << 20
+_LARGE_INLINE_BYTES = 16 << 20  # bytes of a state row without blocks from which on a warning is logged
 
 
 def blocks_folder(checkpoint: str | Path) -> str:
-    """Where the blocks of a checkpoint's windows lie."""
+    """Return the folder of the blocks of a checkpoint's windows."""
     return str(Path(checkpoint) / "blocks")
 
 
 def blocks_prefix(query_id: str) -> str:
-    """How the names of a DataFrame query's blocks begin: its folder may be another query's too, the blocks may not."""
+    """Return the beginning of the names of a DataFrame query's blocks: queries may share a folder, but no blocks."""
     return f"{query_id[:8]}/" if query_id else ""
 
 
 def check_execution(bound: BoundJoin, execution: Execution) -> None:
     """Refuse, before anything runs, what the engine of every cell would refuse.
 
-    But for the kernel: what a worker's machine can run is not for the driver's to say.
+    The kernel is not checked: the driver's machine does not tell what a worker's machine can run.
 
     Raises
     ------
@@ -67,11 +67,11 @@ def check_execution(bound: BoundJoin, execution: Execution) -> None:
 
 @contextlib.contextmanager
 def task_cores(execution: Execution) -> Iterator[tuple[int, ...]]:
-    """Cores for the kernel threads of one cell's batch, leased for as long as that takes; empty: unpinned.
+    """Lease cores for the kernel threads of one cell's batch, while the context is open; yield none to pin nothing.
 
-    Workers are reused, by other cells and other queries, and idle ones live on: none keeps a core between batches.
-    A single kernel thread is the worker's own, which reads and writes files too: pinned, it gained nothing on small
-    triggers and lost up to a third on large batches, so it is left to the system.
+    Other cells and other queries reuse the workers, and idle workers live on, so no worker keeps a core between
+    batches. A single kernel thread is the worker's own thread, which reads and writes files too. Pinned, it gained
+    nothing on small triggers and lost up to a third on large batches, so the system places it.
     """
     if execution.threads == 1 or not execution.pin:
         yield ()
@@ -81,33 +81,35 @@ def task_cores(execution: Execution) -> Iterator[tuple[int, ...]]:
 
 
 class CellWindows:
-    """The engine of one cell with what it kept, for one batch.
+    """The engine of one cell with its windows, for one batch.
 
     Parameters
     ----------
     plan : Plan
     cell : int
+        Number of the cell.
     blob : bytes or None
         The cell's state row; None in its first batch.
     cores : sequence of int
-        For the engine's kernel threads (`task_cores`); empty: unpinned.
+        Cores for the engine's kernel threads (`task_cores`); empty to leave them unpinned.
     prefix : str
-        How the names of new blocks begin (`blocks_prefix`).
+        The beginning of the names of new blocks (`blocks_prefix`).
 
     Attributes
     ----------
     state : CellState
-        As it was before this batch.
+        The cell's state as it was before this batch.
     new_blocks : list of str
         Blocks that the state row of `saved` names and the one before did not.
     tuning : Tuning
-        Of the engines of all cells; a test sets a small one.
+        The tuning of the engines of all cells. A test sets a small one.
 
     Raises
     ------
     FingerprintMismatchError, StateCorruptError, StateVersionError, BlockMissingError, BlockCorruptError,
     MapLimitError
-        The state is another join's, or damaged, or too many files are mapped; nothing was written.
+        The state belongs to another join or is damaged, a block of it is missing or damaged, or too many files are
+        mapped. Nothing was written.
     """
 
     tuning: ClassVar[Tuning] = DEFAULT
@@ -140,12 +142,12 @@ class CellWindows:
 
     @property
     def engine(self) -> WindowJoin:
-        """Of the epoch that takes new tuples."""
+        """The engine of the epoch that takes new tuples."""
         return self.current.engine
 
     @property
     def engines(self) -> list[WindowJoin]:
-        """Of all epochs, the oldest first."""
+        """The engines of all epochs, the oldest first."""
         return [windows.engine for windows in self._live]
 
     @property
@@ -160,12 +162,12 @@ class CellWindows:
 
     @property
     def blocks(self) -> frozenset[str]:
-        """Names of the blocks of all epochs."""
+        """The names of the blocks of all epochs."""
         return frozenset[str]().union(*(windows.engine.blocks for windows in self._live))
 
     @property
     def epochs(self) -> list[int]:
-        """Numbers of the epochs with windows here."""
+        """The numbers of the epochs that have windows here."""
         return [windows.epoch.number for windows in self._live]
 
     def enter(self, epoch: Epoch, largest_us: Sequence[int | None]) -> None:
@@ -209,13 +211,13 @@ class CellWindows:
         watermark_us: int | None,
         next_seqs: Sequence[int | None] = (),
     ) -> bytes:
-        """The state row after the batch; writes the blocks that are new, and removes those that have retired.
+        """Return the state row after the batch. Write the blocks that are new, and remove those that are due.
 
-        A block that leaves the manifest with batch *b* is named by the manifests before it, which Spark may come back
-        to until ``retain_batches`` more batches have begun. It is remembered until then, and removed by whichever
-        attempt finds it due. A second attempt finds it gone, which is no error. A block that the manifest names again
-        (a merged run that expiry thinned out until it is what it was before) has not left: its time begins anew when it
-        does.
+        A block that leaves the manifest with batch *b* is named by older manifests. Spark may come back to these until
+        ``retain_batches`` more batches have begun. So the state row keeps the block's name until then, and the first
+        attempt that finds the block due removes it. A second attempt finds it gone, which is no error. If the manifest
+        names a block again (expiry may thin out a merged run until it is what it was before), the block has not left:
+        its time begins anew when it leaves.
         """
         *older, current = self._live
         seqs = next_seqs or [None] * len(largest_us)

@@ -1,4 +1,4 @@
-"""What the offset log says of the streams at a batch's end: for the ledger, which outlives it, and for people."""
+"""What the offset log says of each stream at a batch's end. The ledger keeps it for longer, and people read it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["StreamEnd", "batch_end", "batch_layouts"]
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """Of one stream.
+    """One stream at the end of a batch.
 
     Attributes
     ----------
     clock : dict
-        `ClockFacts`, as plain JSON values.
+        The stream's `ClockFacts`, as plain JSON values.
     position : dict
         The stream's position, as plain JSON values.
     held_back_bytes : int
-        Of an unfinished last line that waited when the batch was planned.
+        Bytes of a last line that was unfinished when the batch was planned, and so was not read.
     is_counted : bool
-        Whether the position is told by the number of records that were read.
+        Whether the number of records that were read is enough to find the position again.
     epochs : list
-        The batch's `Epochs` as plain JSON values; empty: there is only the first.
+        The batch's `Epochs` as plain JSON values; empty while there is only the first.
     """
 
     clock: Mapping[str, Any]
@@ -45,11 +45,11 @@ class StreamEnd:
 
     @property
     def set_aside_so_far(self) -> int:
-        """Files, or rests of files, that this batch and those before it set aside."""
+        """How often this batch and those before it set something aside: a file, a file's rest or a change."""
         return int(self.position.get("set_aside", 0))
 
     def to_row(self, read: int) -> dict[str, Any]:
-        """Its columns of the ledger, of a batch with so many of its records."""
+        """Return the stream's columns of the ledger for this batch, which read `read` records of it."""
         seq = self.position["seq"]
         aside = len(asides_from(self.position.get("aside", ()), seq - read, seq))
         decided: dict[str, Any] = {"clock": self.clock, "position": {} if self.is_counted else self.position}
@@ -59,7 +59,7 @@ class StreamEnd:
 
 
 def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dict[str, StreamEnd]:
-    """Of each stream by its name; empty where the offset log has no such entry.
+    """Return each stream's end of a batch, by the stream's name; empty where the offset log has no entry of the batch.
 
     Raises
     ------
@@ -69,7 +69,8 @@ def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dic
     offset = _offset(checkpoint, batch_id)
     if offset is None:
         return {}
-    # A decision may hang on what is there only now, so it is kept of each batch, whatever came of it.
+    # These streams' decisions may depend on files as they are only now. So the ledger keeps their positions for every
+    # batch, whatever was decided.
     decides = {
         stream.name for stream in streams if stream.on_bad_file == "quarantine" or stream.max_ahead_us is not None
     }

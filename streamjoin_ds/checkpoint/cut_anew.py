@@ -1,4 +1,4 @@
-"""Where a batch ended whose offsets are lost: by what the ledger keeps of it, else by how many records it read."""
+"""Finds where a batch ended whose offsets are lost: by the position in the ledger, else by how many records it read."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["Ends"]
 
 
 class Ends:
-    """The streams' ends, moved from batch to batch.
+    """The streams' positions at the end of a batch. `move` takes one of them to the end of the next batch.
 
     Parameters
     ----------
     bound : BoundJoin
-        Whose streams.
+        The join of the streams.
     offset : dict or None
-        Where the first batch begins; None: at the beginning of all.
+        Where the first batch begins; None for the beginning of all streams.
     """
 
     def __init__(self, bound: BoundJoin, offset: Mapping[str, Any] | None) -> None:
@@ -46,7 +46,7 @@ class Ends:
         clocks = [ClockFacts()] * len(streams) if offset is None else decode_clocks(offset, self._names)
         self._clocks = dict(zip(self._names, clocks, strict=True))
         self._layout = LayoutFacts() if offset is None else decode_layout(offset, self._names)
-        # Of such streams counts do not tell how a batch was planned.
+        # For these streams the number of records does not tell what was decided when a batch was planned.
         self._decides = {
             stream.name
             for stream in streams
@@ -57,11 +57,11 @@ class Ends:
         }
 
     def offset(self) -> dict[str, Any]:
-        """As the source logs it."""
+        """Return the ends as an offset, as the source logs it."""
         return encode_offset(self._names, list(self._at.values()), list(self._clocks.values()), layout=self._layout)
 
     def move(self, name: str, row: Mapping[str, Any]) -> str:
-        """Move a stream to its end in the batch of this row of the ledger; why that cannot be, else nothing."""
+        """Move a stream to its end in the batch of a ledger row. Return why that cannot be done; empty if it was."""
         if row.get("decided") is None and name in self._decides:
             return "was committed by an older version, whose ledger does not say what was decided when it was planned"
         decided = json.loads(row.get("decided") or "{}")

@@ -1,7 +1,7 @@
-"""Whose checkpoint this is: the file ``join.json`` that a checkpoint keeps beside Spark's own files.
+"""The identity of a checkpoint: the file ``join.json`` beside Spark's own files says which join it belongs to.
 
 A restart that would give other rows than the batches before it (another window, band, stream, selection, layout) is
-refused by name; Spark itself would accept it and mix two queries in one table (ARCHITECTURE.md, "State and blocks").
+refused by name. Spark itself would accept it and mix two queries in one table (ARCHITECTURE.md, "State and blocks").
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 @dataclass(frozen=True)
 class CheckpointIdentity:
-    """What a checkpoint fixes: the bound join, its grid, and an id of its own.
+    """What a checkpoint fixes: the bound join, its layout of cells, and an id.
 
     Attributes
     ----------
     join_id : str
-        Made when the checkpoint is; the tables remember it.
+        The id. It is made with the checkpoint, and the tables hold it too.
     bound : BoundJoin
-        With the schemas as they were first seen, so that a restart reads the same types.
+        The join with the schemas as they were first seen, so that a restart reads the same types.
     layout : Layout
     partitions : int
-        State partitions, fixed by Spark with the first batch.
+        Number of state partitions, which Spark fixes with the first batch.
     """
 
     join_id: str
@@ -57,21 +57,23 @@ class CheckpointIdentity:
 
     @staticmethod
     def is_in(checkpoint: Path) -> bool:
-        """Whether a folder has an identity, be it readable or not."""
+        """Whether a folder has a ``join.json``, readable or not."""
         return (checkpoint / _FILE).exists()
 
     @classmethod
     def load(cls, checkpoint: Path) -> CheckpointIdentity | None:
-        """The identity of an existing checkpoint, or None where there is none yet.
+        """Return the identity of an existing checkpoint, or None where there is no checkpoint yet.
 
         Raises
         ------
         ForeignCheckpointError
-            The folder is a checkpoint of another kind of query, or no folder.
+            The folder is a checkpoint of another kind of query, or is a file.
         StateVersionError
-            A newer version wrote it.
+            A newer version of this package wrote ``join.json``.
         StateCorruptError
             ``join.json`` cannot be read, or is not as it was written.
+        FingerprintMismatchError
+            A version of this package with another contract wrote ``join.json``.
         """
         path = checkpoint / _FILE
         try:
@@ -96,7 +98,7 @@ class CheckpointIdentity:
 
     @classmethod
     def create(cls, checkpoint: Path, bound: BoundJoin, layout: Layout, partitions: int) -> CheckpointIdentity:
-        """Give a new checkpoint its identity; of two starts at once, one wins and both get the winner's."""
+        """Write and return a new checkpoint's identity. Of two starts at once one wins, and both get its identity."""
         identity = cls(uuid.uuid4().hex, bound, layout, partitions)
         checkpoint.mkdir(parents=True, exist_ok=True)
         aside = checkpoint / f".{_FILE}.{identity.join_id}"
@@ -164,7 +166,7 @@ class CheckpointIdentity:
 
 
 def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:
-    """What of a join is another: in a user's words, without values."""
+    """Return what differs between two joins, in a user's words and without values."""
     if old.names != new.names:
         return ["streams"]
     changed = []

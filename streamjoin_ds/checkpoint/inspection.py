@@ -1,4 +1,4 @@
-"""Looking into a checkpoint: the cells' windows as their manifests tell them, and the files that none of them names."""
+"""The inspection of a checkpoint: the cells' windows by their manifests, and the files that no manifest names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CellFacts", "Checkpoint", "Leftover", "RunFacts", "WindowFacts", "in
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run of a window; `block` is empty where it lies in the state row itself, `size_bytes` None where it is gone."""
+    """A run of a window. `block` is empty for a run in the state row, `size_bytes` is None where the block is gone."""
 
     rows: int
     oldest_us: int
@@ -37,7 +37,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class WindowFacts:
-    """What a cell keeps of one stream."""
+    """The window that a cell keeps of one stream."""
 
     stream: str
     largest_us: int | None
@@ -45,13 +45,13 @@ class WindowFacts:
 
     @property
     def rows(self) -> int:
-        """Tuples, all runs together."""
+        """Number of tuples in all runs."""
         return sum(run.rows for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
 class CellFacts:
-    """A cell, its state row and its windows; `retired` are blocks that only older state rows name."""
+    """A cell, its state row and its windows. `retired` are blocks that only older state rows name."""
 
     cell: int
     partition: int
@@ -63,12 +63,13 @@ class CellFacts:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint of a join as of its last committed batch.
+    """A join's checkpoint as of its last committed batch.
 
-    Of a query over `StreamJoin.dataframe` nothing keeps the names: `join_id` is the query's id then, streams and cells
-    are numbered, `layout` is empty where an older version wrote it, and `prefix` is how its blocks' names begin.
-    `layout` is that of new tuples; `older_layouts` are those of tuples that came before it changed.
-    `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned) are of streams that have any.
+    The checkpoint of a query over `StreamJoin.dataframe` does not have the names. `join_id` is then the query's id,
+    streams and cells are numbered, `layout` is empty where an older version wrote the checkpoint, and `prefix` is the
+    beginning of the names of its blocks. `files_set_aside` (so far) and `held_back_bytes` (when that batch was planned)
+    list only streams that have any.
+    `layout` is the layout of new tuples; `older_layouts` are those of tuples that came before it changed.
     """
 
     path: str
@@ -84,12 +85,12 @@ class Checkpoint:
 
     @property
     def blocks(self) -> dict[str, int | None]:
-        """Blocks that windows name, and their sizes; a block that cells share is there once."""
+        """The blocks that windows name, with their sizes in bytes. A block that cells share is there once."""
         runs = (run for cell in self.cells for window in cell.windows for run in window.runs)
         return {run.block: run.size_bytes for run in runs if run.block}
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return these facts as plain JSON values."""
         return asdict(self)
 
 
@@ -104,32 +105,35 @@ class Leftover:
         return str(Path(self.folder.root) / self.file.name) if is_local(self.folder.root) else self.file.name
 
     def remove(self) -> bool:
-        """Let it go; False where it is gone already, or a batch has written or found it again meanwhile.
+        """Remove the file. Return False where it is gone already, or a batch has written or found it again meanwhile.
 
-        BlockWriteError where the file system does not let it go.
+        Raises
+        ------
+        BlockWriteError
+            The file system does not let it be removed.
         """
         return bool(self.folder.discard([self.file]))
 
 
 def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -> Checkpoint:
-    """What a checkpoint holds; reads Spark's state, changes nothing.
+    """Return what a checkpoint holds. This reads Spark's state and changes nothing.
 
     Parameters
     ----------
     spark : SparkSession
     checkpoint : str
-        Of `StreamJoin.start`, or of a query over `StreamJoin.dataframe` whose first stateful operator it is.
+        A checkpoint of `StreamJoin.start`, or of a query whose first stateful operator is `StreamJoin.dataframe`.
     blocks : str, optional
-        Where its blocks lie, if not in the checkpoint: what ``dataframe(blocks=...)`` was given.
+        The folder of the blocks, if it is not in the checkpoint: what ``dataframe(blocks=...)`` was given.
 
     Raises
     ------
     ForeignCheckpointError
         There is no join's checkpoint in the folder.
     ArgumentError
-        Blocks lie elsewhere, and `blocks` does not say where.
+        The blocks lie elsewhere, and `blocks` does not say where.
     BlockMissingError
-        Where they lie cannot be looked into.
+        The folder of the blocks cannot be listed.
     StateCorruptError, StateVersionError
         A state row is damaged, or a newer version wrote it.
     """
@@ -166,19 +170,22 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
 
 
 def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, older_than_s: float) -> list[Leftover]:
-    """Files of the join that nothing will read again, sorted: what failed attempts left.
+    """Return the join's files that nothing will read again, sorted: what failed attempts left.
 
-    Blocks that no state row names which Spark can come back to, exchange blocks of committed batches, and files that
-    were being written when their task died. Of a folder of blocks outside the checkpoint only what this query wrote.
+    They are exchange blocks of committed batches, files whose task died while it wrote them, and blocks of windows that
+    are in no state row which Spark can come back to. In a folder of blocks outside the checkpoint only files of this
+    query count.
 
     Parameters
     ----------
     found : Checkpoint
     blocks : str, optional
-        As of `inspected`.
-    now_s, older_than_s : float
-        Seconds since 1970; only files that have not changed for so long: a younger one may belong to the batch that
-        is running.
+        As for `inspected`.
+    now_s : float
+        Now, in seconds since 1970.
+    older_than_s : float
+        Only files that have not changed for so many seconds are returned. A younger one may belong to the batch that is
+        running.
     """
     folder = Path(found.path)
     kept = set(found.blocks) | {name for cell in found.cells for name in cell.retired}
@@ -199,19 +206,19 @@ def _is_unused(file: FoundFile, is_done: bool) -> bool:
 
 
 def _is_older(file: FoundFile, than_s: float) -> bool:
-    """Whether it has not changed since; a file system that does not tell has only young files."""
+    """Whether a file has not changed since then. False where the file system does not tell when files changed."""
     return file.changed_s is not None and file.changed_s < than_s
 
 
 def _block_store(folder: Path, is_own: bool, blocks: str | None) -> BlockStore | None:
-    """Of a checkpoint's windows; None where it is not known."""
+    """Return the store of a checkpoint's windows; None where it is not known."""
     if blocks is None:
         return BlockStore(blocks_folder(folder)) if is_own else None
     return BlockStore(absolute_location(blocks))
 
 
 class _Sizes:
-    """Sizes of blocks, listed once: a request a block is too many where they lie on S3."""
+    """The sizes of blocks. One listing gives them all, because a request for each block takes too long on S3."""
 
     def __init__(self, store: BlockStore | None) -> None:
         self._store = store
@@ -228,7 +235,10 @@ class _Sizes:
 
 
 def _opened(checkpoint: str) -> tuple[Path, CheckpointIdentity | None]:
-    """The folder, and whose it is; None for a query of Spark's own, over `StreamJoin.dataframe` perhaps."""
+    """Return the checkpoint's folder and identity. The identity is None for a query that is not `StreamJoin.start`'s.
+
+    Such a query may be one over `StreamJoin.dataframe`.
+    """
     folder = local_path(checkpoint)
     if folder is None or not folder.exists():
         raise _no_join()
@@ -259,13 +269,13 @@ def _last_commit(folder: Path) -> int | None:
 
 
 def state_rows(spark: SparkSession, folder: Path, batch: int | None = None) -> list[tuple[int, int, bytes]]:
-    """Label, partition and state row of each cell, as a batch left them; None: the last that is committed."""
+    """Return label, partition and state row of each cell, as `batch` left them; by default the last committed batch."""
     _ = spark.streams.active  # starts the coordinator that Spark's state reader reports to
     reader = spark.read.format("statestore")
     rows = (reader if batch is None else reader.option("batchId", str(batch))).load(str(folder)).collect()
     try:
         return [(row["key"][0], row["partition_id"], bytes(row["value"]["groupState"]["blob"])) for row in rows]
-    except ValueError:  # a Row has no such field
+    except ValueError:  # a Row lacks one of these fields
         raise _no_join() from None
 
 
@@ -287,7 +297,7 @@ def _run(sizes: _Sizes, run: dict[str, Any]) -> RunFacts:
 
 
 def _committed_seqs(folder: Path, found: Checkpoint) -> list[int]:
-    """Up to which record of each stream batches are committed; zeros where none is."""
+    """Return the number of records of each stream in committed batches; zeros where no batch is committed."""
     if found.batch_id is None:
         return [0] * len(found.streams)
     text = (folder / "offsets" / str(found.batch_id)).read_text(encoding="utf-8")

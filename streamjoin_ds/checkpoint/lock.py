@@ -1,7 +1,8 @@
-"""Who drives a checkpoint: a lock that the driver holds for as long as its query lives, and that goes with its process.
+"""The lock of a checkpoint. The driver holds it while its query lives, and loses it with its process.
 
-Two drivers of one checkpoint cannot spoil the tables (the second to commit a batch loses, by name), but Spark's own
-logs know no more than "look whether it is there, then rename". On a file system without locks that is what is left.
+Two drivers of one checkpoint cannot spoil the tables: the second one to commit a batch loses, by name. But Spark
+protects its own logs only by "look whether it is there, then rename". On a file system without locks there is no other
+protection for them.
 """
 
 from __future__ import annotations
@@ -24,51 +25,51 @@ __all__ = ["LOCK_FILE", "CheckpointLock", "driving", "held"]
 
 LOCK_FILE = ".driver.lock"
 _log = logging.getLogger(__name__)
-_held: dict[str, CheckpointLock] = {}  # this process's, by checkpoint
+_held: dict[str, CheckpointLock] = {}  # locks that this process holds, by checkpoint
 _guard = threading.Lock()
 
 
 class Query(Protocol):
-    """What a lock asks of the query that it is held for."""
+    """What a lock needs of the query that it is held for."""
 
     @property
     def isActive(self) -> bool:
-        """Whether it runs."""
+        """Whether the query runs."""
 
     def awaitTermination(self) -> object:
-        """Come back when it has ended."""
+        """Return when the query has ended."""
 
 
 class CheckpointLock:
-    """The lock of one checkpoint, as one process holds it.
+    """The lock of one checkpoint that this process holds.
 
-    Two queries of one process do not exclude each other here: Spark itself stops the first one.
+    It does not exclude a second query of the same process: Spark itself stops the first one.
     """
 
     def __init__(self, checkpoint: Path, descriptor: int | None) -> None:
         self.checkpoint = str(checkpoint)
         self._descriptor = descriptor
         self._query: Query | None = None
-        self.starting = 1  # queries that are about to be held for
+        self.starting = 1  # callers that have the lock and have not started their query yet
 
     @property
     def is_held(self) -> bool:
-        """Whether nobody else can hold it: not where the file system has no locks."""
+        """Whether no other process can hold the lock. False where the file system has no locks."""
         return self._descriptor is not None
 
     @property
     def is_driven(self) -> bool:
-        """Whether a query of this process runs under it."""
+        """Whether a query of this process runs under this lock."""
         return self._query is not None and self._query.isActive
 
     def hold_while(self, query: Query) -> None:
-        """Let go when this query ends, unless a later one of this process has the checkpoint by then."""
+        """Release the lock when this query ends, unless a later query of this process has the checkpoint by then."""
         with _guard:
             self._query = query
             self.starting -= 1
 
         def wait() -> None:
-            with contextlib.suppress(Exception):  # the query's error is its caller's, and Java may be gone
+            with contextlib.suppress(Exception):  # the caller of the query sees its error; and Java may be gone
                 query.awaitTermination()
             with _guard:
                 if self._query is query and not self.starting:
@@ -77,7 +78,7 @@ class CheckpointLock:
         threading.Thread(target=wait, name="streamjoin-lock", daemon=True).start()
 
     def give_up(self) -> None:
-        """Let go where no query was started, unless an earlier one still runs."""
+        """Release the lock where no query was started, unless an earlier one still runs."""
         with _guard:
             self.starting -= 1
             if not self.starting and not self.is_driven:
@@ -89,29 +90,29 @@ class CheckpointLock:
         self.forget()
 
     def forget(self) -> None:
-        """Close what is held, in this process only: a process forked off it does not drive."""
+        """Close the lock file in this process only. A forked child calls this, because it does not drive."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 def driving(checkpoint: Path, *, take_over: bool = False, briefly: bool = False) -> CheckpointLock:
-    """The lock of a checkpoint, whose folder is made where there is none; this process holds it when it has it.
+    """Take the lock of a checkpoint for this process and return it. Make the checkpoint's folder where there is none.
 
     Parameters
     ----------
     checkpoint : Path
-        Absolute.
+        An absolute path.
     take_over : bool, keyword-only
-        Put a new lock in the place of one that another process holds: it is stopped, or cut off. If it goes on it
-        loses at the tables, to whoever has committed its batch.
+        Replace a lock that another process holds, because that process is stopped or cut off. If it goes on, it loses
+        at the tables to the driver that has committed its batch.
     briefly : bool, keyword-only
-        To tidy up or mend, not to drive: who wants it meanwhile waits.
+        Hold the lock for a clean-up or a repair, not to drive. Other processes then wait for it instead of failing.
 
     Raises
     ------
     CheckpointInUseError
-        Another process holds it.
+        Another process holds the lock, and not briefly.
     """
     with _guard:
         there = _held.get(str(checkpoint))
@@ -126,7 +127,11 @@ def driving(checkpoint: Path, *, take_over: bool = False, briefly: bool = False)
 
 @contextlib.contextmanager
 def held(checkpoint: Path) -> Iterator[bool]:
-    """Hold a checkpoint's lock for as long as the context lasts; False where somebody else does, or nobody can."""
+    """Hold a checkpoint's lock briefly, while the context is open. Yield whether nothing else uses the checkpoint.
+
+    Yields False where another process holds the lock, where a query of this process runs under it, and where the file
+    system has no locks.
+    """
     try:
         lock = driving(checkpoint, briefly=True)
     except (CheckpointInUseError, OSError):
@@ -139,7 +144,7 @@ def held(checkpoint: Path) -> Iterator[bool]:
 
 
 def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
-    """A descriptor that holds the lock of this file; None where the file system has no locks."""
+    """Return a descriptor that holds the lock of this file; None where the file system has no locks."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -165,7 +170,7 @@ def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
             facts = {"pid": os.getpid(), "host": socket.gethostname(), "briefly": briefly}
             os.pwrite(descriptor, json.dumps(facts).encode(), 0)
             return descriptor
-        os.close(descriptor)  # of a lock that was replaced between the two calls
+        os.close(descriptor)  # another process replaced the file between `open` and `flock`
 
 
 def _replace(path: Path) -> None:

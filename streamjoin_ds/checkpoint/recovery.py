@@ -1,4 +1,4 @@
-"""What a restart does before its query begins: torn files go, and the query goes back to where all fits together.
+"""What a restart mends before its query begins: it sets torn files aside and goes back to where all files fit together.
 
 ::
 
@@ -6,11 +6,11 @@
     Spark's offsets, commits, state ─────┼──► Recovery: what goes aside, which batch is next, how the batches after it
     offsets set aside before ────────────┘              were cut ──► done ──► the query starts
 
-A batch may be done again as often as one likes: each table says whether it has it, and blocks and states come out the
-same, as long as it holds the same records. So what is torn is set aside, with all that is newer, and the query goes
-back as far as needed. The offsets of the batches that are done again are kept and cut them as before. What cannot be
-mended so is an error that points at `streamjoin repair`. Nothing is deleted: it lies in ``<checkpoint>/recovery`` and
-``<table>/_torn``.
+A batch may be done again any number of times: each table says whether it has the batch, and blocks and states come out
+the same as long as the batch holds the same records. So a torn file is set aside with all newer ones, and the query
+goes back as far as needed. The offsets of the batches that are done again are kept, and cut them as before. Where that
+cannot mend the checkpoint, the error points at `streamjoin repair`. Nothing is deleted: files are moved to
+``<checkpoint>/recovery`` and ``<table>/_torn``.
 """
 
 from __future__ import annotations
@@ -32,34 +32,35 @@ from streamjoin_ds.sink.tail import LogTail, tail_of
 __all__ = ["INITIAL", "RECOVERY_FOLDER", "Recovery", "cuts_option", "planned_recovery", "put", "recovered"]
 
 RECOVERY_FOLDER = "recovery"
-INITIAL = "initial"  # the offset before the first batch, where no batch is logged
+INITIAL = "initial"  # file that holds the offset before the first batch, where no batch is logged
 _log = logging.getLogger(__name__)
 _HINT = "`streamjoin repair CHECKPOINT --dry-run` says what can be mended, and what is lost"
-_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'  # no query of a join has a watermark that Spark knows of
+_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'  # Spark knows no watermark of these queries: a join keeps its own
 
 
 @dataclass
 class Recovery:
-    """What is to be done before the query starts.
+    """The plan of what is to be done before the query starts.
 
     Attributes
     ----------
+    checkpoint : Path
     batch : int
         The batch that the query does next.
     tails : list of LogTail
-        Of the tables whose logs end in something torn.
+        The ends of those tables' logs that end in torn entries.
     aside : list of Path
-        Files of the checkpoint that go aside, in this order.
+        Files of the checkpoint that are set aside, in this order.
     kept : dict of int to str
-        Entries of the offset log that go aside, and say how batches are cut that are done again.
+        Entries of the offset log that are set aside. They say how the batches that are done again are cut.
     notes : list of str
-        What was found, a line each.
+        What was found, one line each.
     last : int
-        The newest batch that Spark has offsets of, when all is done.
+        The newest batch that Spark has offsets of once the plan is carried out; -1 where there is none.
     completed : int or None
-        A batch that is done, as tables and state tell, and that Spark is to take for done.
+        A batch without Spark's commit that tables and state show to be done. Its commit is written.
     refusal : str
-        Why it cannot be done; empty where it can.
+        Why nothing can be done; empty where it can.
     """
 
     checkpoint: Path
@@ -78,12 +79,12 @@ class Recovery:
         return bool(self.tails or self.aside or self.completed is not None)
 
     def carry_out(self) -> None:
-        """Do it; cut off at any place it is begun again, and comes to the same.
+        """Do what is planned. If it is cut off at any place, the next start does the rest, with the same outcome.
 
         Raises
         ------
         RecoveryError
-            It cannot be done; nothing was changed.
+            There is a `refusal`. Nothing was changed.
         """
         if self.refusal:
             raise RecoveryError(self.refusal, name="checkpoint", hint=_HINT)
@@ -102,7 +103,7 @@ class Recovery:
             put(path, _COMMIT)
 
     def _set_aside(self, path: Path, folder: Path) -> None:
-        if not path.exists():  # went with what it belongs to
+        if not path.exists():  # it was in a folder that was set aside before
             return
         inside = path.relative_to(self.checkpoint)
         target, number = folder / "torn" / inside, 0
@@ -110,7 +111,7 @@ class Recovery:
             number += 1
             target = folder / "torn" / inside.with_name(f"{inside.name}.{number}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Its checksums first: a file without any is read, one with another's is not.
+        # The checksums go first: Hadoop reads a file without any, and refuses one that does not fit them.
         sums = path.with_name(f".{path.name}.crc")
         if sums.exists():
             sums.replace(target.with_name(f".{target.name}.crc"))
@@ -118,7 +119,11 @@ class Recovery:
         force(str(path.parent))
 
     def cuts(self) -> list[Any]:
-        """Offsets from that of the last batch that is logged on, for the source; fewer than two say nothing."""
+        """Return the offsets that cut the next batches, for the source.
+
+        The first is the offset of the last logged batch, where the next batch begins. The others are the ends of the
+        batches that are done again. Empty where no such offset is kept.
+        """
         kept = {int(path.name): path for path in _entries(self.checkpoint / RECOVERY_FOLDER / "offsets")}
         for number in [number for number in kept if number <= self.last]:
             kept.pop(number).unlink(missing_ok=True)
@@ -133,15 +138,15 @@ class Recovery:
 
 
 def recovered(checkpoint: Path, tables: TableSet, partitions: int) -> list[Any]:
-    """Make a checkpoint and its tables fit to go on, and tell how the source is to cut the next batches.
+    """Mend a checkpoint and its tables so that the query can go on. Return how the source has to cut the next batches.
 
     Parameters
     ----------
     checkpoint : Path
-        Of a query that is not running.
+        The checkpoint of a query that is not running.
     tables : TableSet
     partitions : int
-        Of its state.
+        Number of the query's state partitions.
 
     Returns
     -------
@@ -151,7 +156,7 @@ def recovered(checkpoint: Path, tables: TableSet, partitions: int) -> list[Any]:
     Raises
     ------
     RecoveryError
-        Rows might be lost: nothing was changed.
+        Rows might be lost. Nothing was changed.
     """
     recovery = planned_recovery(checkpoint, tables, partitions)
     recovery.carry_out()
@@ -166,16 +171,16 @@ def planned_recovery(
     far: bool = False,
     fits: Callable[[int], bool] = lambda version: True,
 ) -> Recovery:
-    """Look at all, and say what is to be done; changes nothing.
+    """Return what is to be done before the query starts. Change nothing.
 
     Parameters
     ----------
     checkpoint, tables, partitions
-        As of `recovered`.
+        As for `recovered`.
     far : bool, keyword-only
-        Also go back where a table has none of the checkpoint's batches, which a restart takes for another's table.
+        Also go back for a table that has no batch at all. A restart does not: it takes such a table for a new one.
     fits : callable, keyword-only
-        Whether a version of the state, whose files are whole, can be used.
+        Tells whether a version of the state, whose files are whole, can be used.
     """
     spark = SparkFiles.of(checkpoint, partitions)
     tails = {name: tail for name in TableSet.names() if (tail := tail_of(tables.path_of(name))) is not None}
@@ -204,7 +209,7 @@ def planned_recovery(
     back = min(following, _first_lacking(found, tails, following, far=far))
     back = min((back, *(batch for tail in found.tails for batch in tail.batches)))
     if done == last and _lacks_asides(found, tails):
-        back = min(back, max(last, 0))  # of a batch that is under way it is the first entry, and written again
+        back = min(back, max(last, 0))  # a batch that is not done writes the entry again anyway
     batch = _with_state(spark, back, fits)
     if batch < back:
         found.notes.append(f"the state of batch {back} is not whole, that of batch {batch} is")
@@ -214,24 +219,27 @@ def planned_recovery(
 
 
 def _last_offsets(spark: SparkFiles, held: int) -> int:
-    """The newest batch whose offsets are whole, and that is done or can be done again; -1 where there is none."""
+    """Return the newest batch whose offsets are whole and that is done or can be done again; -1 where there is none."""
     for number in sorted(spark.offsets, reverse=True):
         if number == 0 or number - 1 in spark.offsets or number in spark.commits:
             return number
-        # The entry before it was purged for one that is lost.
+        # Spark purged the entry before this one when it logged a later one, which is lost.
         if number <= held and spark.has_state(number + 1):
             return number
     return -1
 
 
 def _held_by_all(tails: dict[str, LogTail]) -> int:
-    """Up to which batch all tables are complete that every batch is in."""
+    """Return the newest batch that is in all tables to which every batch adds an entry; -1 where there is none.
+
+    A table without any batch does not count.
+    """
     last = [tail.last_batch for name, tail in tails.items() if name not in ("late", "rejects")]
     return min((batch for batch in last if batch is not None), default=-1)
 
 
 def _first_lacking(found: Recovery, tails: dict[str, LogTail], following: int, *, far: bool) -> int:
-    """The first batch that some table has to be given again."""
+    """Return the first batch that some table lacks, at most `following`."""
     first = following
     for name, tail in tails.items():
         if name in ("late", "rejects"):
@@ -245,12 +253,12 @@ def _first_lacking(found: Recovery, tails: dict[str, LogTail], following: int, *
 
 
 def _lacks_asides(found: Recovery, tails: dict[str, LogTail]) -> bool:
-    """Whether an entry of late tuples or rejects was torn, of the last batch as Spark tells."""
+    """Whether the log of late tuples or of rejects ends in a torn entry."""
     return any(tail in found.tails for name, tail in tails.items() if name in ("late", "rejects"))
 
 
 def _with_state(spark: SparkFiles, batch: int, fits: Callable[[int], bool]) -> int:
-    """The newest batch up to this one that can be done with what is kept of the state; -1 where there is none."""
+    """Return the newest batch up to `batch` for which offsets and state are kept; -1 where there is none."""
     oldest = min(spark.offsets, default=0)
     while batch >= oldest:
         if (batch == 0 or batch - 1 in spark.offsets) and spark.has_state(batch) and fits(batch):
@@ -276,7 +284,7 @@ def _go_back(found: Recovery, spark: SparkFiles, torn: list[int], back: int, bat
     if later:
         found.notes.append(f"batches {batch} to {found.last} are done again, as they were cut")
     found.kept = {number: spark.offsets[number] for number in later}
-    # Commits first, the newest first: a batch that counts as done must have its offsets, at every moment.
+    # Commits go first, the newest first: at every moment a batch that counts as done must have its offsets.
     found.aside += [folder / "commits" / str(number) for number in reversed(commits)]
     if commits:
         found.notes.append(f"Spark's commits of batches {commits} are set aside")
@@ -285,14 +293,14 @@ def _go_back(found: Recovery, spark: SparkFiles, torn: list[int], back: int, bat
     if batch == 0 and found.last >= 0 and state.exists() and (later or not spark.has_state(1)):
         found.aside.append(state)
     else:
-        # A state of a batch whose offsets are lost is nobody's: cut anew, the batch leaves another one.
+        # The state of a batch whose offsets are lost is of no use: the batch is cut anew and leaves another state.
         found.aside += sorted({*spark.torn_state(batch), *spark.later_state(found.last + 1)})
     found.aside += spark.torn_checksums
     found.last = min(found.last, batch)
 
 
 def _without_metadata(found: Recovery, spark: SparkFiles, newest_held: int) -> None:
-    """The query's id is not there, or torn: nothing has happened yet, or it is the operator's to say what did."""
+    """Plan for a query whose id is missing or torn: begin anew, or refuse where the tables hold batches."""
     begun = [found.checkpoint / name for name in ("metadata", "commits", "offsets", "state")]
     there = [path for path in begun if path.exists()]
     if not there:
@@ -310,7 +318,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file aside, force it to the device, and give it its name."""
+    """Write a file under another name, force it to the device, and rename it to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.tmp")
     aside.write_text(text)
@@ -320,5 +328,5 @@ def put(path: Path, text: str) -> None:
 
 
 def cuts_option(cuts: Sequence[Any]) -> dict[str, str]:
-    """As an option of the source."""
+    """Return offsets as the source's option ``cuts``; no option for fewer than two, which cut no batch."""
     return {"cuts": json.dumps(list(cuts))} if len(cuts) > 1 else {}

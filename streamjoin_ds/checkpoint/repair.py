@@ -1,7 +1,7 @@
-"""Mending a checkpoint and its tables where a restart does not do it by itself; no row is invented.
+"""The repair of a checkpoint and its tables, on request, where a restart does not mend them. No row is invented.
 
-Whatever is mended is mended by doing batches again, as the ledger or the offset log says that they were cut. Where that
-cannot be, the answer says what is lost, and from when.
+A repair has batches done again, cut as the ledger or the offset log says they were. Where that cannot be done, the
+finding says what is lost, and from when.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Finding", "repaired"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not right; `is_mended` where it can be (and, but for a dry run, was)."""
+    """One thing that is wrong. `is_mended` says whether it can be mended, and without a dry run was mended."""
 
     text: str
     is_mended: bool
@@ -42,16 +42,16 @@ class Finding:
 def repaired(
     session: Callable[[], SparkSession], checkpoint: str, to: str | None = None, *, dry_run: bool
 ) -> list[Finding]:
-    """Look for what a restart stumbles over, and mend it.
+    """Find what keeps a query from restarting, and mend it.
 
     Parameters
     ----------
     session : callable
-        Gives a Spark session; called only where windows have blocks, whose names lie in Spark's state.
+        Returns a Spark session. Called only where windows have blocks, because Spark's state has their names.
     checkpoint : str
-        Of `StreamJoin.start`. Nobody may drive it.
+        A checkpoint of `StreamJoin.start`. No query may run on it.
     to : str, optional
-        The table of matches, where the checkpoint does not know it, or it was moved.
+        The table of matches, where the checkpoint does not name it or it was moved.
     dry_run : bool, keyword-only
         Change nothing.
 
@@ -65,7 +65,7 @@ def repaired(
     ForeignCheckpointError
         There is no join's checkpoint in the folder.
     ArgumentError
-        Where the tables lie is not known.
+        It is not known where the tables lie.
     """
     folder = local_path(checkpoint)
     identity = None if folder is None or not folder.exists() else CheckpointIdentity.load(folder)
@@ -130,7 +130,7 @@ class _Repair:
         self._findings.append(Finding(text, is_mended))
 
     def _lost(self, why: str) -> None:
-        """Say what cannot be mended, and from when on results are missing."""
+        """Note what cannot be mended, and from when on results are missing."""
         from streamjoin_ds.sink.reader import last_punctuation
 
         try:
@@ -144,7 +144,10 @@ class _Repair:
     # ------------------------------------------------------------------ the query's id
 
     def _with_query_id(self) -> bool:
-        """Write the query's id again, as the tables' transactions tell it; False where they do not."""
+        """Write the query's id again where it is torn or gone, by the tables' transactions. Return whether to go on.
+
+        A dry run that would write the id cannot go on, because the id is not there.
+        """
         if not any((self._folder / name).exists() for name in ("metadata", "offsets", "commits")):
             return True  # nothing was begun
         found = _query_ids(self._tables)
@@ -162,7 +165,7 @@ class _Repair:
     # ------------------------------------------------------------------ blocks
 
     def _has_blocks(self, version: int) -> bool:
-        """Whether all blocks that a version of the state names are whole; those that are not are said."""
+        """Whether all blocks that a version of the state names are whole. Notes in `_bad` those that are not."""
         blocks = self._folder / "blocks"
         if version == 0 or not blocks.is_dir():
             return True
@@ -187,9 +190,9 @@ class _Repair:
     # ------------------------------------------------------------------ offsets
 
     def _derived(self, spark: SparkFiles, last: int) -> dict[str, str] | None:
-        """Offsets of the batches that the tables have and the checkpoint has not, as the ledger tells them.
+        """Return the offsets of the batches that the tables have and the checkpoint lacks, by the ledger.
 
-        None where they cannot be told: the ledger lacks a batch, or what was decided in it, or the input its records.
+        None where they cannot be found: the ledger lacks a batch or what was decided in it, or the input lacks records.
         """
         batches = self._batches(last)
         if not batches:
@@ -213,7 +216,7 @@ class _Repair:
         return found
 
     def _batches(self, last: int) -> dict[int, dict[str, dict[str, Any]]]:
-        """The ledger's rows by batch after `last` and stream."""
+        """Return the ledger's rows of the batches after `last`, by batch and stream."""
         from deltalake import DeltaTable
 
         from streamjoin_ds.sink.opening import open_table
@@ -241,12 +244,12 @@ def _problem(store: BlockStore, name: str) -> str | None:
 
 
 def _entry(offset: Any) -> str:
-    """As Spark writes one."""
+    """Return an entry of the offset log as Spark writes it."""
     return f"v1\n{{}}\n{json.dumps(offset)}"
 
 
 def _query_ids(tables: TableSet) -> set[str]:
-    """Ids of the queries that committed to the tables, as the newest entries of their logs tell."""
+    """Return the ids of the queries that committed to the tables, by the newest entries of the tables' logs."""
     found = set()
     for name in ("ledger", "matches"):
         tail = tail_of(tables.path_of(name))

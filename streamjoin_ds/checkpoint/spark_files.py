@@ -7,8 +7,8 @@
     state/0/P/N.delta  what batch N - 1 changed in partition P         N.snapshot   all of it, now and then
     .<name>.crc        Hadoop's checksums of any of them, 4 bytes for each 512
 
-Spark renames a file that is written to its end and syncs nothing, so a power cut leaves whole files, empty ones, ends
-cut off, zeros, or none; a checksum of what is no longer there as well.
+Spark renames a file once it is written to its end, and forces nothing to the device. So a power cut may leave a file
+whole, empty, cut off, full of zeros, or gone. It may also leave the checksums of a file that is gone or different.
 """
 
 from __future__ import annotations
@@ -32,24 +32,31 @@ _LZ4_SEED, _LZ4_STORED = 0x9747B28C, 0x10
 
 
 def source_offset(text: str) -> Any:
-    """The offset of the one source in an entry of the offset log."""
+    """Return the offset of the one source from an entry of the offset log."""
     return json.loads(text.splitlines()[2])
 
 
 @dataclass
 class SparkFiles:
-    """What a checkpoint holds of Spark's.
+    """Spark's files in a checkpoint.
 
     Attributes
     ----------
+    checkpoint : Path
+    partitions : int
+        Number of state partitions.
     offsets : dict of int to str
-        Whole entries.
+        The whole entries of the offset log.
     torn_offsets, torn_commits : set of int
         Entries that are there and not whole.
     commits : set of int
-        Whole entries.
+        The whole entries of the commit log.
     query_id : str or None
         None where ``metadata`` is not there, or not whole.
+    has_metadata : bool
+        Whether ``metadata`` is there, whole or not.
+    torn_checksums : list of Path
+        Checksums that do not fit their file, though the file is whole.
     """
 
     checkpoint: Path
@@ -65,7 +72,7 @@ class SparkFiles:
 
     @classmethod
     def of(cls, checkpoint: Path, partitions: int) -> SparkFiles:
-        """Look at a checkpoint; changes nothing."""
+        """Return Spark's files in a checkpoint. Change nothing."""
         found = cls(checkpoint, partitions)
         for number, path in _numbered(checkpoint / "offsets"):
             if found._is_whole(path, _is_offset):
@@ -81,7 +88,7 @@ class SparkFiles:
         return found
 
     def has_state(self, version: int) -> bool:
-        """Whether every partition can be loaded as of a version: a snapshot and all that changed since."""
+        """Whether every partition can be loaded as of a version, by a snapshot and all changes since."""
         if version == 0:
             return True
         if self.provider and not self.provider.endswith("HDFSBackedStateStoreProvider"):
@@ -92,14 +99,14 @@ class SparkFiles:
 
     @property
     def provider(self) -> str:
-        """The class that keeps the state, as the last entry of the offset log tells; empty where there is none."""
+        """The class that keeps the state, by the newest entry of the offset log; empty where there is none."""
         if not self.offsets:
             return ""
         conf = json.loads(self.offsets[max(self.offsets)].splitlines()[1]).get("conf", {})
         return str(conf.get("spark.sql.streaming.stateStore.providerClass", ""))
 
     def torn_state(self, version: int) -> list[Path]:
-        """Files of the state that are not whole, of those after a version and those looked at on the way to it."""
+        """Return the state's files that are not whole, among those after a version and those `has_state` looked at."""
         for partition in range(self.partitions):
             for suffix in ("delta", "snapshot"):
                 for number, path in _numbered(self._folder(partition), f".{suffix}"):
@@ -108,7 +115,7 @@ class SparkFiles:
         return sorted(path for path, whole in self._state.items() if not whole)
 
     def later_state(self, version: int) -> list[Path]:
-        """Files of the state after a version."""
+        """Return the state's files after a version."""
         return [
             path
             for partition in range(self.partitions)
@@ -143,9 +150,10 @@ class SparkFiles:
         return self._state[path]
 
     def _is_whole(self, path: Path, is_right: Callable[[bytes], bool]) -> bool:
-        """By its checksums where there are any, else by what it says; checksums that do not fit a whole file are noted.
+        """Whether a file is whole: its checksums fit, or `is_right` accepts its bytes.
 
-        Hadoop refuses a file that its checksums do not fit, and reads one without any.
+        In the second case checksums that do not fit are noted as torn: Hadoop refuses a file that does not fit its
+        checksums, and reads one that has none.
         """
         data = path.read_bytes()
         sums = path.with_name(f".{path.name}.crc")
@@ -168,7 +176,7 @@ def _numbered(folder: Path, suffix: str = "") -> Iterator[tuple[int, Path]]:
 
 
 def _fits(data: bytes, sums: Path) -> bool | None:
-    """Whether a file is what its checksums say; None where there are none."""
+    """Whether a file fits its checksums; None where there are none."""
     try:
         text = sums.read_bytes()
     except FileNotFoundError:
@@ -193,7 +201,7 @@ def _is_commit(data: bytes) -> bool:
 
 
 def _lines(data: bytes) -> list[str]:
-    """Of an entry of one of Spark's logs, its version first; none where it is not one."""
+    """Return the lines of an entry of one of Spark's logs, its version first; none where it is no entry."""
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
@@ -216,9 +224,9 @@ def _is_object(line: str) -> bool:
 
 
 def _is_state(data: bytes) -> bool:
-    """Whether a file of the state is there to its end: LZ4's blocks and the empty one that closes them.
+    """Whether a file of the state is there to its end: LZ4's blocks, and the empty one that closes them.
 
-    Of a codec that keeps no such marks: whether there is anything but zeros in it.
+    A codec without such marks only tells whether the file holds anything but zeros.
     """
     if not _LZ4_MAGIC.startswith(data[: len(_LZ4_MAGIC)]):
         return bool(data.strip(b"\0"))

@@ -1,4 +1,4 @@
-"""A note in the checkpoint of where its tables lie, so that a checkpoint alone is enough to look after both."""
+"""The note in a checkpoint that says where its tables lie, so that a command needs only the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _NAME = "table.json"
 
 
 def note_table(checkpoint: Path, root: str) -> None:
-    """Remember in the checkpoint where its tables lie."""
+    """Write into the checkpoint where its tables lie."""
     path, text = checkpoint / _NAME, json.dumps({"table": root})
     if not path.exists() or path.read_text() != text:
         put(path, text)
 
 
 def noted_table(checkpoint: Path) -> str:
-    """Return where the tables of a checkpoint lie, as it was noted.
+    """Return where the tables of a checkpoint lie, by its note.
 
     Raises
     ------
     OSError, ValueError, KeyError, TypeError
-        There is no note, or it is none.
+        There is no note, or it cannot be read.
     """
     return str(json.loads((checkpoint / _NAME).read_bytes())["table"])

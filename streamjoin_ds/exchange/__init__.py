@@ -1,4 +1,4 @@
-"""The exchange: how tuples get from read tasks to cells (ARCHITECTURE.md, "The exchange").
+"""The exchange carries tuples from read tasks to cells (ARCHITECTURE.md, "The exchange").
 
 ::
 
@@ -7,8 +7,8 @@
     rows        task ── one row a tuple ── mapInArrow(pack_rows) ──► as packed        (`row_packing`)
     foreign     any DataFrame ── mapInArrow(pack_foreign) ──► as packed               (`row_packing`)
 
-One exchange row is one block for one cell. Every cell gets, for every stream and part of a batch, at least one row of
-kind "tuples", with no rows in it if need be: that is the heartbeat, by which every cell learns how far time is.
+One exchange row is one block for one cell. Every cell gets at least one row of kind "tuples" for every stream and part
+of a batch, without tuples if there are none. Such a row is the heartbeat: it tells the cell how far time is.
 """
 
 from streamjoin_ds.exchange.outbox import (

@@ -1,4 +1,4 @@
-"""A number for a row that has none: 63 bits of hash over its values, the same wherever and whenever it is made."""
+"""The number of a row that has none: a 63-bit hash of its values, the same in every process and run."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import xxhash
 
 __all__ = ["content_hash"]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_NULL = np.uint64(0xA0761D6478BD642F)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
+_NULL = np.uint64(0xA0761D6478BD642F)  # stands for a null
 
 
 def content_hash(columns: Sequence[pa.Array]) -> np.ndarray:
-    """Hash of each row's values.
+    """Return a hash of each row's values.
 
     Parameters
     ----------
     columns : sequence of pyarrow.Array
-        All of one length; their order counts. -0.0 and 0.0, and all NaNs of one column, are one value.
+        Columns of one length. Their order counts. -0.0 and 0.0 are one value, and so are all NaNs of a column.
 
     Returns
     -------
     numpy.ndarray of int64, shape (rows,)
-        >= 0.
+        Hashes >= 0.
     """
     state = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
@@ -35,7 +35,7 @@ def content_hash(columns: Sequence[pa.Array]) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser."""
+    """Return SplitMix64's finaliser of each number."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     x ^= x >> np.uint64(31)
@@ -58,7 +58,7 @@ def _bits(column: pa.Array) -> np.ndarray:
 
 
 def _hashed(column: pa.Array) -> np.ndarray:
-    """Of texts, bytes, decimals and nested values: XXH3 of each distinct one."""
+    """Return the hashes of texts, bytes, decimals or nested values: one XXH3 for each distinct value."""
     plain = pa.types.is_string(column.type) or pa.types.is_binary(column.type) or pa.types.is_decimal(column.type)
     values = column if plain else pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
     coded = values.dictionary_encode()

@@ -1,4 +1,4 @@
-"""The outbox of a read task: its part's tuples, dealt to groups, one block each, one exchange row a block and cell."""
+"""The outbox of a read task. It deals a part's tuples to groups, one block each, with a row for each block and cell."""
 
 from __future__ import annotations
 
@@ -61,24 +61,29 @@ _EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
 EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in EXCHANGE_SCHEMA)
 
-# Of each row: `epoch` is the number of the epoch by whose layout the tuples are dealt; `end_seq` is the number after
-# the part's last record, broken ones counted; 0 of a silent stream.
-# Of a late row: the largest event time before it in its part (of its batch, once a cell has looked at it).
+# In `EXCHANGE_SCHEMA`, `epoch` is the number of the epoch by whose layout the tuples are dealt.
+# `end_seq` is the number after the part's last record, broken ones counted. It is 0 for a stream
+# that has no part in the batch.
+
+# A late row's column for the largest event time before it in its part, and once a cell has seen it, in its stream.
 LARGEST_TS = "_largest_ts"
-# In place of a cell's label: the key under which a query over DataFrames keeps its grid.
+# The key, in place of a cell's label, under which a query over DataFrames keeps its layout of cells.
 LAYOUT_KEY = -1
 
 _BLOCK_NAME = re.compile(r"x(\d{2})-\d{19}-(\d{19})-\d{4}-(tuples|late|rejects)-[0-9a-f]{32}\.arrow")
 
 
 def late_schema(tuples: pa.Schema) -> pa.Schema:
-    """Columns of a block of late rows: the tuples' own, and `LARGEST_TS`."""
+    """Return the columns of a block of late rows: those of the tuples, and `LARGEST_TS`."""
     return tuples.append(pa.field(LARGEST_TS, pa.int64(), nullable=False))
 
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """Of a whole part: what the row for the first cell says once, so that sums over all rows are right."""
+    """The largest event time and the counts of a whole part.
+
+    Only one row of the first cell has the counts, so that sums over all rows are right.
+    """
 
     largest_ts: int
     read: int
@@ -97,16 +102,16 @@ class _Block(NamedTuple):
 
 
 class Outbox:
-    """Takes a part's chunks in order, sets aside what is late within the part, and gives the exchange rows.
+    """Takes a part's chunks in order, sets aside what is late within the part, and makes the exchange rows.
 
     Parameters
     ----------
     plan : Plan
-        Layout, labels, and the way of the exchange ("reference" or "packed").
+        The layout of cells, the labels, and the way of the exchange. "rows" packs blocks as "packed" does.
     stream, part : int
-        Whose tuples; which part of the batch's.
+        Numbers of the stream, and of the part among the stream's parts of the batch.
     max_block_rows : int
-        Tuples of one packed block.
+        Tuples in one packed block, at most.
     judge_lateness : bool
         False where the order of the rows means nothing (foreign DataFrames).
     epochs : Epochs, optional
@@ -136,13 +141,13 @@ class Outbox:
         self._tuples: list[pa.RecordBatch] = []
         self._late: list[pa.RecordBatch] = []
         self._rejects: list[pa.Table] = []
-        self.rejected = 0  # records that are no tuples, those included that are only counted
-        self.filtered = 0  # tuples that the stream's filters do not let through
+        self.rejected = 0  # records that are no tuples, also those that are only counted
+        self.filtered = 0  # tuples that the stream's filters leave out
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next chunk of the part: tuples of the stream's `read_schema`.
+        """Take the next chunk of the part. Its tuples have the stream's `read_schema`.
 
-        A tuple that is filtered out tells the time like any other, and is never late.
+        A tuple that a filter leaves out still tells the time, and is never late.
         """
         if chunk.rejects:
             self.add_rejects(rejects_table(chunk.rejects))
@@ -156,7 +161,7 @@ class Outbox:
         if self.largest_ts > before[1]:
             np.maximum(before, self.largest_ts, out=before)
         self.largest_ts = int(before[-1])
-        # A tuple is late iff it is older than the largest before it minus the delay: not if there is none before it.
+        # A tuple is late iff it is older than the largest time before it minus the delay. The first one is not late.
         late = (before[:-1] > ts + self._delay_us) if self._judge else np.zeros(len(ts), bool)
         kept = self._plan.bound.let_through(self._stream, tuples)
         if kept is not None:
@@ -173,15 +178,16 @@ class Outbox:
             self._tuples.append(tuples)
 
     def add_rejects(self, rejects: pa.Table | None) -> None:
-        """Take records of the part that are no tuples, in the form of `rejects_table`."""
+        """Take rejects of the part, in the form of `rejects_table`."""
         if rejects is not None:
             self._rejects.append(rejects)
             self.rejected += rejects.num_rows
 
     def rows(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """The exchange rows of the part: for each cell its tuples, then late rows and rejects for the first cell.
+        """Yield the exchange rows of the part: each cell's tuples, then late rows and rejects for the first cell.
 
-        ``[first, last)`` is the part's range of records: it names the blocks and says how many were read.
+        ``[first, last)`` is the part's range of records. The names of the blocks carry it, and it says how many records
+        were read.
         """
         self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
@@ -189,7 +195,7 @@ class Outbox:
         labels, current = self._plan.labels, self._epochs.current
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         none = _Totals(self.largest_ts, 0, 0, 0, 0)
-        waiting: list[tuple[object, ...]] = []  # rows without a payload go together
+        waiting: list[tuple[object, ...]] = []  # rows that go into one batch: all those without a payload
         for epoch, group, blocks in self._dealt(table):
             is_own = epoch is current
             if not is_own and not any(block.rows for block in blocks):
@@ -229,7 +235,7 @@ class Outbox:
             yield table.take(pa.array(np.flatnonzero(groups == group)))
 
     def _blocks(self, kind: str, group: int, table: pa.Table) -> Iterator[_Block]:
-        """The blocks of a group; one without rows where there are none."""
+        """Yield the blocks of a group. Without rows yield one empty block."""
         first, last = self._range
         if table.num_rows == 0:
             yield _Block(first, 0, "", b"")
@@ -270,7 +276,7 @@ class Outbox:
 
 
 def exchange_folder(checkpoint: str | Path) -> str:
-    """Where the blocks of a checkpoint's exchange lie."""
+    """Return the folder of the blocks of a checkpoint's exchange."""
     return str(Path(checkpoint) / "exchange")
 
 
@@ -278,15 +284,15 @@ def _store(plan: Plan) -> BlockStore:
     return _store_of(plan.block_root)
 
 
-@lru_cache(maxsize=16)  # asked for every block
+@lru_cache(maxsize=16)  # called for every block
 def _store_of(checkpoint: str) -> BlockStore:
     return BlockStore(exchange_folder(checkpoint))
 
 
 def heartbeats(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterator[pa.RecordBatch]:
-    """For every cell one row without tuples of each of these streams, which have no part in the batch.
+    """Yield, for every cell, a row without tuples for each of these streams, which have no part in the batch.
 
-    Of those that are idle a row of a kind of its own: they do not hold the watermark.
+    The rows of idle streams have the kind "idle": these streams do not hold the watermark.
     """
     kind = "idle" if idle else "tuples"
     rows = [
@@ -308,7 +314,7 @@ def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
 
 
 def layout_row(stream: int) -> pa.RecordBatch:
-    """A row for the key that keeps the grid."""
+    """Return a row for `LAYOUT_KEY`, the key that keeps the layout of cells."""
     return _exchange_batch([(LAYOUT_KEY, "grid", stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")])
 
 
@@ -318,7 +324,7 @@ def _exchange_batch(rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
 
 
 def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
-    """The table that an exchange row refers to or carries, its checksum verified; None where it has no rows."""
+    """Return the table that an exchange row names or carries, its checksum verified; None where it has no rows."""
     if block:
         return _store(plan).read(block)
     return unpack(payload) if payload else None
@@ -327,7 +333,7 @@ def open_block(plan: Plan, block: str, payload: bytes) -> pa.Table | None:
 def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
     """Remove the blocks of records before ``seqs[stream]``, whose batches are committed; return how many are left.
 
-    Names carry the range of records, so nothing needs to be remembered, whichever process wrote them.
+    The names carry the range of records, so no process has to remember which blocks it wrote.
     """
     store = _store(plan)
     names = list(store.names("x"))
@@ -337,6 +343,6 @@ def remove_committed(plan: Plan, seqs: Sequence[int]) -> int:
 
 
 def is_committed_block(name: str, seqs: Sequence[int]) -> bool:
-    """Whether this is the name of an exchange block with records before ``seqs[stream]`` only."""
+    """Whether `name` is that of an exchange block whose records all lie before ``seqs[stream]``."""
     match = _BLOCK_NAME.fullmatch(name)
     return match is not None and int(match[1]) < len(seqs) and int(match[2]) <= seqs[int(match[1])]

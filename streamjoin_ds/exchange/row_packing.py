@@ -1,4 +1,4 @@
-"""Tuples as Spark rows, one each, and back into blocks: the way of plain rows, and of DataFrames others made."""
+"""Packs Spark rows of one tuple each into blocks: for the way "rows" of the exchange, and for foreign DataFrames."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["foreign_columns", "pack_foreign", "pack_rows", "rows_schema", "silen
 
 Packer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-# Frames may have their event times as text.
+# Foreign DataFrames may have their event times as text.
 _TIMES = (event_times, event_times_ns)
 
 _log = logging.getLogger(__name__)
 
-# What a row is: a tuple; the end of a part (`seq` and `ts` are its range, the payload its rejects); a silent stream,
-# which holds the watermark or does not; the batch's epochs as JSON, for the cells.
+# Kinds of rows: a tuple; the end of a part, whose `seq` and `ts` are the part's range of records and whose payload has
+# its rejects; a silent stream that holds the watermark; an idle stream, which does not; the batch's epochs as JSON.
 _TUPLE, _END, _SILENT, _IDLE, _EPOCHS = "tuple", "end", "silent", "idle", "epochs"
 
 # In place of a stream's number: the row is for all cells.
@@ -46,7 +46,7 @@ _FIXED = [
 
 
 def rows_schema(plan: Plan) -> pa.Schema:
-    """Columns of the rows: what kind of row, whose tuple, and each stream's columns as ``s<stream>_<place>``."""
+    """Return the columns of the rows: `_FIXED`, then each stream's columns as ``s<stream>_<place>``."""
     columns = []
     for stream in range(len(plan.bound.names)):
         columns += [pa.field(_name(stream, place), field.type) for place, field in enumerate(_own(plan, stream))]
@@ -56,14 +56,14 @@ def rows_schema(plan: Plan) -> pa.Schema:
 def tuple_rows(
     plan: Plan, stream: int, part: int, seqs: tuple[int, int], chunks: Iterable[Chunk], epochs: str = ""
 ) -> Iterator[pa.RecordBatch]:
-    """A part's tuples in order, one row each, and a last row that ends the part.
+    """Yield a part's tuples in order, one row each, and a last row that ends the part.
 
     Parameters
     ----------
     seqs : tuple of int
-        The part's range of records.
+        The part's range of records: the first, and the one after the last.
     epochs : str
-        The batch's epochs as JSON, which stand in a row before the tuples; empty: there is only the first.
+        The batch's epochs as JSON, written into a row before the tuples; empty while there is only the first.
     """
     if epochs:
         yield _row_batch(plan, 1, _epochs_row(epochs, stream))
@@ -84,7 +84,7 @@ def tuple_rows(
 
 
 def silence(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterator[pa.RecordBatch]:
-    """A row for each stream that has no part in the batch."""
+    """Yield a row for each of these streams, which have no part in the batch."""
     kind = _IDLE if idle else _SILENT
     for stream in streams:
         yield _row_batch(plan, 1, {"kind": kind, "stream": stream, "part": 0, "seq": 0, "ts": 0, "payload": b""})
@@ -96,9 +96,10 @@ def told_epochs(plan: Plan, epochs: str) -> pa.RecordBatch:
 
 
 def pack_rows(plan: Plan) -> Packer:
-    """A function for ``mapInArrow`` over rows of `rows_schema`: it runs in the task that read them, in their order.
+    """Return a function for ``mapInArrow`` over rows of `rows_schema`, which makes exchange rows of them.
 
-    Lateness is judged there, so the result is that of the other ways of the exchange, block by block.
+    It runs in the task that read the rows, in their order, and judges lateness there. So its blocks are those of the
+    other ways of the exchange.
     """
     text = plan.to_json()
 
@@ -135,25 +136,25 @@ def pack_rows(plan: Plan) -> Packer:
 
 
 def foreign_columns(plan: Plan, stream: int) -> list[str]:
-    """The columns of a DataFrame that `pack_foreign` is to be given: what is read, and what tells its tuples apart."""
+    """Return the columns of a DataFrame that `pack_foreign` needs: those that are read, and those that are hashed."""
     names = plan.bound.read_schemas[stream].names
     return [*names, *(field.name for field in _identity(plan, stream) if field.name not in names)]
 
 
 def pack_foreign(placed: Callable[[], Plan], stream: int, *, keeps_grid: bool = False) -> Packer:
-    """A function for ``mapInArrow`` over columns of a DataFrame (`foreign_columns`, by place): rows of the exchange.
+    """Return a function for ``mapInArrow`` over a DataFrame's `foreign_columns` (by place), which makes exchange rows.
 
-    Such rows have no order: nothing is late here; ``_seq`` is a hash of a row's values (rows that are equal share it),
-    which also deals them to groups. Where several streams are over one DataFrame it is over all that any of them reads,
-    so that a tuple has the same in each. Rows that have no event time, or any other time out of range, are counted in
-    `rejected`, logged, and go no further.
+    The rows of a DataFrame have no order, so none is late here. ``_seq`` is a hash of a row's values, which equal rows
+    share, and it deals the rows to groups. Where several streams read one DataFrame the hash is over all columns that
+    any of them reads, so that a tuple has the same ``_seq`` in each. A row without an event time, or with another time
+    out of range, is counted in `rejected`, logged, and goes no further.
 
     Parameters
     ----------
     placed : callable
-        The plan, as the task sees it.
+        Returns the plan, as the task sees it.
     keeps_grid : bool
-        Whether a row goes to `LAYOUT_KEY` too.
+        Whether to make a row for `LAYOUT_KEY` too.
     """
 
     def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -193,7 +194,7 @@ def _foreign_chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> tuple[Chun
 
 
 def _identity(plan: Plan, stream: int) -> list[pa.Field]:
-    """Columns that tell a tuple in each stream over one DataFrame; none where no other stream is over it."""
+    """Return the columns whose hash is a tuple's ``_seq`` where several streams read one DataFrame; else none."""
     bound = plan.bound
     inputs = bound.same_inputs
     sharing = [other for other, first in enumerate(inputs) if first == inputs[stream]]
@@ -204,7 +205,7 @@ def _identity(plan: Plan, stream: int) -> list[pa.Field]:
 
 
 def _chunk(plan: Plan, stream: int, batch: pa.RecordBatch) -> Chunk:
-    # Spark hands timestamps over in the session's time zone: the same instants under another name.
+    # Spark hands timestamps over in the session's time zone. They are the same instants; the cast changes the type.
     fields = enumerate(_own(plan, stream))
     own = [batch.column(_name(stream, place)).cast(field.type) for place, field in fields]
     arrays = [batch.column("ts"), batch.column("seq"), *own]
@@ -220,7 +221,7 @@ def _own(plan: Plan, stream: int) -> Sequence[pa.Field]:
 
 
 def _name(stream: int, place: int) -> str:
-    """A column by its place: ``mapInArrow`` cannot take columns whose names hold a dot."""
+    """Return a column's name by its place: ``mapInArrow`` cannot take columns whose names hold a dot."""
     return f"s{stream}_{place}"
 
 

@@ -1,4 +1,4 @@
-"""How it is laid out: the grid of cells, what each copy costs, and where Spark puts each cell.
+"""The plan of a join: the layout of cells, what each copy of a tuple costs, and where Spark puts each cell.
 
 ::
 
@@ -8,7 +8,7 @@
                                          │ 1,0 │ 1,1 │                    └──────────────┘
                                          └─────┴─────┘
 
-A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / L_i`` cells of its group; every
+A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / L_i`` cells of its group. Every
 combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
 """
 

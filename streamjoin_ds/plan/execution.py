@@ -1,4 +1,4 @@
-"""How the engine of each cell works: what may be another at every restart, because no row of a result depends on it."""
+"""Options of the engine of each cell. They may change at every restart, because no result depends on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamjoin_ds.spec.predicate import Column
 
 __all__ = ["DEFAULT_EXECUTION", "KERNELS", "Execution"]
 
-# What a machine may have; which of them it has, a worker finds out (the driver may be another kind of machine).
+# Kernels that a machine may have. A worker finds out which of them it has: the driver may be another kind of machine.
 KERNELS = ("auto", "avx512", "avx2", "scalar", "reference")
 _WORDS = ("auto", "scan")
 
@@ -20,28 +20,30 @@ Index = str | tuple[tuple[str, str | tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Options of every cell's `WindowJoin`; they are no part of a join's fingerprint.
+    """Options of every cell's `WindowJoin`. They are no part of a join's fingerprint.
 
     Parameters
     ----------
     kernel : str
         "auto", or the name of one kernel implementation.
     threads : int
-        Kernels of one cell that work side by side on a large batch.
+        Number of kernel threads of one cell, which share the work on a large batch.
     pin : bool
         Whether kernel threads are pinned to leased cores, where as many are free.
     index : "auto", "scan", sequence of "stream.column", or mapping of stream to columns
-        How windows are laid out: one or two compared columns a stream, buckets of the first, each sorted by the second.
-        As one text too: ``"e.latitude, e.longitude, w.latitude"``.
+        The sort layout of runs. "auto" chooses it run by run, "scan" leaves runs in order of arrival. Columns are one
+        or two compared columns for each stream. With one, runs are sorted by it. With two, they are in buckets of the
+        first, each sorted by the second. Columns may be one text: ``"e.latitude, e.longitude, w.latitude"``.
     order : "auto" or sequence of stream names
-        In which the others join new tuples of a stream; as one text too: ``"e, w, x"``.
+        The order in which the other streams join new tuples of a stream. It may be one text: ``"e, w, x"``.
     merge_runs : int, optional
-        Merge ratio: so many runs of like size become one. Where not given, what suits who keeps the windows.
+        The merge ratio: so many runs of like size become one. Where not given, the engine chooses by whether the
+        windows are blocks.
 
     Raises
     ------
     ArgumentError
-        What is not of its form. Names of streams and columns, and ranges, are checked by the engine, against a join.
+        An option does not have its form. The engine checks ranges and names of streams and columns, against a join.
     """
 
     kernel: str = "auto"
@@ -63,7 +65,7 @@ class Execution:
         object.__setattr__(self, "order", _order(self.order))
 
     def engine_options(self) -> dict[str, Any]:
-        """The keywords of `WindowJoin`, but for the cores."""
+        """Return the keyword arguments of `WindowJoin`, without the cores."""
         options: dict[str, Any] = {
             "kernel": self.kernel,
             "threads": self.threads,
@@ -73,7 +75,7 @@ class Execution:
         return options if self.merge_runs is None else {**options, "merge_runs": self.merge_runs}
 
     def to_facts(self) -> dict[str, object]:
-        """As plain JSON values; `Execution.from_facts` is the way back."""
+        """Return the options as plain JSON values, which `Execution.from_facts` reads."""
         return {
             "kernel": self.kernel,
             "threads": self.threads,
@@ -85,12 +87,12 @@ class Execution:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Execution:
-        """What `to_facts` described."""
+        """Return the options that `to_facts` wrote."""
         return cls(**facts)
 
 
 def _check(name: str, value: object, kind: type, what: str) -> None:
-    if type(value) is not kind:  # True is no number of threads
+    if type(value) is not kind:  # not isinstance: True must not count as a number of threads
         msg = f"{name} is not {what}"
         raise ArgumentError(msg, name=name, hint=f"give {what}, or leave it out")
 
@@ -101,7 +103,7 @@ def _index(given: object) -> Index:
     if isinstance(given, Mapping):
         return tuple((str(stream), _columns(wanted)) for stream, wanted in given.items()) or "auto"
     if isinstance(given, tuple) and given and all(isinstance(part, tuple) for part in given):
-        return given  # already as it is inside
+        return given  # already in the form of `Index`
     found: dict[str, tuple[str, ...]] = {}
     for text in _texts(given, "index", "auto, scan, or 'e.latitude, e.longitude, w.latitude'"):
         column = Column.of(text)
@@ -120,7 +122,7 @@ def _order(given: object) -> str | tuple[str, ...]:
 
 
 def _texts(given: object, name: str, hint: str) -> list[str]:
-    """Texts, or one text of several with commas between."""
+    """Return a list of texts, from a sequence of texts or from one text with commas between them."""
     parts = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
     if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, str) and part for part in parts):
         msg = f"{name} is not of a form that is understood"
@@ -128,5 +130,5 @@ def _texts(given: object, name: str, hint: str) -> list[str]:
     return list(parts)
 
 
-# One object for all who ask for nothing else.
+# The default options, as one shared object.
 DEFAULT_EXECUTION = Execution()

@@ -1,4 +1,4 @@
-"""A plan in words: what is asked, how it is laid out, what each choice costs."""
+"""A plan in words: what the join asks for, how it is laid out, and what each choice costs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def explain(
     origins: Sequence[str] = (),
     reading: Mapping[str, str] | None = None,
 ) -> str:
-    """The plan as text, one fact a line; never a source's path.
+    """Return the plan as text, one fact a line. It never shows a source's path.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def explain(
     origins : sequence of str
         Where each stream's rate is from: "said", "found" or "unknown"; nothing where no rate is known.
     reading : mapping of str to str, optional
-        The source's options, checked.
+        The source's options, after their checks.
     """
     return "\n".join(
         (
@@ -121,7 +121,7 @@ def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
 
 
 def _engine(plan: Plan) -> Iterator[str]:
-    """What may be another at every restart."""
+    """Yield the lines about options that may change at every restart."""
     execution = plan.execution
     yield f"  kernel      {'the best that each worker has' if execution.kernel == 'auto' else execution.kernel}"
     if execution.threads == 1:
@@ -156,9 +156,9 @@ def _index(execution: Execution) -> str:
 
 
 def _bounds(bound: BoundJoin, condition: Condition) -> str:
-    """``[-6h, 0s]`` for times, ``[-5, 5]`` for numbers."""
+    """Return a condition's bounds as text: ``[-6h, 0s]`` for times, ``[-5, 5]`` for numbers."""
     stream, key = condition.left_stream, bound.keys[condition.left_stream][condition.left_key]
-    if key.column not in bound.schemas[stream].names:  # a number, or a stamp of the source
+    if key.column not in bound.schemas[stream].names:  # a tuple's number, or a stamp of the source
         low, high = (("any" if abs(end) >= 1 << 62 else str(end)) for end in (condition.lo, condition.hi))
         return f"{key.column} - {bound.keys[condition.right_stream][condition.right_key].column} in [{low}, {high}]"
     kind = bound.schemas[stream].field(key.column).type

@@ -1,7 +1,7 @@
 """Cell labels: grouping keys chosen so that Spark's hash puts each cell on its own state partition.
 
-Spark places a key by ``pmod(murmur3_x86_32(key, seed 42), partitions)``. Labels 0, 1, 2, ... collide (two cells in one
-task, an idle core), so for each cell the first integer is taken whose hash lands where it should.
+Spark places a key by ``pmod(murmur3_x86_32(key, seed 42), partitions)``. Labels 0, 1, 2, ... would collide: two cells
+in one task, and an idle core. So a cell's label is the first free integer whose hash lands on the cell's partition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SEED = 42
 
 
 def spark_hash(value: int) -> int:
-    """Spark SQL's ``hash(CAST(value AS INT))``: Murmur3 x86 32-bit of one 4-byte integer, as a signed int."""
+    """Return Spark SQL's ``hash(CAST(value AS INT))``: Murmur3 x86 32-bit of a 4-byte integer, as a signed int."""
     block = value & _MASK
     block = block * 0xCC9E2D51 & _MASK
     block = _rotated(block, 15) * 0x1B873593 & _MASK
@@ -34,17 +34,17 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def spark_partition(label: int, partitions: int) -> int:
-    """The state partition Spark keeps the key `label` on."""
+    """Return the state partition on which Spark keeps the key `label`."""
     return spark_hash(label) % partitions
 
 
 def cell_labels(cells: int, partitions: int) -> tuple[int, ...]:
-    """One label a cell: cell ``c`` lands on partition ``c mod partitions``; labels are distinct and >= 0.
+    """Return one label for each cell. Cell ``c`` lands on partition ``c mod partitions``. Labels are distinct and >= 0.
 
     Raises
     ------
     LayoutError
-        Fewer than one cell or partition.
+        There is no cell, or no partition.
     """
     if cells < 1 or partitions < 1:
         msg = "a grid has at least one cell and one state partition"

@@ -1,4 +1,4 @@
-"""The grid: how many groups each stream is dealt into, and which cells a group is copied to."""
+"""The layout of cells: into how many groups each stream is dealt, and to which cells a group is copied."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from streamjoin_ds.errors import LayoutError
 
 __all__ = ["MAX_CELLS", "Layout", "group_of"]
 
-MAX_CELLS = 4096
+MAX_CELLS = 4096  # cells of a layout, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``(L_1, ..., L_N)``: group counts, one a stream; the cells are their product, numbered row by row.
+    """The layout ``(L_1, ..., L_N)``: a group count for each stream. The number of cells is their product.
 
-    Cell ``c`` has the coordinates ``(g_1, ..., g_N)``, the last one running fastest: the cell in which group ``g_i``
-    of every stream *i* meets.
+    Cell ``c`` has the coordinates ``(g_1, ..., g_N)``: in it group ``g_i`` of each stream *i* meets the others. Cells
+    are numbered so that the last coordinate runs fastest.
     """
 
     counts: tuple[int, ...]
@@ -33,7 +33,13 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str, streams: int) -> Layout:
-        """Read ``"1x2"`` for that many streams."""
+        """Read a layout such as ``"1x2"``, with one group count for each of `streams` streams.
+
+        Raises
+        ------
+        LayoutError
+            The text does not have this form, or not this many counts, or the layout has too many cells.
+        """
         if not re.fullmatch(r"\d{1,4}(x\d{1,4})+", text.strip()):
             msg = "a layout is written as group counts with an x between them"
             raise LayoutError(msg, name="layout", hint=f"one number a stream, for example {'x'.join(['2'] * streams)}")
@@ -45,33 +51,33 @@ class Layout:
 
     @property
     def cells(self) -> int:
-        """``S``: the number of cells."""
+        """The number of cells, ``S``."""
         return math.prod(self.counts)
 
     def copies(self, stream: int) -> int:
-        """How many cells each tuple of the stream is stored in: ``S / L_i``."""
+        """Return the number of cells that store each tuple of the stream: ``S / L_i``."""
         return self.cells // self.counts[stream]
 
     def group_in_cell(self, cell: int, stream: int) -> int:
-        """Which of the stream's groups meets in this cell: the cell's coordinate."""
+        """Return the stream's group in this cell: the cell's coordinate for this stream."""
         return cell // math.prod(self.counts[stream + 1 :]) % self.counts[stream]
 
     def groups_in(self, cell: int) -> tuple[int, ...]:
-        """The group of every stream that meets in this cell: its coordinates."""
+        """Return the group of each stream in this cell: the cell's coordinates."""
         return tuple(self.group_in_cell(cell, stream) for stream in range(len(self.counts)))
 
     def cells_of(self, stream: int, group: int) -> tuple[int, ...]:
-        """The cells a group of the stream is copied to, ascending; ``S / L_i`` of them."""
+        """Return the ``S / L_i`` cells to which a group of the stream is copied, ascending."""
         step = math.prod(self.counts[stream + 1 :])
         starts = range(group * step, self.cells, self.counts[stream] * step)
         return tuple(start + cell for start in starts for cell in range(step))
 
     def home_cell(self, stream: int, group: int) -> int:
-        """The one cell that counts and reports a group's rows: its first."""
+        """Return the home of a group, its first cell: it alone counts and reports the group's rows."""
         return group * math.prod(self.counts[stream + 1 :])
 
     def is_home(self, cell: int, stream: int) -> bool:
-        """Whether the cell counts and reports the rows of the stream's group that it holds."""
+        """Whether the cell is the home of the stream's group that it holds."""
         return self.home_cell(stream, self.group_in_cell(cell, stream)) == cell
 
     def __str__(self) -> str:
@@ -79,6 +85,9 @@ class Layout:
 
 
 def group_of(seq: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int32]:
-    """Group of each tuple among `count`, int32 of the length of `seq`: dealt in turn, so no value can be hot."""
+    """Return the group of each tuple among `count`, int32 of the length of `seq`.
+
+    Tuples are dealt in turn, so a frequent value cannot overload a group.
+    """
     groups: npt.NDArray[np.int32] = np.mod(seq, count).astype(np.int32)
     return groups

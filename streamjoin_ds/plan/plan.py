@@ -1,4 +1,4 @@
-"""The plan of one running join: what every room past this one needs to know, as one frozen object and one JSON text."""
+"""The plan of one running join: what the later rooms need to know, as one frozen object and one JSON text."""
 
 from __future__ import annotations
 
@@ -15,47 +15,49 @@ from streamjoin_ds.spec import BoundJoin, bound_from_facts
 
 __all__ = ["EXCHANGES", "Plan"]
 
-# A file costs 0.5 ms with its fsync, once; a MB in the state row about 15 ms, in every batch.
+# Runs of so many bytes and more are blocks. A file costs 0.5 ms with its fsync, once. A MB in the state row costs about
+# 15 ms, in every batch.
 BLOCK_BYTES = 64 << 10
-# The three ways tuples travel from source to cell (ARCHITECTURE.md, "The exchange").
+# The three ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
 EXCHANGES = ("reference", "packed", "rows")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A bound join, its grid, and where its blocks and tables lie.
+    """A bound join, its layout of cells, and where its blocks and tables lie.
 
     Parameters
     ----------
     bound : BoundJoin
-        What is asked, with types.
+        The join, with its columns' types.
     layout : Layout
-        Groups a stream.
+        Number of groups of each stream.
     partitions : int
-        Spark's state partitions; fixed by a query's first batch.
+        Number of Spark's state partitions, which a query's first batch fixes.
     exchange : {"reference", "packed", "rows"}
-        How tuples cross from source to cell.
+        How tuples get from source to cell.
     block_root : str
-        Folder of the exchange's blocks, seen by every worker where the exchange is by reference.
+        The checkpoint's folder. Below it lie the exchange's blocks, which every worker must see where the exchange is
+        by reference.
     table_root : str
-        The matches table; the others are its siblings.
+        The matches table. The other tables are its siblings.
     join_id : str
-        Identity of the checkpoint: the table refuses another one.
+        Identity of the checkpoint. The table refuses another one.
     foreign : bool
-        Whether the tuples come from DataFrames that know no order: lateness is then judged by the watermark at
-        each batch's start.
+        Whether the tuples come from DataFrames, which have no order. Lateness is then judged by the watermark at each
+        batch's start.
     execution : Execution
-        How each cell's engine works.
+        Options of each cell's engine.
     state_root : str
-        Folder of the windows' blocks, seen by every worker; empty where windows stay inline in Spark's state.
+        Folder of the windows' blocks, which every worker must see; empty where windows stay inline in Spark's state.
     block_bytes : int
-        Runs of at least this size are blocks; a smaller one costs less inside the state row.
+        Runs of at least this size are blocks. A smaller one costs less inside the state row.
     retain_batches : int
-        How many batches Spark can be taken back by (``spark.sql.streaming.minBatchesToRetain``).
+        How many batches Spark can go back by (``spark.sql.streaming.minBatchesToRetain``).
     durable : bool
-        Whether a batch is on the device before it counts.
+        Whether a batch is forced to the device before it counts.
     layout_schedule : tuple of (int, Layout)
-        From how many records of all streams together on which layout is wanted, ascending; empty: the rates decide.
+        From how many records of all streams together on which layout is wanted, ascending. Empty: the rates decide.
     """
 
     bound: BoundJoin
@@ -90,11 +92,11 @@ class Plan:
 
     @property
     def labels(self) -> tuple[int, ...]:
-        """Grouping key of each cell."""
+        """The grouping key of each cell."""
         return _labels(self.layout.cells, self.partitions)
 
     def to_json(self) -> str:
-        """The plan as one canonical JSON text."""
+        """Return the plan as one canonical JSON text."""
         facts = {
             "bound": self.bound.to_facts(),
             "layout": list(self.layout.counts),
@@ -114,9 +116,9 @@ class Plan:
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    @lru_cache(maxsize=8)  # every task of every batch is handed the same text
+    @lru_cache(maxsize=8)  # all tasks of a query get the same text
     def from_json(cls, text: str) -> Plan:
-        """The plan that `to_json` wrote."""
+        """Return the plan that `to_json` wrote."""
         facts: dict[str, Any] = json.loads(text)
         facts["bound"] = bound_from_facts(facts["bound"])
         facts["layout"] = Layout(tuple(facts["layout"]))

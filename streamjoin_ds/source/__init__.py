@@ -1,4 +1,4 @@
-"""Where tuples come from: generators and files, merged, stamped, admitted batch by batch for the exchange.
+"""The source: reads tuples from files and generators, merges the streams, stamps them and forms batches.
 
 ::
 
@@ -10,8 +10,9 @@
                       pacing                          Outbox: late within the part set aside, tuples dealt
                                                       to groups, one block each ─► one exchange row a cell
 
-A `Feed` is one stream: `FileFeed` (CSV, JSON lines, Parquet, gz, a folder that grows) or `GeneratorFeed`. A position
-says how far it was read, in O(1) of space and with digests: same position, same rows, or a named error. Batches are
-prefixes of one order of all tuples (`merge`), so no cut changes what follows. The `Outbox` is the exchange's. Spark's
-data source interface is implemented by `stream.sensors`: nothing here knows Spark.
+A `Feed` reads one stream: `FileFeed` (CSV, JSON lines, Parquet, gz, a folder that grows) or `GeneratorFeed`. A position
+says how far a stream was read. It holds digests of what was read and does not grow with the number of records. The same
+position gives the same rows, or an error by name. Batches are prefixes of one order of all tuples (`merge`), so the
+place of a cut does not change what follows. The `Outbox` belongs to the room `exchange`. `stream.sensors` implements
+Spark's data source interface: nothing here imports Spark.
 """

@@ -1,4 +1,4 @@
-"""Digests of what was read: a replay must see the same bytes, and O(1) of memory must be enough to tell.
+"""Digests of what was read. They tell whether a replay sees the same bytes, in O(1) of memory.
 
 The decompressed text of a file is cut into segments of a fixed size. A digest is three hashes of 64 bits::
 
@@ -6,8 +6,8 @@ The decompressed text of a file is cut into segments of a fixed size. A digest i
     chain     base, then each whole segment of this file, one after another
     partial   the bytes since the last whole segment
 
-To verify a range, only the segment in which it begins is read again; to verify all that was consumed of the current
-file, the file is.
+To verify a range, only the segment in which the range begins is read again. To verify everything that was read of the
+current file, the file is read again up to there.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ _FORM = re.compile(r"[0-9a-f]{16}\.[0-9a-f]{16}\.[0-9a-f]{16}")
 
 
 class RollingDigest:
-    """The digest at one byte of one file, moved forward with the bytes that follow.
+    """The digest at one byte of one file. `update` moves it forward by the bytes that follow.
 
     Parameters
     ----------
     text : str
-        What `text` gave; only its base and chain count, because `offset` is the beginning of a segment.
+        A digest as the property `text` gives it. Only its base and chain are used: at a segment's beginning there is no
+        partial segment.
     offset : int
-        A multiple of `SEGMENT_BYTES`.
+        The byte of the file, a multiple of `SEGMENT_BYTES`.
     """
 
     def __init__(self, text: str = EMPTY_DIGEST, offset: int = 0) -> None:
@@ -44,24 +45,24 @@ class RollingDigest:
 
     @staticmethod
     def well_formed(text: object) -> bool:
-        """Whether this can be a digest."""
+        """Whether `text` has the form of a digest."""
         return isinstance(text, str) and _FORM.fullmatch(text) is not None
 
     @classmethod
     def at_start_of(cls, text: str) -> RollingDigest:
-        """The digest at byte 0 of the file in which `text` was taken."""
+        """Return the digest at byte 0 of the file in which `text` was taken."""
         base = text.split(".")[0]
         return cls(f"{base}.{base}.{_START}")
 
     def copy(self) -> RollingDigest:
-        """An independent digest at the same byte."""
+        """Return an independent digest at the same byte."""
         other = RollingDigest.__new__(RollingDigest)
         other._base, other._chain, other.offset = self._base, self._chain, self.offset
         other._partial = self._partial.copy()
         return other
 
     def update(self, data: bytes | memoryview) -> None:
-        """Move on by these bytes."""
+        """Move the digest forward by these bytes."""
         view = memoryview(data)
         while len(view):
             take = min(len(view), SEGMENT_BYTES - self.offset % SEGMENT_BYTES)
@@ -73,23 +74,26 @@ class RollingDigest:
                 self._partial = xxhash.xxh3_64()
 
     def next_file(self) -> RollingDigest:
-        """The digest at byte 0 of the file that follows one that was read to here."""
+        """Return the digest at byte 0 of the next file, where this file ends here."""
         return self.after(self.text)
 
     @classmethod
     def after(cls, text: str) -> RollingDigest:
-        """The digest at byte 0 of the file that follows one at whose end `text` was taken."""
+        """Return the digest at byte 0 of the next file, where `text` was taken at the end of the file before it."""
         base = xxhash.xxh3_64_hexdigest(text.encode())
         return cls(f"{base}.{base}.{_START}")
 
     @property
     def text(self) -> str:
-        """All of it, 50 characters: equal iff the same bytes were read from the same files."""
+        """The whole digest, 50 characters. Two are equal iff the same bytes were read in the same sequence of files."""
         return f"{self._base}.{self._chain}.{self._partial.hexdigest()}"
 
 
 def name_sum(names: Iterable[str], start: str = _START) -> str:
-    """A digest of a set of names, to which one more can be added in O(1): 16 hexadecimal digits."""
+    """Return the digest of a set of names, 16 hexadecimal digits.
+
+    `start` is the digest of names that belong to the set already, so one more name is added in O(1).
+    """
     total = int(start, 16)
     for name in names:
         total += xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"))
@@ -97,10 +101,10 @@ def name_sum(names: Iterable[str], start: str = _START) -> str:
 
 
 def sum_of(digests: Iterable[str]) -> str:
-    """The digest of all names of which these are digests."""
+    """Return the digest of the union of disjoint sets of names, from the digests of the sets."""
     return f"{sum(int(digest, 16) for digest in digests) % (1 << 64):016x}"
 
 
 def difference(digest: str, less: str) -> str:
-    """The digest of the names in one set of names that are not in another, smaller one."""
+    """Return `digest` minus `less`. Where `less` is of a subset, this is the digest of the names outside the subset."""
     return f"{(int(digest, 16) - int(less, 16)) % (1 << 64):016x}"

@@ -1,4 +1,4 @@
-"""Event times of files: the rule of `spec.event_time`, and texts."""
+"""Event times in files: the rule of `spec.event_time`, and how texts are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US, counted_times, f
 
 __all__ = ["MAX_TS_US", "MIN_TS_US", "NO_TIME", "event_times", "event_times_ns", "timestamps"]
 
-# Stands for "no event time yet"; below every event time.
+# Stands for "no event time yet". It is smaller than every event time.
 NO_TIME = -(1 << 63)
 
 _INTEGER = r"^[+-]?[0-9]{1,19}$"
@@ -27,20 +27,21 @@ Counted: TypeAlias = "Callable[[pa.Array, str], tuple[np.ndarray, np.ndarray]]"
 
 
 def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """Event times in microseconds and which of them are readable.
+    """Return event times in microseconds, and which of them are readable.
 
     Parameters
     ----------
     values : pyarrow.Array
-        As of `counted_times`, or texts: ISO 8601 with ``Z``, an offset or nothing (UTC), a date, or a number in `unit`.
-        Parts of a microsecond are cut off (towards the past); a number with a point is a float.
+        Values that `counted_times` takes, or texts. A text is ISO 8601 with ``Z``, an offset or nothing (UTC), a date,
+        or a number in `unit`. Parts of a microsecond are cut off (towards the past). A number with a point is read as a
+        float.
     unit : {"s", "ms", "us", "ns"}
-        Of numbers.
+        The unit of numbers.
 
     Returns
     -------
     ts : numpy.ndarray, int64
-        Microseconds UTC; 0 where not valid.
+        Microseconds UTC; 0 where `valid` is False.
     valid : numpy.ndarray, bool
         False for nulls, unreadable texts and times outside the years 1..9999.
     """
@@ -48,12 +49,12 @@ def event_times(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def event_times_ns(values: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """The same in nanoseconds; valid where an int64 holds them (`fine_times`)."""
+    """Return event times in nanoseconds, read as by `event_times`; valid where an int64 holds them (`fine_times`)."""
     return _times(values, unit, "ns", fine_times)
 
 
 def timestamps(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column of timestamps that were written as text, null where nothing was.
+    """Return a column of timestamps that were written as text; null where the text is null.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def timestamps(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     Raises
     ------
     pyarrow.ArrowInvalid
-        A text is no timestamp, or none that `kind` holds.
+        A text is no timestamp, or one that `kind` cannot hold.
     """
     texts = texts.combine_chunks()
     ts, valid = event_times_ns(texts, "us") if kind == NANOSECONDS else event_times(texts, "us")
@@ -86,13 +87,13 @@ def _times(values: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[
 
 def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[np.ndarray, np.ndarray]:
     utc, naive = (TIMESTAMP, pa.timestamp("us")) if finest == "us" else (NANOSECONDS, pa.timestamp("ns"))
-    # One cast for a column that is written one way, which nearly every column is.
+    # Nearly every column is written in one way: then one cast reads it whole.
     for kind in (utc, naive):
         try:
             return counted(texts.cast(kind), finest)
         except pa.ArrowInvalid:  # noqa: PERF203 - two turns at most, a whole column each
             continue
-    if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():  # nulls aside
+    if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():  # pc.all skips nulls
         return counted(_readable(texts, pa.int64()), unit)
     trimmed = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), _FINE_FRACTION[finest], r"\1")
     upper = pc.utf8_upper(trimmed)
@@ -105,7 +106,7 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[n
     ts, valid = np.zeros(len(texts), np.int64), np.zeros(len(texts), bool)
     for mask, kind, part in (
         (integer, pa.int64(), upper),
-        # All its digits: those that a moment has too many of were cut off above.
+        # A float keeps all its digits: `trimmed` lacks those beyond the unit of a timestamp.
         (pc.and_not(number, integer), pa.float64(), pc.utf8_trim_whitespace(texts)),
         (zoned, utc, upper),
         (pc.and_not(dated, zoned), naive, upper),
@@ -118,7 +119,7 @@ def _texts(texts: pa.Array, unit: str, finest: str, counted: Counted) -> tuple[n
 
 
 def _readable(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast to `kind`, null where a text cannot be; halves until the culprits are alone."""
+    """Return texts cast to `kind`, null where a text cannot be cast. Halve the texts until each bad one is alone."""
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:

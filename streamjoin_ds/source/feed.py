@@ -1,4 +1,4 @@
-"""Feeds: one stream's tuples, in its own order, from any position."""
+"""Feeds: a feed reads one stream's tuples, in the stream's order, from any position."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ PositionT = TypeVar("PositionT", bound=Position)
 
 
 class Frontier(Protocol):
-    """What can be read from a position on: records, and the running maximum of the event time over them.
+    """The records that can be read from a position on, and the running maximum of the event time over them.
 
-    The running maximum (of the stream, from its first tuple on) never falls; a record without an event time has that
-    of the record before it. It orders the tuples of all streams (see `merge`).
+    The running maximum counts from the stream's first tuple and never falls. A record without an event time has the
+    running maximum of the record before it. The running maximum orders the tuples of all streams (see `merge`).
     """
 
     @property
     def rows(self) -> int:
-        """Records that can be read now, at most as many as were asked for."""
+        """The number of records that can be read now, at most as many as were asked for."""
 
     @property
     def running_max(self) -> np.ndarray:
-        """Their running maxima, int64, ascending."""
+        """The running maxima of these records, int64, ascending."""
 
     def rows_until(self, ts: int) -> int:
-        """How many of them have a running maximum <= ts (microseconds UTC)."""
+        """How many of these records have a running maximum <= `ts` (microseconds UTC)."""
 
     def first_time(self) -> int | None:
-        """The first record's running maximum; None where there is none."""
+        """The first record's running maximum; None where there is no record."""
 
     def last_time(self) -> int | None:
-        """The last record's running maximum; None where there is none."""
+        """The last record's running maximum; None where there is no record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayFrontier:
-    """A frontier whose running maxima (int64, ascending) are at hand."""
+    """A frontier with its running maxima in an array (int64, ascending)."""
 
     running_max: np.ndarray
 
@@ -67,54 +67,59 @@ class ArrayFrontier:
 
 
 class Feed(Protocol[PositionT]):
-    """One stream's input. `read` is a pure function of what it is given; the rest is asked by the planner only.
+    """One stream's input.
 
-    Where an `AheadLimit` is given, records that are too far ahead are rejects, and count for nothing else.
+    Tasks call `position`, `running_max` and `read`. Their answers depend on the arguments and the input alone. The
+    other methods are for the planner. Where an `AheadLimit` is given, a record that is too far ahead is a reject, and
+    its event time does not count.
     """
 
     @property
     def endless(self) -> bool:
-        """Whether there is no last tuple."""
+        """Whether the stream has no last tuple."""
 
     @property
     def held_back_bytes(self) -> int:
-        """Bytes of a last line that still lacks its newline, and is therefore not read."""
+        """Bytes of a last line that is not read yet, because it lacks its newline."""
 
     @property
     def passed_over(self) -> Sequence[str]:
         """Names of the sub-folders of the source, which are not read."""
 
     def initial(self) -> PositionT:
-        """Before the first tuple."""
+        """Return the position before the first tuple."""
 
     def position(self, facts: object) -> PositionT:
-        """The position that an offset holds; `OffsetError` where it is malformed."""
+        """Return the position that an offset holds; raise `OffsetError` where it is malformed."""
 
     def frontier(self, start: PositionT, limit: int, ahead: AheadLimit | None = None) -> Frontier:
-        """What can be read from `start` on, at most `limit` records."""
+        """Return what can be read from `start` on, at most `limit` records."""
 
     def advance(self, start: PositionT, rows: int) -> PositionT:
-        """The position `rows` records further; only after `frontier(start, limit)` with as many rows."""
+        """Return the position `rows` records after `start`. `frontier(start, limit)` must have found that many."""
 
     def time_before(self, position: PositionT) -> int | None:
         """The largest event time of all records before a position; None where there is none."""
 
     def has_time(self, rows: int) -> bool:
-        """Whether any of the next `rows` records has an event time; only after `frontier` with as many rows."""
+        """Whether any of the next `rows` records has an event time. `frontier` must have found that many."""
 
     def freeze(self) -> None:
-        """Ignore everything that appears after this call."""
+        """Ignore all input that appears after this call."""
 
     def files_between(self, start: PositionT, end: PositionT) -> tuple[str, ...]:
-        """Names of the files that hold ``[start, end)``: the planner knows them, a task would have to list them."""
+        """Return the names of the files that hold ``[start, end)``, which the planner hands to the tasks.
+
+        A task that is not given the names has to list the files itself.
+        """
 
     def running_max(
         self, start: PositionT, end: PositionT, ahead: AheadLimit | None = None, files: Sequence[str] | None = None
     ) -> np.ndarray:
-        """Running maxima of the records of ``[start, end)``, int64, as `frontier` saw them; as pure as `read`."""
+        """Return the running maxima of the records of ``[start, end)``, int64, as `frontier` saw them."""
 
     def split(self, start: PositionT, end: PositionT, parts: int) -> list[tuple[PositionT, PositionT]]:
-        """At most `parts` ranges that together are ``[start, end)``, in order, none empty."""
+        """Return at most `parts` ranges, in order and none empty, that together are ``[start, end)``."""
 
     def read(
         self,
@@ -123,4 +128,4 @@ class Feed(Protocol[PositionT]):
         ahead: AheadLimit | None = None,
         files: Sequence[str] | None = None,
     ) -> Iterator[Chunk]:
-        """The records of ``[start, end)``, in order; of None: to the end of what is there now."""
+        """Yield the records of ``[start, end)`` in order. Without `end`, read to the end of what is there now."""

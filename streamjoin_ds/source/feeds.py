@@ -1,4 +1,4 @@
-"""Which feed a stream's source asks for."""
+"""The choice of a stream's feed by its source: a path or a generator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
     Raises
     ------
     ArgumentError
-        It has none: its tuples are handed over.
+        The stream has no source: its tuples are handed over.
     """
     if stream.source is None:
         msg = f"stream {stream.name} has no source: its tuples are handed over, not read"

@@ -1,4 +1,4 @@
-"""Idleness: which streams have been silent for so long that they no longer hold the watermark."""
+"""Idleness: which streams have been silent for their `idle_timeout`, and so no longer hold the watermark."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ __all__ = ["Idleness", "after_silence", "lets_time_go_on"]
 
 @dataclass(slots=True)
 class Idleness:
-    """Decides in Spark's planner process, by a clock; what it decides is written into the offset.
+    """The decision which streams are idle. Spark's planner process takes it by a clock and logs it in the offset.
 
-    The time that a stream is silent counts from its last record that this process saw, or from its own beginning: while
-    nobody looked, a stream was not silent. A run that takes in what is there and stops is too short for that: there the
-    time counts from the last record that any run saw.
+    A stream's silence counts from the last time that this process saw records of it, or from the process's first look:
+    while nobody looked, a stream was not silent. A run that takes what is there and stops is too short for that. There
+    the silence counts from the last time that any run saw records.
 
     Parameters
     ----------
     streams : sequence of Stream
     clock : callable
-        Seconds, never going back.
+        Returns seconds and never goes back.
     wall : callable
-        Seconds since 1970.
+        Returns seconds since 1970.
+    takes_what_is_there : bool
+        Whether this run takes what is there and stops.
     """
 
     streams: Sequence[Stream]
@@ -36,12 +38,12 @@ class Idleness:
     _since: list[float] | None = field(default=None, init=False)
 
     def decided(self, before: Sequence[ClockFacts], arrived: Sequence[bool]) -> list[ClockFacts]:
-        """What the end of a batch says of each stream's clock.
+        """Return what the offset at the end of a batch says of each stream's clock.
 
         Parameters
         ----------
         before : sequence of ClockFacts
-            What its beginning says.
+            What the offset at the beginning of the batch says.
         arrived : sequence of bool
             Which streams have records that could be read now.
         """
@@ -68,7 +70,7 @@ class Idleness:
 def after_silence(
     before: Sequence[ClockFacts], after: Sequence[ClockFacts], has_time: Sequence[bool]
 ) -> list[ClockFacts]:
-    """`after`, with whether a stream's first event time since it was idle is still to come.
+    """Return `after` with `unmeasured` set where a stream that was idle has had no event time since.
 
     Parameters
     ----------
@@ -83,6 +85,6 @@ def after_silence(
 
 
 def lets_time_go_on(before: Sequence[ClockFacts], after: Sequence[ClockFacts]) -> bool:
-    """Whether a batch without a record is worth its while: a stream has become idle, and not all are."""
+    """Whether a batch without records is worth planning: a stream has become idle, and not all streams are idle."""
     newly = any(now.idle and not then.idle for then, now in zip(before, after, strict=True))
     return newly and not all(now.idle for now in after)

@@ -1,4 +1,4 @@
-"""What columns a stream has, and of which types: asked once, before a join is bound."""
+"""The columns of a stream and their types, inferred once, before a join is bound."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from streamjoin_ds.spec.stream import Generator, Stream, check_time_column
 
 __all__ = ["SAMPLE_BYTES", "infer_schema"]
 
-SAMPLE_BYTES = 64 << 20
+SAMPLE_BYTES = 64 << 20  # bytes of a file's decompressed text from which types are inferred, at most
 
 
 def infer_schema(stream: Stream) -> pa.Schema:
-    """The columns of a stream: declared, or those of its generator, or of its first file.
+    """Return the columns of a stream: those declared, or those of its generator or of its first file.
 
-    Types are what Arrow infers from up to `SAMPLE_BYTES` of text; a column of times of day stays text, and timestamps
-    are of microseconds unless one of them has nanoseconds. Records with the wrong number of fields do not count.
+    The first file is the first one that is not empty. The types are what Arrow infers from up to `SAMPLE_BYTES` of
+    text, but a column of times of day stays text, and timestamps are in microseconds unless one of them needs
+    nanoseconds. A CSV record with the wrong number of fields is skipped.
 
     Raises
     ------
     ArgumentError
         The stream has no source.
     FileMissingError, FileFormatError
-        There is no file yet, or no record in the first one, and nothing is declared; or the files are a table's.
+        Nothing is declared, and there is no file yet or no record in the first one. Or the files belong to a table.
     ColumnError
-        The time column is not there or cannot be an event time.
+        The time column is missing or cannot be an event time.
     """
     if isinstance(stream.source, Generator):
         return generator_schema(stream)
@@ -116,14 +117,14 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
     for column in schema:
         kind = pa.string() if pa.types.is_time(column.type) and table is not None else column.type
         if column.name == stream.time and (pa.types.is_string(kind) or pa.types.is_null(kind)):
-            # One unreadable time makes Arrow call the column text: it is a time if most of it reads as one.
+            # One unreadable time makes Arrow call the column text. It is a time if more than half of it can be read.
             values = table.column(column.name) if table is not None else pa.array([], pa.string())
             valid = event_times(values.cast(pa.string()), stream.time_unit)[1]
             if table is None or np.count_nonzero(valid) * 2 > len(valid):
                 kind = pa.timestamp("us", tz="UTC")
         if table is not None and pa.types.is_timestamp(kind) and kind.unit == "ns":
             ns, _ = fine_times(table.column(column.name).combine_chunks(), "ns")
-            if not (ns % 1000).any():  # Arrow calls every text with a fraction nanoseconds
+            if not (ns % 1000).any():  # Arrow infers nanoseconds for every text with a fraction
                 kind = pa.timestamp("us", tz=kind.tz)
         fields.append(pa.field(column.name, kind, column.nullable))
     return pa.schema(fields)

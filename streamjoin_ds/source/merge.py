@@ -1,4 +1,4 @@
-"""Batches: prefixes of one order of all streams' tuples, wherever they are cut."""
+"""Batches: each is a prefix of what is left of one order of all streams' records."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["rows_of_prefix"]
 
 
 def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | None = None) -> list[int]:
-    """How many records of each stream are among the first `limit` of all.
+    """Return how many records of each stream are among the first `limit` of all.
 
-    The order of all records: by the running maximum of the event time in their own stream, then by the stream's number,
-    then by their own. Cutting it here or there gives the same sequence, so batch size cannot change a result's input;
-    and a batch holds of each stream what belongs to the same time, so that windows meet.
+    All records are ordered by the running maximum of the event time in their own stream, then by the stream's number,
+    then by their own number. Any cut leaves the same sequence, so the batch size cannot change what is joined. A batch
+    holds records of about the same time from each stream, so that windows meet.
 
     Parameters
     ----------
     frontiers : sequence of Frontier
-        One a stream; each knows at least `limit` records, or all there are. A stream that has none now holds none of
-        the others back.
+        One for each stream. Each knows at least `limit` records, or all there are. A stream without records now does
+        not hold the others back.
     limit : int
-        Records in the batch: exactly so many, or all there are.
+        Number of records in the batch: exactly so many, or all there are.
     horizon_us : int, optional
-        Only records whose running maximum is <= this (pacing).
+        Take only records whose running maximum is <= this, in microseconds UTC (pacing).
 
     Returns
     -------
     list of int
-        One a stream, their sum <= limit.
+        One number for each stream. Their sum is at most `limit`.
     """
     if horizon_us is not None:
         available = [frontier.rows_until(horizon_us) for frontier in frontiers]
@@ -39,7 +39,7 @@ def rows_of_prefix(frontiers: Sequence[Frontier], limit: int, horizon_us: int | 
         return available
     ends = [time for frontier in frontiers for time in (frontier.first_time(), frontier.last_time())]
     times = [time for time in ends if time is not None]
-    # The smallest time up to which there are more records than fit: the cut lies among those of exactly that time.
+    # Search the smallest time up to which there are more records than fit. The cut lies among the records of that time.
     low, high = min(times) - 1, max(times)
     while high - low > 1:
         middle = (low + high) // 2

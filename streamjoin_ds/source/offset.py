@@ -21,24 +21,27 @@ __all__ = [
     "encode_offset",
 ]
 
-# 1: no stream has a decision about its clock; 2: none of a newer kind; 3: nothing is said of the layout.
+# The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
+# some, 3 has `unmeasured` or bytes held back, 4 says something of the layout.
 OFFSET_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """What was decided about a stream's clock when a batch was planned, so that a replay does the same.
+    """What was decided about a stream's clock when a batch was planned. A replay uses the same decisions.
 
     Attributes
     ----------
     idle : bool
-        Whether it does not hold the watermark.
+        Whether the stream is idle: it does not hold the watermark.
     seen_s : int or None
-        When it had records last, seconds since 1970 of the planner's clock; None: nobody asks.
+        When the stream had records last, in seconds since 1970 of the planner's clock. None where the stream has no
+        `idle_timeout`.
     max_ahead_us : int or None
-        How far a record of the batch may be ahead of its stream.
+        How far a record of the batch may be ahead of its stream, in microseconds; None for no limit.
     unmeasured : bool
-        Whether its next record that has a time is measured against nothing: it was idle, and has had none since.
+        Whether the stream's next record with an event time is measured against nothing: the stream was idle, and has
+        had no event time since.
     """
 
     idle: bool = False
@@ -47,14 +50,14 @@ class ClockFacts:
     unmeasured: bool = False
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values; empty where nothing was decided."""
+        """Return these facts as plain JSON values; empty where nothing was decided."""
         facts = {"idle": self.idle or None, "max_ahead_us": self.max_ahead_us, "seen_s": self.seen_s}
         facts["unmeasured"] = self.unmeasured or None
         return {name: value for name, value in facts.items() if value is not None}
 
     @classmethod
     def from_facts(cls, facts: object) -> ClockFacts:
-        """What `to_facts` wrote; `OffsetError` for anything else."""
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
         kinds = {"idle": bool, "max_ahead_us": int, "seen_s": int, "unmeasured": bool}
         if not isinstance(facts, Mapping) or any(type(value) is not kinds.get(name) for name, value in facts.items()):
             raise _malformed(name="clocks")
@@ -107,9 +110,10 @@ def encode_offset(
     held_back_bytes: Sequence[int] = (),
     layout: LayoutFacts | None = None,
 ) -> dict[str, Any]:
-    """Positions, one a stream, as plain JSON values in one fixed order of keys: Spark compares the text.
+    """Return an offset as plain JSON values: each stream's position, and what was decided about its clock.
 
-    `held_back_bytes`, of lines that were unfinished when the batch was planned, is for people; nothing is read by it.
+    The keys have one fixed order, because Spark compares offsets as text. `held_back_bytes` has the bytes of each
+    stream's last line that was unfinished when the batch was planned. It is for people: no batch depends on it.
     """
     streams = {name: position.to_facts() for name, position in zip(names, positions, strict=True)}
     decided = {name: facts for name, clock in zip(names, clocks, strict=bool(clocks)) if (facts := clock.to_facts())}
@@ -122,7 +126,7 @@ def encode_offset(
 
 
 def decode_clocks(offset: Mapping[str, Any], names: Sequence[str]) -> list[ClockFacts]:
-    """What an offset that `decode_offset` has read says of each stream's clock."""
+    """Return each stream's `ClockFacts` from an offset that `decode_offset` has checked."""
     clocks = offset.get("clocks", {})
     if not isinstance(clocks, Mapping) or not set(clocks) <= set(names):
         raise _malformed(name="clocks")
@@ -130,7 +134,7 @@ def decode_clocks(offset: Mapping[str, Any], names: Sequence[str]) -> list[Clock
 
 
 def decode_held_back(offset: Mapping[str, Any], names: Sequence[str]) -> list[int]:
-    """Bytes of each stream that were held back when an offset that `decode_offset` has read was made."""
+    """Return each stream's bytes held back when the offset was made. `decode_offset` has checked the offset."""
     held = offset.get("held_back_bytes", {})
     if not isinstance(held, Mapping) or not set(held) <= set(names) or any(type(n) is not int for n in held.values()):
         raise _malformed(name="held_back_bytes")
@@ -143,12 +147,12 @@ def decode_layout(offset: Mapping[str, Any], names: Sequence[str]) -> LayoutFact
 
 
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
-    """The facts of each stream's position, in the order of `names`; each feed reads its own.
+    """Return the facts of each stream's position, in the order of `names`. Each feed reads its own facts.
 
     Raises
     ------
     OffsetError
-        Not an offset, of other streams, or written by a newer version.
+        `offset` is no offset, is of other streams, or was written by a newer version of this package.
     """
     if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes", "layout"} != {
         "version",

@@ -1,4 +1,7 @@
-"""Pacing: as fast as possible, or event time at so many times a clock's speed; it moves batch ends, nothing else."""
+"""Pacing: a stream is read as fast as possible, or event time runs at a multiple of a clock's speed.
+
+Pacing moves the ends of batches and changes nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ from streamjoin_ds.errors import ArgumentError
 
 __all__ = ["Pacing", "parse_pace"]
 
-_MAX_SPEED = 1e9
+_MAX_SPEED = 1e9  # largest speed that the option accepts, in seconds of event time per second
 
 
 def parse_pace(text: str) -> float | None:
-    """``"max"`` (None: as fast as possible) or the speed of event time: 1 is real time.
+    """Return the speed of event time that a text asks for; None for ``"max"``, as fast as possible.
+
+    A speed of 1 is real time.
 
     Raises
     ------
     ArgumentError
-        Neither of the two.
+        The text is neither ``"max"`` nor a number above 0 and at most 10^9.
     """
     if text.strip().lower() == "max":
         return None
@@ -36,14 +41,14 @@ def parse_pace(text: str) -> float | None:
 
 @dataclass(slots=True)
 class Pacing:
-    """Up to which event time may be read now.
+    """The event time up to which records may be read now.
 
     Parameters
     ----------
     speed : float or None
-        Microseconds of event time a microsecond of the clock; None for no limit.
+        Microseconds of event time per microsecond of the clock; None for no limit.
     clock : callable
-        Seconds, never going back.
+        Returns seconds and never goes back.
     """
 
     speed: float | None
@@ -51,12 +56,13 @@ class Pacing:
     _origin: tuple[float, int] | None = field(default=None, init=False)
 
     def horizon_us(self, first_us: int | None) -> int | None:
-        """The largest event time that is due; None for no limit.
+        """Return the largest event time that is due, in microseconds UTC; None for no limit.
 
         Parameters
         ----------
         first_us : int or None
-            Event time of the next tuple of all streams: the clock starts with the first one it is shown.
+            Event time of the next tuple of all streams; None where there is none. The clock starts at the first call
+            that gives one. Before that call there is no limit.
         """
         if self.speed is None:
             return None

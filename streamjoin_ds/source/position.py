@@ -1,4 +1,4 @@
-"""Positions: how far a stream has been read, as plain JSON; the same position, the same rows."""
+"""Positions: how far a stream has been read, as plain JSON. The same position gives the same rows."""
 
 from __future__ import annotations
 
@@ -18,55 +18,59 @@ _MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class RowPosition:
-    """Of a generator: the number of its next row."""
+    """The position in a generated stream: the number of its next row."""
 
     seq: int = 0
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values, keys in alphabetical order."""
+        """Return the position as plain JSON values, keys in alphabetical order."""
         return {"seq": self.seq}
 
     @classmethod
     def from_facts(cls, facts: object, stream: str) -> RowPosition:
-        """The position that `to_facts` wrote; `OffsetError` for anything else."""
+        """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
         return cls(**_checked(facts, stream, _fields_of(cls), {}))
 
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """Of files: the next record's place, and what must be known of all that lies before it. O(1) in size.
+    """The position in a stream's files: the next record's place, and facts about all that lies before it.
+
+    Its size does not depend on the number of records. `kept` grows with the logarithm of the number of files, and
+    `aside` with what one batch sets aside.
 
     Parameters
     ----------
     file : str
         Name of the file that holds the last record read; empty at the beginning.
     offset : int
-        Bytes of its decompressed text (rows of a Parquet file) up to the next record.
+        Bytes of the file's decompressed text (rows of a Parquet file) before the next record.
     line : int
-        Lines (rows) of it up to there, header and blank lines counted.
+        Lines (rows) of the file before the next record, header and blank lines counted.
     seq : int
-        Records of the stream up to there, broken ones counted: number of the next tuple.
+        Number of the next record: the records of the stream before it, broken ones counted.
     time : int
-        Largest event time so far, microseconds UTC; the smallest int64 where there is none.
+        Largest event time so far, in microseconds UTC; the smallest int64 where there is none.
     whole : bool
         Whether the file ended here when the position was taken.
     digest : str
         See `digest.RollingDigest`.
     files : int
-        Files that were read before this one.
+        Number of files that were read before this one.
     names, sizes : str
-        Digests of their names, and of their names and sizes.
+        Digests of the names of those files, and of their names and sizes.
     open_line : bool
-        Whether the last record read is a line without its newline, taken because the file was finished.
+        Whether the last record read is a line without its newline. It was taken because the file was finished.
     kept : tuple of (str, int, str)
-        Where files may be removed: of those before this one that are still there, groups that double towards the
-        oldest; each one's last name, number of files, and digest of their names.
+        Empty unless read files may be removed. Then the files before this one that are still there, in groups. Older
+        groups are larger: there are at most four groups of each size, and each size is double the one before. A group
+        has its last file's name, its number of files, and the digest of their names.
     closed : bool
-        Whether what is left of the file is set aside.
+        Whether the rest of the file is set aside.
     aside : tuple
         What was set aside in the batch that ends here: facts of `set_aside.SetAside`.
     set_aside : int
-        How many files, or rests of files, were set aside so far.
+        How often something was set aside so far: a file, a file's rest or a change.
     """
 
     digest: str = EMPTY_DIGEST
@@ -86,13 +90,16 @@ class FilePosition:
     set_aside: int = 0
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values, keys in alphabetical order; facts that came later stand there only where they say more."""
+        """Return the position as plain JSON values, keys in alphabetical order.
+
+        A fact of `_LATER_FACTS` is left out where it has the value that its absence means.
+        """
         facts = asdict(self)
         return {name: facts[name] for name in sorted(facts) if facts[name] != _LATER_FACTS.get(name)}
 
     @classmethod
     def from_facts(cls, facts: object, stream: str) -> FilePosition:
-        """The position that `to_facts` wrote; `OffsetError` for anything else."""
+        """Return the position that `to_facts` wrote; raise `OffsetError` for anything else."""
         checks: dict[str, Callable[[Any], bool]] = {
             "aside": well_formed,
             "digest": RollingDigest.well_formed,
@@ -109,12 +116,12 @@ class FilePosition:
 
 Position = RowPosition | FilePosition
 
-# Facts that older offsets do not have, with what their absence means.
+# Facts that older offsets do not have, with the value that their absence means.
 _LATER_FACTS: Mapping[str, Any] = {"aside": (), "closed": False, "kept": (), "open_line": False, "set_aside": 0}
 
 
 def is_told_by_count(facts: Mapping[str, Any]) -> bool:
-    """Whether a position can be found again by how many records lie before it, as long as all files are there."""
+    """Whether a position can be found again from its number of records alone, as long as all files are there."""
     return not _LATER_FACTS.keys() & facts.keys()
 
 

@@ -1,4 +1,4 @@
-"""Records: what a stretch of a source's text or rows becomes, the good and the broken."""
+"""Records of a source: those that become tuples, and the broken ones, which become rejects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "rejects_table",
 ]
 
-# Of a broken record so much is kept; a longer one says how much was left out.
+# Characters kept of a broken record's text. A longer text is cut, and says how many characters were left out.
 MAX_TEXT = 4096
 
 REJECT_SCHEMA = pa.schema(
@@ -41,8 +41,9 @@ REJECT_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that is no tuple: where it stands (`line` from 1; of Parquet the row), what is wrong, and its text.
+    """A record that is no tuple: its place, what is wrong with it, and its text.
 
+    `line` counts from 1; in a Parquet file it is the row. It is 0 where a whole file is set aside (`set_aside`).
     `column` is empty where the record as a whole is wrong (number of fields, not JSON).
     """
 
@@ -56,17 +57,19 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """Records as read from a file, before the event time and the types of the house.
+    """Records as read from a file, before event times are read and values are brought to the inside types.
 
     Attributes
     ----------
     table : pyarrow.Table
-        The readable ones: the time column as written, the others as read, of types that can be brought to those of the
-        house (`conformed`).
+        The readable records. The time column is as written. The other columns are as read; `conformed` brings them to
+        the inside types.
+    count : int
+        Number of records, readable or broken.
     index : numpy.ndarray of int64, or None
-        Which of the `count` records those are; None where all.
+        The places of the readable records among the `count` records; None where all are readable.
     broken : sequence of (index, column, reason, text)
-        The others.
+        The broken records.
     """
 
     table: pa.Table
@@ -77,7 +80,7 @@ class RawRecords:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of a stream: `count` records from `first_seq` on; the tuples among them in the inside form."""
+    """A stretch of a stream: `count` records from number `first_seq` on. Its tuples have the inside form."""
 
     first_seq: int
     count: int
@@ -95,10 +98,10 @@ def inside_form(
     text_of: Callable[[int], str] | None = None,
     far: np.ndarray | None = None,
 ) -> Chunk:
-    """Stamp records with event time and number, and bring their columns to the types of the house.
+    """Return records as a chunk: tuples with event time, number and columns of the inside types, and rejects.
 
-    Records without an event time, with another time that is out of range, or with a null where none may be, are
-    rejected.
+    A record is rejected if it has no event time, if a time in another column is out of range, or if it has a null in a
+    column that allows none.
 
     Parameters
     ----------
@@ -107,9 +110,9 @@ def inside_form(
     lines : numpy.ndarray of int64, shape (raw.count,)
         Line (from 1) of each record in `file`.
     text_of : callable, optional
-        The text of the record with this index; where there is none, it is put together from the columns.
+        Returns the text of the record with a given index. Without it the text is put together from the columns.
     far : numpy.ndarray of bool, shape (raw.count,), optional
-        Which records are too far ahead of their stream: they are rejected.
+        Which records are too far ahead of their stream. They are rejected.
     """
     inner = inside_schema(schema, stream.time)
     index = np.arange(raw.count, dtype=np.int64) if raw.index is None else raw.index
@@ -144,31 +147,31 @@ def _one_array(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def record_text(table: pa.Table, row: int) -> str:
-    """A record whose own text is no longer at hand, as ``name=value`` of the columns that travel."""
+    """Return a text for a record whose own text is not at hand: ``name=value`` of each column of `table`."""
     return clipped(", ".join(f"{name}={_value_text(table.column(name)[row])}" for name in table.column_names))
 
 
 def _value_text(value: pa.Scalar) -> str:
     try:
         return str(value.as_py())
-    except (ValueError, OverflowError):  # a time that Python has not
+    except (ValueError, OverflowError):  # a time that Python's types cannot hold
         is_number = pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)
         return f"{value.value} as {value.type}" if is_number else f"no {value.type} that can be shown"
 
 
 def clipped(text: str) -> str:
-    """At most `MAX_TEXT` characters, and how many more there were."""
+    """Return the first `MAX_TEXT` characters of `text`, and how many more there were."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... ({len(text) - MAX_TEXT} more characters)"
 
 
 def rejects_table(rejects: Sequence[Reject]) -> pa.Table:
-    """Rejects in the form in which they travel: `REJECT_SCHEMA`, in the stream's order."""
+    """Return rejects as a table of `REJECT_SCHEMA`, the form in which they travel, in the order given."""
     columns = [[getattr(reject, name) for reject in rejects] for name in REJECT_SCHEMA.names]
     arrays = [pa.array(values, column.type) for values, column in zip(columns, REJECT_SCHEMA, strict=True)]
     return pa.Table.from_arrays(arrays, schema=REJECT_SCHEMA)
 
 
 def empty_as_null(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """An empty field of a CSV file is a null, in columns of text too."""
+    """Return `values` with a null for each empty text: an empty CSV field is null in columns of text too."""
     empty = pc.equal(values, "")
     return pc.if_else(empty, None, values) if pc.any(empty).as_py() else values

@@ -1,6 +1,6 @@
-"""Stamps: of each tuple, how many records of every other stream precede it in the source's order (count windows).
+"""Stamps for count windows: how many records of every other stream precede a tuple in the source's order.
 
-A task reads one stream's part of a batch. What the other streams have in the batch it sees by their event times alone::
+A task reads one stream's part of a batch. Of the other streams' records in the batch it reads only the event times::
 
     batches before │ batch                                │
     ───────────────┼──────────────────────────────────────┤
@@ -25,7 +25,7 @@ from streamjoin_ds.spec.order import preceding
 
 __all__ = ["Stretch", "precedents", "stamped"]
 
-# A batch's ``[start, end)`` of one stream, and the names of the files that hold it.
+# A range ``[start, end)`` of one stream within a batch, and the names of the files that hold it.
 Stretch = tuple[Position, Position, Sequence[str]]
 
 
@@ -37,21 +37,21 @@ def precedents(
     feeds: Sequence[Feed[Any]],
     aheads: Sequence[AheadLimit | None],
 ) -> dict[str, np.ndarray]:
-    """The stamps of the records of a part, by the name of their column.
+    """Return the stamps of the records of a part, by the name of their column.
 
     Parameters
     ----------
     part : Stretch
-        Of `stream`, within its stretch of the batch.
+        The part: a range of `stream` within the batch's range of it.
     batch : sequence of Stretch
-        Of every stream.
+        The batch's range of every stream.
     aheads : sequence of AheadLimit or None
-        How far the records of every stream may be ahead.
+        How far the records of each stream may be ahead.
 
     Returns
     -------
     dict of ndarray, shape (records of the part,), int64
-        Empty where the window needs none.
+        Empty where the window needs no stamps.
     """
     if not bound.stamps(stream):
         return {}
@@ -66,7 +66,7 @@ def precedents(
 
 
 def stamped(chunks: Iterable[Chunk], first_seq: int, stamps: Mapping[str, np.ndarray]) -> Iterator[Chunk]:
-    """The chunks of a part that begins with the record `first_seq`, with the stamps as further columns."""
+    """Yield the chunks of a part with the stamps as further columns. The part begins with record `first_seq`."""
     for chunk in chunks:
         tuples = chunk.tuples
         places = tuples.column(SEQ).to_numpy() - first_seq

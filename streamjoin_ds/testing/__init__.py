@@ -1,12 +1,12 @@
-"""For tests of joins, yours too: the contract in plain Python, and ways to cut and shuffle a stream.
+"""Tools for tests of joins, also for users' own: the contract in plain Python, and ways to cut and shuffle a stream.
 
 ::
 
     times ──► values ──► oracle       which results a join has, which records are late, filtered or too far ahead
-                         arrivals     batches and orders of arrival that must change nothing
+                         arrivals     batches and orders of arrival that must not change a result
 
-`oracle_join` says which results a join has over whole streams; every engine, batching and order of arrival within the
-delay must give the same. Nothing of the engine is used.
+`oracle_join` gives the results of a join over whole streams. Every engine, every cut into batches and every order of
+arrival within the delay must give the same results. Nothing of the engine is used here.
 """
 
 from streamjoin_ds.testing.arrivals import random_batches, shuffled_within

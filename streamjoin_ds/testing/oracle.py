@@ -1,6 +1,6 @@
 """The contract in plain Python: which results a join has over whole streams, and what it sets aside.
 
-It is written to be read: no arrays, no index, one loop a stream. Nothing of the engine is used.
+It is written to be read: no arrays, no index, one loop for each stream. It uses nothing of the engine.
 """
 
 from __future__ import annotations
@@ -38,25 +38,26 @@ Idle: TypeAlias = "Sequence[Collection[str]]"
 def oracle_join(
     join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Ends = (), idle: Idle = ()
 ) -> list[dict[str, Any]]:
-    """Results of a join over whole streams.
+    """Return the results of a join over whole streams.
 
     Parameters
     ----------
     join : Join
     streams : mapping of name to table or list of dicts
-        Each stream's tuples in its own order; a tuple's number (``_seq``) is its place in it.
+        Each stream's tuples in the stream's order. A tuple's number (``_seq``) is its place in that order.
     lateness : bool
         Whether late tuples are left out.
     ends : sequence of mapping of name to int
-        For count windows over files that grow: see `source_order`.
+        For each batch, how many records of each stream were read at its end. Needed for count windows over files that
+        grow (see `source_order`), and with `idle`.
     idle : sequence of collection of str
-        Of each batch of `ends`, which streams were idle at its end; none where not given.
+        For each batch of `ends`, the streams that were idle at its end; none where not given.
 
     Returns
     -------
     list of dict
-        ``<stream>_<column>`` of every stream and column, ``<stream>_seq``, ``event_time_us``, of periodic windows also
-        ``window_id``; sorted by the numbers and the window.
+        ``<stream>_<column>`` of every stream and column, ``<stream>_seq`` and ``event_time_us``; for periodic windows
+        also ``window_id``. Sorted by the numbers and the window.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     times, results = _times(join, rows, ends, idle), []
@@ -69,7 +70,7 @@ def oracle_join(
         found = (times[stream][number] for stream, number in enumerate(numbers))
         result["event_time_us"] = max(time for time in found if time is not None)
         if isinstance(join.window, PeriodicWindow):
-            # `oracle_numbers` has a result once for each window, one after the other.
+            # `oracle_numbers` repeats a result for each window, one after the other.
             place = place + 1 if numbers == before else 0
             result["window_id"] = _common_windows(join, times, numbers)[place]
         before = numbers
@@ -80,9 +81,10 @@ def oracle_join(
 def oracle_numbers(
     join: Join, streams: Mapping[str, Rows], *, lateness: bool = True, ends: Ends = (), idle: Idle = ()
 ) -> list[tuple[int, ...]]:
-    """The results as the tuples' numbers, one a stream, sorted; of periodic windows once for each common window.
+    """Return the results as tuples' numbers, one for each stream, sorted.
 
-    Count windows are over the order of `source_order`; late and broken records have their places in it.
+    For periodic windows a result is there once for each window that its tuples share. Count windows go by the order of
+    `source_order`, in which late and broken records have their places.
     """
     rows = {name: _listed(streams[name]) for name in join.names}
     order: dict[str, list[int]] = {name: [] for name in join.names}
@@ -109,7 +111,7 @@ def oracle_numbers(
 
 
 def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
-    """Numbers of the tuples of a stream that a condition on it alone leaves out."""
+    """Return the numbers of a stream's tuples that a condition on this stream alone leaves out."""
     stream = join.streams[join.names.index(name)]
     conditions = [
         part
@@ -129,9 +131,10 @@ def filtered_rows(join: Join, name: str, rows: Rows) -> list[int]:
 
 
 def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle = ()) -> list[int]:
-    """Numbers of the records of a stream that are further ahead of those before them than its `max_ahead` allows.
+    """Return the numbers of a stream's records that are further ahead of those before them than `max_ahead` allows.
 
-    They count for nothing. The first record is measured against nothing, nor is the first after the stream was idle.
+    Their event times do not count. The stream's first event time is measured against nothing, and so is the first one
+    after the stream was idle.
     """
     stream = join.streams[join.names.index(name)]
     if stream.max_ahead_us is None:
@@ -152,10 +155,10 @@ def ahead_rows(join: Join, name: str, rows: Rows, *, ends: Ends = (), idle: Idle
 
 
 def late_rows(join: Join, name: str, rows: Rows | Mapping[str, Rows], *, ends: Ends = (), idle: Idle = ()) -> list[int]:
-    """Numbers of the late tuples of a stream: older than the largest event time before them minus the delay.
+    """Return the numbers of a stream's late tuples: older than the largest event time before them minus the delay.
 
-    Tuples that are filtered out tell the time, and are not late. Where streams were idle those are late, too, that are
-    older than the watermark at their batch's start; for that the rows of all streams are needed.
+    Tuples that are filtered out tell the time, and are not late. Where streams were idle, a tuple is also late if it is
+    older than the watermark at its batch's start. For that `rows` must have the rows of all streams.
     """
     streams = rows if isinstance(rows, Mapping) else {name: rows}
     own = _listed(streams[name])
@@ -177,14 +180,16 @@ def late_rows(join: Join, name: str, rows: Rows | Mapping[str, Rows], *, ends: E
 
 
 def batch_watermarks(join: Join, streams: Mapping[str, Rows], ends: Ends, idle: Idle = ()) -> list[int | None]:
-    """The query's watermark at the end of each batch: the smallest of the streams that are not idle; it never falls.
+    """Return the watermark at the end of each batch; None until it is known. It never falls.
+
+    It is the smallest, over the streams that are not idle, of the largest event time minus the delay.
 
     Parameters
     ----------
     ends : sequence of mapping of name to int
-        Of each batch how many records of each stream were read at its end.
+        For each batch, how many records of each stream were read at its end.
     idle : sequence of collection of str
-        Of each batch, which streams were idle at its end; none where not given.
+        For each batch, the streams that were idle at its end; none where not given.
     """
     listed = {name: _listed(streams[name]) for name in join.names}
     times = dict(zip(join.names, _times(join, listed, ends, idle), strict=True))
@@ -205,11 +210,12 @@ def batch_watermarks(join: Join, streams: Mapping[str, Rows], ends: Ends, idle: 
 
 
 def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle: Idle = ()) -> list[tuple[str, int]]:
-    """All records of all streams, as stream and number, in the order in which a source that has them all gives them.
+    """Return all records of all streams, as stream and number, in the source's order.
 
-    By the largest event time so far in the record's own stream, then by the stream's place in the join, then by number.
-    A source whose files grow has not all of them: what a later batch brings comes later. So with `ends`, of each batch
-    how many records of each stream were read at its end (sums of the ledger's ``read``), the order is first by batch.
+    The order is by the largest event time so far in the record's own stream, then by the stream's place in the join,
+    then by number. That holds where the source has all records at once. Where files grow, records of a later batch come
+    later: with `ends` the order is by batch first. `ends` has, for each batch, how many records of each stream were
+    read at its end (sums of the ledger's ``read``).
     """
     keys: list[tuple[int, int | float, int, int]] = []
     times = _times(join, {name: _listed(streams[name]) for name in join.names}, ends, idle)
@@ -225,7 +231,10 @@ def source_order(join: Join, streams: Mapping[str, Rows], ends: Ends = (), idle:
 def _in_count_window(
     window: CountWindow, order: Sequence[Sequence[int]], left: tuple[int, int], right: tuple[int, int]
 ) -> bool:
-    """Whether the earlier of two tuples (stream, number) is among the last k of its stream that precede the later."""
+    """Whether the earlier of two tuples is among the last k of its stream that precede the later one.
+
+    A tuple is given as stream and number.
+    """
     places = {stream: order[stream][number] for stream, number in (left, right)}
     (stream, number), (later, _) = (left, right) if places[left[0]] < places[right[0]] else (right, left)
     preceding = [n for n, place in enumerate(order[stream]) if place < places[later]]
@@ -233,7 +242,10 @@ def _in_count_window(
 
 
 def _windows_of(window: PeriodicWindow, stream: int, time: int) -> set[int]:
-    """Ids, as the first stream counts them, of the windows ``(i*T - W, i*T]`` that hold a time; only those in int64."""
+    """Return the ids of the windows ``(i*T - W, i*T]`` that hold a time, as the first stream counts them.
+
+    Ids that an int64 cannot hold are left out.
+    """
     every_us, window_us = window.every_us, window.windows_us[stream]
     near = range(time // every_us - 1, (time + window_us) // every_us + 2)
     ids = {i - window.lags[stream] for i in near if i * every_us - window_us < time <= i * every_us}
@@ -252,7 +264,7 @@ def _common_windows(join: Join, times: Times, numbers: Sequence[int]) -> list[in
 
 
 def _in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], numbers: Sequence[int], number: int) -> bool:
-    """Whether a tuple of the next stream is near enough to those of the streams before it."""
+    """Whether the window rule holds between a tuple of the next stream and the tuples of all streams before it."""
     place = len(numbers)
     if isinstance(join.window, PeriodicWindow):
         return bool(_common_windows(join, times, [*numbers, number]))
@@ -269,7 +281,7 @@ def _in_windows(join: Join, times: Times, order: Sequence[Sequence[int]], number
 
 
 def _joins(join: Join, rows: Mapping[str, Sequence[Row]], numbers: Sequence[int], place: int, number: int) -> bool:
-    """Whether the predicates of a tuple of stream `place` and of those of the streams before it hold."""
+    """Whether all predicates hold between a tuple of stream `place` and the tuples of the streams before it."""
     name = join.names[place]
     row = rows[name][number]
     chosen = {join.names[n]: rows[join.names[n]][numbers[n]] for n in range(place)}
@@ -306,7 +318,7 @@ def _holds(join: Join, predicate: Band, rows: Mapping[str, Row]) -> bool:
 
 
 def _times(join: Join, rows: Mapping[str, Sequence[Row]], ends: Ends, idle: Idle) -> Times:
-    """Event times of every stream's records; None of those that have none that counts."""
+    """Return the event times of every stream's records; None for records without one, and for those too far ahead."""
     times = []
     for name in join.names:
         ahead = set(ahead_rows(join, name, rows[name], ends=ends, idle=idle))

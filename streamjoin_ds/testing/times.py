@@ -1,4 +1,4 @@
-"""Event times of the oracle (`oracle`): the contract's rule in plain Python numbers."""
+"""Event times for the oracle (`oracle`): the contract's rule in plain Python numbers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ _FIRST_NS, _END_NS = -62_135_596_800_000_000_000, 253_402_300_800_000_000_000  #
 
 
 def event_time_us(value: Any, unit: str = "us") -> int | None:
-    """Microseconds since 1970 UTC of an event time; None of a null, and of what is not in the years 1 to 9999.
+    """Return an event time in microseconds since 1970 UTC; None for a null, and for a time outside the years 1 to 9999.
 
-    A number is in `unit`. Parts of a microsecond are cut off towards the past; a float is the nearest microsecond,
-    between two the even one.
+    A number is in `unit`. Parts of a microsecond are cut off towards the past. A float is rounded to the nearest
+    microsecond, and halfway between two to the even one.
     """
     found = event_time_ns(value, unit)
     return None if found is None else found // 1000
 
 
 def event_time_ns(value: Any, unit: str) -> int | Fraction | None:
-    """The same as it was written, in nanoseconds, exactly; of a float the nearest microsecond."""
+    """Return an event time in nanoseconds since 1970 UTC, exactly; for a float the nearest microsecond.
+
+    None is returned where `event_time_us` returns None.
+    """
     if value is None or value != value:
         return None
     found: int | Fraction
-    if isinstance(value, date):  # and moments, which are dates to Python
+    if isinstance(value, date):  # a datetime is a date, too
         found = instant_us(value) * 1000
     elif isinstance(value, float):
         if math.isinf(value):
@@ -44,7 +47,7 @@ def event_time_ns(value: Any, unit: str) -> int | Fraction | None:
 
 
 def instant_us(value: date) -> Fraction:
-    """Microseconds since 1970 UTC of a date or moment; pandas' moments have nanoseconds too."""
+    """Return a date or a datetime in microseconds since 1970 UTC. A pandas timestamp keeps its nanoseconds."""
     if not isinstance(value, datetime):
         return Fraction((value - _EPOCH.date()) // timedelta(microseconds=1))
     aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)

@@ -1,4 +1,4 @@
-"""Values of expressions in plain Python, for the oracle (`oracle`): no arrays, nothing of the engine."""
+"""Values of expressions in plain Python for the oracle (`oracle`), without arrays and without the engine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from streamjoin_ds.testing.times import event_time_ns, event_time_us, instant_us
 
 __all__ = ["column_value", "event_time_us", "oracle_value", "plain_value"]
 
-_MOST_DIGITS = 76
+_MOST_DIGITS = 76  # digits before or after the point of an exact number, at most
 
 
 def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Value of an expression over one row of each stream; None where it is null or unknown.
+    """Return the value of an expression over one row of each stream; None where it is null or unknown.
 
-    Whole numbers and decimals are fractions, so are times and durations, in microseconds; pandas' timestamps with their
-    nanoseconds, and so event times in whole nanoseconds.
+    Whole numbers and decimals are fractions. So are times and durations, in microseconds. Pandas' timestamps and event
+    times keep their parts of a microsecond.
     """
     if isinstance(expression, Literal):
         return plain_value(expression.value)
@@ -51,7 +51,7 @@ def oracle_value(join: Join, expression: Expression, rows: Mapping[str, Mapping[
 
 
 def column_value(join: Join, column: Column, row: Mapping[str, Any]) -> Any:
-    """Value of a stream's column; an event time as it was written."""
+    """Return the value of a stream's column. An event time is exactly as it was written."""
     stream = join.streams[join.names.index(column.stream)]
     if column.name != stream.time:
         return plain_value(row[column.name])
@@ -95,11 +95,11 @@ def _computed(op: str, left: Any, right: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as it is computed with: exact numbers and times as fractions."""
+    """Return a value in the form in which it is computed: exact numbers and times as fractions."""
     if isinstance(value, timedelta):
         return Fraction(value // timedelta(microseconds=1))
-    if isinstance(value, date):  # and moments, which are dates to Python
+    if isinstance(value, date):  # a datetime is a date, too
         return instant_us(value)
     if isinstance(value, Decimal) and (value.adjusted() >= _MOST_DIGITS or value.as_tuple().exponent < -_MOST_DIGITS):  # type: ignore[operator]
-        return float(value)  # no exact number has so many digits
+        return float(value)  # too many digits for an exact number
     return Fraction(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value

@@ -2,8 +2,8 @@
 
 ::
 
-    listing ──► text ──► line_blocks ──► lines ──► csv_lines, json_lines      what lies there, whole lines, records
-                                     parquet_rows                             the same by row number
+    listing ──► text ──► line_blocks ──► lines ──► csv_lines, json_lines      files, text, whole lines, records
+    listing ──► parquet_rows                                                  files, records by row number
     file_scan    the planner's look ahead      file_watch    what vanished, shrank or came too late
         └──────────────► file_feed ◄──────────────┘
 """

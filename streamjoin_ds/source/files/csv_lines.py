@@ -1,4 +1,4 @@
-"""CSV, line by line: a header in each file, columns found by name, only those that travel are parsed."""
+"""CSV, line by line. Each file has a header, columns are found by name, and only those that travel are parsed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from streamjoin_ds.source.records import empty_as_null
 
 __all__ = ["NULL_TEXTS", "CsvLines", "csv_header"]
 
-# An empty field is null in every column; these are null in columns that are not text (NaN stays NaN).
+# These texts are null in columns that are not text (NaN stays NaN). In columns of text only an empty field is null.
 NULL_TEXTS = ("", " ", "null", "NULL", "NA", "N/A", "None")
 
 
 def csv_header(line: bytes, file: str, delimiter: str = ",") -> list[str]:
-    """The column names in a file's first line.
+    """Return the column names in a file's first line.
 
     Raises
     ------
     FileFormatError
-        It is empty or not UTF-8.
+        The line names no column or is not UTF-8.
     """
     try:
         text = line.decode("utf-8-sig").rstrip("\r\n")
@@ -40,18 +40,18 @@ def csv_header(line: bytes, file: str, delimiter: str = ",") -> list[str]:
 
 
 class CsvLines:
-    """Lines of one CSV file (a record is one line: a newline inside quotes breaks both lines).
+    """The format of one CSV file's lines. A record is one line: a newline inside quotes breaks both lines.
 
     Parameters
     ----------
     header : list of str
         The file's columns, in its order.
     schema : pyarrow.Schema
-        Those that travel, with their types inside the house.
+        The columns that travel, with their inside types.
     time : str
-        The event time's column: read as text, because every line may write it in its own way.
+        The time column. It is read as text, because every line may write it in its own way.
     stream, file : str
-        To name in errors.
+        The names of the stream and the file, for errors.
     delimiter : str
         One ASCII character.
     """
@@ -60,7 +60,7 @@ class CsvLines:
         self, header: list[str], schema: pa.Schema, time: str, stream: str, file: str, delimiter: str = ","
     ) -> None:
         missing_columns(schema.names, header, stream, file)
-        # Columns that are not wanted may be named twice, or not at all; Arrow wants names that differ.
+        # Columns that are not wanted may have equal or empty names. Arrow wants names that differ.
         self._names = [name if name in schema.names else f"\0{number}" for number, name in enumerate(header)]
         self._schema = schema
         self._time = time
@@ -98,7 +98,10 @@ class CsvLines:
         return "", "the line cannot be read"
 
     def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
-        """See `LineFormat.sift`: wrong numbers of fields, and values, where no quotes and carriage returns confuse."""
+        """See `LineFormat.sift`: finds wrong numbers of fields, then values that cannot be converted.
+
+        Finds nothing in a text with quotes or lone carriage returns: there fields cannot be counted by delimiters.
+        """
         data = lines.data
         if b'"' in data or data.count(b"\r") != data.count(b"\r\n"):
             return {}
@@ -124,7 +127,10 @@ class CsvLines:
         return found
 
     def _unreadable(self, column: pa.Field, values: list[bytes]) -> list[int]:
-        """Which of a column's distinct values its converter refuses: asked of many at once, of fewer, of one."""
+        """Return the places of those of a column's distinct values that its converter refuses.
+
+        All values are converted at once. Where that fails each half is tried, down to one value.
+        """
         places = [place for place, value in enumerate(values) if value]  # an empty field is a null
         found: list[int] = []
         parts = [places] if places else []
@@ -140,7 +146,7 @@ class CsvLines:
         return found
 
     def _convert(self, data: bytes, column: pa.Field, *, alone: bool) -> None:
-        """Convert one column of `data` (which holds nothing else where it is `alone`), or raise `ArrowInvalid`."""
+        """Convert one column of `data`, or raise `ArrowInvalid`. With `alone`, `data` holds only this column."""
         names = [column.name] if alone else self._names
         table = self._read(data, {column.name: self._types[column.name]}, names)
         if column.name in self._texts and column.name != self._time:

@@ -35,30 +35,30 @@ _TIME = pa.field("time", pa.timestamp("us", tz="UTC"))
 
 @dataclass(slots=True)
 class _Reading:
-    """How far a file was read: the next record's number, its place, and the digest there, as text and as it moves."""
+    """How far a file was read: the next record's number and place, and the digest there."""
 
     seq: int
     offset: int
     line: int
-    state: str
+    state: str  # the digest as text
     start: FilePosition | None = None  # where the range begins, if that is in this file
-    digest: RollingDigest | None = None
+    digest: RollingDigest | None = None  # the same digest, ready to be moved on; None before the first read
 
 
 class FileFeed:
-    """A stream's files, in the order of their names, each from its beginning to its end.
+    """The feed of a stream's files, in the order of their names, each from its beginning to its end.
 
-    A file may grow at its end as long as no later one exists; then it counts as complete. Records are lines (rows of
-    Parquet) and are numbered as they come, the broken ones too, so that a tuple's number depends on nothing but its
-    place. While the last plain file may still grow, a last line without its newline is held back. Compressed files and
-    Parquet files are complete when they appear.
+    A file may grow at its end as long as no later file exists. Once one exists, the file counts as complete. Records
+    are lines (rows of Parquet). They are numbered in their order, the broken ones too, so a tuple's number depends only
+    on its place. While the last plain file may still grow, a last line without its newline is held back. Compressed
+    files and Parquet files are complete when they appear.
 
     Parameters
     ----------
     stream : Stream
-        Its source is a path.
+        A stream whose source is a path.
     schema : pyarrow.Schema
-        The columns that travel, with their types inside the house; the time column as a timestamp.
+        The columns that travel, with their inside types, and the time column as a timestamp.
     ignore_missing : bool
         See `FileScan`.
     """
@@ -119,9 +119,9 @@ class FileFeed:
         ahead: AheadLimit | None = None,
         files: Sequence[str] | None = None,
     ) -> np.ndarray:
-        """See `Feed.running_max`: the times alone are read, as the planner did, so that it is the same order.
+        """See `Feed.running_max`. Only the times are read, as the planner reads them, so the order is the same.
 
-        A record that is broken in another column has its time here, and is not among the tuples.
+        A record that is broken in another column has its time here, though it is no tuple.
         """
         times = FileFeed(self._stream, self._time_schema, ignore_missing=self._ignore_missing)
         running = np.full(end.seq - start.seq, start.time, np.int64)
@@ -134,7 +134,7 @@ class FileFeed:
         return running_maximum(running, None, start.time)
 
     def split(self, start: FilePosition, end: FilePosition, parts: int) -> list[tuple[FilePosition, FilePosition]]:
-        """See `Feed.split`: files are read by one task, from front to back."""
+        """See `Feed.split`: one task reads the whole range."""
         del parts
         return [(start, end)] if end.seq > start.seq else []
 
@@ -145,12 +145,12 @@ class FileFeed:
         ahead: AheadLimit | None = None,
         files: Sequence[str] | None = None,
     ) -> Iterator[Chunk]:
-        """See `Feed.read`; the bytes must be those of which the positions were made.
+        """See `Feed.read`. The files must be those of which the positions were made.
 
         Raises
         ------
         FileMissingError, FileOrderError, FileChangedError
-            They are not.
+            A file is gone, has come or has changed.
         FileFormatError, SchemaDriftError
             A file cannot be read, or lacks a column.
         """
@@ -177,7 +177,7 @@ class FileFeed:
                 )
             seq, state = reading.seq, reading.state
         names = {entry.name for entry in entries}
-        for stop in [aside for aside in asides if aside.file not in names]:  # of a file that may be gone
+        for stop in [aside for aside in asides if aside.file not in names]:  # in a file that may be gone
             yield self._aside(stop)
             seq += 1
         if end is not None and end != start and (state != end.digest or seq != end.seq):
@@ -213,12 +213,12 @@ class FileFeed:
         return verify_segment(entry, start)
 
     def files_between(self, start: FilePosition, end: FilePosition) -> tuple[str, ...]:
-        """See `Feed.files_between`: exactly those that were there when the positions were made.
+        """See `Feed.files_between`: the files that were there when the positions were made.
 
         Raises
         ------
         FileMissingError, FileOrderError
-            One is gone, or has come.
+            A file is gone, or has come.
         """
         if start.file == end.file:
             return (end.file,) if end.file else ()
@@ -236,7 +236,8 @@ class FileFeed:
         if len(done) < end.files - start.files - len(late):
             raise missing(os.path.join(self._location.path, "(unknown)"), self._stream)
         surplus = late_names(done, expected, self._location)
-        # One that came after this batch was planned is found, and set aside, when the next one is.
+        # With quarantine, the plan of the next batch finds files that came after this one was planned, and sets them
+        # aside.
         if surplus is None or (surplus and self._stream.on_bad_file != "quarantine"):
             raise order_error(self._location.path_of(surplus[0] if surplus else "(unknown)"), self._stream)
         return tuple(name for name in found if name not in surplus)
@@ -244,7 +245,7 @@ class FileFeed:
     def _entries(
         self, start: FilePosition, end: FilePosition | None, files: Sequence[str] | None
     ) -> Sequence[FileEntry]:
-        """The files of a range as they are now, first and last included."""
+        """Return the files of a range as they are now, the first and the last included."""
         if end is None:
             return [entry for entry in self._location.entries() if entry.name >= start.file]
         entries = []
@@ -268,14 +269,15 @@ class FileFeed:
     ) -> Iterator[Chunk]:
         stream = self._stream
         form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path)
-        # The times alone, as the planner reads them: a record that is broken in another column has its time.
+        # Only the times, as the planner reads them: a record that is broken in another column has its time here.
         times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path)
         with open_text(entry.path) as text:
             if not form.open(text, None, complete=True):
                 return  # empty: no header, no records
             if clock is not None:
                 times.open(text, None, complete=True)
-            # What is set aside is decided where the batch is planned: here each record is one by itself.
+            # With quarantine, the planner has decided what is set aside. Then a task must not take broken first records
+            # for a drift of the schema: each is a reject by itself.
             at_start = offset == 0 and stream.on_bad_file == "stop"
             if offset == 0 and form.header_bytes:
                 digest.update(text.read(0, form.header_bytes))
@@ -318,13 +320,13 @@ class FileFeed:
 
 
 class _AheadClock:
-    """Tells of one chunk of records after the other which are too far ahead of their stream."""
+    """Tells, chunk after chunk, which records are too far ahead of their stream."""
 
     def __init__(self, stream: Stream, before: int, limit: AheadLimit) -> None:
         self._stream, self._largest, self._limit = stream, before, limit
 
     def far(self, raw: RawRecords) -> np.ndarray:
-        """Which of the chunk's records are; moves on past it."""
+        """Return which of the chunk's records are too far ahead, and move on past the chunk."""
         ts, valid = event_times(raw.table.column(self._stream.time).combine_chunks(), self._stream.time_unit)
         if raw.index is not None:
             all_ts, all_valid = np.zeros(raw.count, np.int64), np.zeros(raw.count, bool)

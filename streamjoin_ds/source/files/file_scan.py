@@ -1,4 +1,4 @@
-"""The planner's look ahead into files: event times and places of records that are there, not yet in a batch."""
+"""The planner's look ahead into files: event times and places of records that are in no batch yet."""
 
 from __future__ import annotations
 
@@ -31,23 +31,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _ScannedPiece:
-    """Records ahead: `start` is the position before them (its digest is kept apart, ready to be moved on)."""
+    """Records that were read ahead, or one record that stands for what is set aside.
+
+    `start` is the position before them. Its digest is in `digest`, ready to be moved on.
+    """
 
     start: FilePosition
-    digest: RollingDigest | None  # None where it stays what the position says
-    lines: Lines | None  # None for Parquet, whose places are row numbers
+    digest: RollingDigest | None  # None where something is set aside
+    lines: Lines | None  # None for Parquet, whose places are row numbers, and where something is set aside
     running_max: np.ndarray
-    timed: np.ndarray  # which of them have an event time
+    timed: np.ndarray  # which of the records have an event time
     file_ends: bool
-    aside: SetAside | None = None  # the one record there is, if it is one that is set aside
-    after: FilePosition | None = None  # the position after that
+    aside: SetAside | None = None  # what is set aside; the piece is then one record
+    after: FilePosition | None = None  # the position after what is set aside
 
     @property
     def count(self) -> int:
         return len(self.running_max)
 
     def position(self, records: int) -> FilePosition:
-        """The position after so many of the records, at least one."""
+        """Return the position after the first `records` of the piece, at least one."""
         start, time = self.start, int(self.running_max[records - 1])
         if self.after is not None:
             return self.after
@@ -73,41 +76,45 @@ class _ScannedPiece:
 
 
 class FileScan:
-    """Reads ahead of a position, as far as is asked for; the same process asks for the next batch, so it is kept.
+    """Reads ahead of a position, as far as is asked for.
+
+    What was read ahead stays in memory, because the same process plans the next batch.
 
     Parameters
     ----------
     stream : Stream
-        Whose files.
+        The stream that the files belong to.
     location : Location
-        Where they are.
+        Where the files are.
     ignore_missing : bool
         Whether files that were read to their end, and whose batches are done, may be removed.
     columns : pyarrow.Schema
-        Those that travel: a file must have them all.
+        The columns that travel. A file must have them all.
     """
 
     def __init__(self, stream: Stream, location: Location, ignore_missing: bool, columns: pa.Schema) -> None:
         self._stream = stream
         self._columns = columns
         self._quarantine = stream.on_bad_file == "quarantine"
-        self._unread: StreamJoinError | None = None  # why the rows after the tail's cannot be read
+        self._unread: StreamJoinError | None = None  # why the Parquet rows after the tail cannot be read
         self._location = location
         self._ignore_missing = ignore_missing
         self._watch = FileWatch(stream, location, ignore_missing)
         self._frozen: tuple[frozenset[str], FileEntry | None] | None = None
-        self._file: FileEntry | None = None  # what is read at the tail, as it is now
+        self._file: FileEntry | None = None  # the tail's file as it is now
         self._schema = pa.schema([pa.field(stream.time, pa.timestamp("us", tz="UTC"))])
         self._head: FilePosition | None = None  # where the pieces begin
-        self._next: FilePosition | None = None  # what `advance` gave last
+        self._next: FilePosition | None = None  # the position that `advance` returned last
         self._pieces: deque[_ScannedPiece] = deque()
         self._skipped = 0  # records of the first piece that lie before the head
         self._ahead: AheadLimit | None = None
-        self._is_measured = self._measures_next = True  # whether the record after the head is, and the next one read
+        # Whether `max_ahead` measures the next event time after the head, and the next one that is read.
+        self._is_measured = self._measures_next = True
         self._taken = 0  # records between `_head` and `_next`
         self._tail = FilePosition()
         self._digest = RollingDigest()
-        self._gone: RollingDigest | None = None  # the digest after a file that need not be there any more
+        # The digest after the tail's file, where `_resume` found the file gone, changed or set aside.
+        self._gone: RollingDigest | None = None
         self._text: Text | None = None
         self._stamp = (0, 0, 0)
         self._blocks: LineBlocks | None = None
@@ -115,13 +122,16 @@ class FileScan:
         self.held_back_bytes = 0
 
     def freeze(self) -> None:
-        """See `Feed.freeze`: the files there are now, and the end that the last one has, which alone may grow."""
+        """See `Feed.freeze`: keep to the files that are there now, and to the present end of the last one.
+
+        The last file is the only one that may grow.
+        """
         names = self._location.names(fresh=True)
         last = self._location.entry(names[-1]) if names else None
         self._frozen = (frozenset(names), last)
 
     def running_max(self, start: FilePosition, limit: int, ahead: AheadLimit | None = None) -> np.ndarray:
-        """Running maxima of the next records after `start`, at most `limit`."""
+        """Return the running maxima of the next records after `start`, at most `limit`."""
         is_measured = ahead is None or ahead.is_measured
         if start == self._next and start != self._head:
             self._drop()
@@ -165,8 +175,8 @@ class FileScan:
         return False
 
     def _drop(self) -> None:
-        """The head moves to where the last batch ended."""
-        # What was read ahead knows already that the first with a time is not measured.
+        """Move the head to where the last batch ended."""
+        # If the batch had an event time, the next one is measured. What was read ahead was judged so already.
         self._is_measured = self._is_measured or self.has_time(self._taken)
         self._head, self._skipped = self._next, self._skipped + self._taken
         while self._pieces and self._skipped >= self._pieces[0].count:
@@ -174,7 +184,7 @@ class FileScan:
         self._next, self._taken = None, 0
 
     def _resume(self, start: FilePosition) -> None:
-        """Forget what is ahead and begin again at `start`, once what was read before it is seen to be the same."""
+        """Forget what was read ahead and begin again at `start`; check that what was read before it is unchanged."""
         self._close()
         self._pieces.clear()
         self._skipped, self._head, self._next, self._taken = 0, start, None, 0
@@ -186,7 +196,7 @@ class FileScan:
             self._gone = RollingDigest.after(start.digest)
         elif start.file:
             entry = self._location.entry(start.file) if self._watch.seen(start.file) else None
-            if entry is None:  # gone, which was allowed: it was whole, so all that follows is in other files
+            if entry is None:  # the file is gone, as it may: it was read to its end, so what follows is in other files
                 self._gone = RollingDigest.after(start.digest)
             else:
                 try:
@@ -196,7 +206,7 @@ class FileScan:
                     self._close_file(error)
 
     def _completed(self, end: FilePosition, start: FilePosition) -> FilePosition:
-        """With what was set aside since `start`, and what must be known of earlier files where any may be removed."""
+        """Return `end` with what was set aside since `start`, and with `kept` where files may be removed."""
         asides = [piece.aside for piece in self._pieces if piece.aside is not None]
         end = replace(end, aside=tuple(aside.facts() for aside in asides if start.seq <= aside.seq < end.seq))
         if not self._ignore_missing:
@@ -204,7 +214,7 @@ class FileScan:
         return replace(end, kept=start.kept if end.file == start.file else self._watch.kept_before(end.file))
 
     def _look(self, start: FilePosition) -> None:
-        """The file at the tail as it is now, after what was read is known to be as it was."""
+        """Set `_file` to the tail's file as it is now; check that what was read has not changed."""
         tail = self._tail
         if tail.file and not tail.closed:
             tail = replace(tail, digest=self._digest.text)
@@ -219,14 +229,14 @@ class FileScan:
             self._put_aside(bad.kind, bad.name, bad.error, bad)
 
     def _cut(self, entry: FileEntry | None) -> FileEntry | None:
-        """The file as it was when it was frozen."""
+        """Return `entry` with no more than the size at which `freeze` saw it, if it was the last file then."""
         last = self._frozen[1] if self._frozen is not None else None
         if entry is None or last is None or entry.name != last.name:
             return entry
         return replace(entry, size=min(entry.size, last.size))
 
     def _later(self) -> FileEntry | None:
-        """The file after the tail's."""
+        """Return the file after the tail's; None where there is none."""
         names = self._location.names_listed
         for place in range(bisect_right(names, self._tail.file), len(names)):
             name = names[place]
@@ -237,7 +247,7 @@ class FileScan:
         return None
 
     def _extend(self) -> int:
-        """Read one piece more; the records it has, 0 where there are no more now."""
+        """Read one more piece. Return its number of records; 0 where there are no more now."""
         while True:
             later = self._later()
             try:
@@ -253,7 +263,7 @@ class FileScan:
             self._go_on(later)
 
     def _go_on(self, entry: FileEntry) -> None:
-        """The file that was read is at its end: begin the next one."""
+        """Begin the file `entry`: the file before it was read to its end."""
         self._close()
         tail = self._tail
         if tail.file:
@@ -267,7 +277,7 @@ class FileScan:
         self._watch.reading(entry)
 
     def _close_file(self, error: StreamJoinError) -> int:
-        """What is left of the tail's file is set aside; raises the error where that is not wanted."""
+        """Set the rest of the tail's file aside and return 1; raise the error where the stream does not quarantine."""
         if not self._quarantine:
             raise error
         self._close()
@@ -275,7 +285,7 @@ class FileScan:
         return self._put_aside("rest", self._tail.file, error, None)
 
     def _put_aside(self, kind: str, name: str, error: StreamJoinError, bad: BadFile | None) -> int:
-        """One record that stands for what is set aside comes next."""
+        """Append one record that stands for what is set aside; return 1."""
         tail = self._tail
         if self._gone is None and tail.file:
             tail = replace(tail, digest=self._digest.text)
@@ -305,7 +315,8 @@ class FileScan:
         if entry.size == 0:
             return 0
         schema = self._columns if self._quarantine else self._schema
-        # All must be there, as for text; where nothing is set aside they are not all read twice.
+        # The file must have all columns, as a text must. Their values are read here only for quarantine: a task reads
+        # them again.
         rows = ParquetRows(entry, self._columns, self._stream.time, self._stream.name)
         first = self._tail.offset
         if first >= rows.count:
@@ -334,13 +345,13 @@ class FileScan:
         limit = None if is_gzip(entry.name) else entry.size
         self.held_back_bytes = 0
         if entry.stamp != self._stamp:
-            self._close()  # it grew, or another file is in its place: what is open knows nothing of that
+            self._close()  # the file grew or was replaced; what is open shows neither
         if self._text is None:
             self._text, self._stamp = open_text(entry.path), entry.stamp
         if self._format is None:
             kind = self._location.format_of(entry)
             self._format = TextFormat(kind, self._schema, self._stream, entry.path)
-            # What a task would find: once a batch with this file is logged, quarantine comes too late for it.
+            # Find now what a task would find: once a batch with this file is logged, quarantine comes too late.
             TextFormat(kind, self._columns, self._stream, entry.path).open(self._text, limit, complete)
         if self._blocks is None:
             if not self._format.open(self._text, limit, complete):

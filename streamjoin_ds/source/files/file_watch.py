@@ -1,4 +1,4 @@
-"""Watching what was read: files that vanish, shrink, are replaced, or appear too late."""
+"""The watch over files that were read: it finds files that vanish, shrink, are replaced or appear too late."""
 
 from __future__ import annotations
 
@@ -32,43 +32,44 @@ _log = logging.getLogger(__name__)
 
 Stamp = tuple[int, int, int]
 
-_READ_BYTES = 4 << 20
-_FILES_A_TURN = 32
-_GROUPS_A_SIZE = 4
-_MANY_LATE = 64
+_READ_BYTES = 4 << 20  # bytes of text that are verified at a time
+_FILES_A_TURN = 32  # read files that one look checks
+_GROUPS_A_SIZE = 4  # groups of one size in `FilePosition.kept`, at most
+_MANY_LATE = 64  # newest files that are tried as late ones, at most
 
 
 def changed(path: str, how: str) -> FileChangedError:
-    """The error for a file that is not what was read from it."""
+    """Return the error for a file that is no longer what was read from it."""
     msg = f"the file {path} {how}"
     hint = "a file may grow at its end, and files may be added after the last; no more"
     return FileChangedError(msg, name=path, hint=hint)
 
 
 def continued(path: str, line: int) -> FileChangedError:
-    """The error for a file that goes on with a line that was taken as its last, without its newline."""
+    """Return the error for a file whose last line was taken without a newline, and which now goes on with that line."""
     msg = f"the file {path} goes on with its line {line}, which was taken as its last when it was finished"
     hint = "put the file back as it was, and what follows in a file of its own; a line that may go on ends in a newline"
     return FileChangedError(msg, name=path, hint=hint)
 
 
 def missing(path: str, stream: Stream) -> FileMissingError:
-    """The error for a file that was being read, or was read, and is gone."""
+    """Return the error for a file that is gone, though it was read or is being read."""
     msg = f"the file {path} of stream {stream.name} is not there any more"
     hint = "put it back as it was; with missing_files=ignore, files may go once they are read and their batch is done"
     return FileMissingError(msg, name=path, hint=hint)
 
 
 def order_error(path: str, stream: Stream) -> FileOrderError:
-    """The error for a file that sorts among those that were read already."""
+    """Return the error for a new file whose name sorts before a file that was read already."""
     msg = f"the file {path} appeared after files of stream {stream.name} whose names sort behind it were read"
     return FileOrderError(msg, name=path, hint="files are read in the order of their names: give new ones later names")
 
 
 def late_names(names: Sequence[str], expected: str, location: Location) -> Sequence[str] | None:
-    """Which of the names are too many for this to be the digest of the others; None where that cannot be told.
+    """Return the names that came late: `expected` is the digest of the others. None where they cannot be told.
 
-    One is told by its own digest. Of several, the newest files are tried; the digest decides.
+    A single late name is found by its own digest. For several, the two to 64 newest files are tried together, and the
+    digest decides.
     """
     surplus = difference(name_sum(names), expected)
     if int(surplus, 16) == 0:
@@ -86,12 +87,12 @@ def late_names(names: Sequence[str], expected: str, location: Location) -> Seque
 
 
 def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) -> RollingDigest:
-    """Read again all that was read of the position's file; the digest at the position, ready to be moved on.
+    """Read again all that was read of the position's file. Return the digest at the position, ready to be moved on.
 
     Raises
     ------
     FileChangedError
-        It is not what was read then.
+        The file does not hold what was read then.
     """
     digest = RollingDigest.at_start_of(position.digest)
     if position.offset == 0:
@@ -112,7 +113,7 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
 
 
 def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
-    """As `verify_prefix`, of a text and of its last segment only: at most `SEGMENT_BYTES` are read."""
+    """Verify a text as `verify_prefix` does, but only its last segment: at most `SEGMENT_BYTES` are read."""
     begin = position.offset // SEGMENT_BYTES * SEGMENT_BYTES
     digest = RollingDigest(position.digest, begin)
     with open_text(entry.path) as text:
@@ -125,28 +126,29 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
 
 @dataclass(frozen=True, slots=True)
 class BadFile:
-    """What goes beside the files that are read: one that came late, or has changed since; and what digests become."""
+    """A file that came late, or has changed since it was read, and what it changes in the digests of a position."""
 
     kind: str
     name: str
     error: StreamJoinError
-    names: Sequence[str] = ()  # come to those that were read
-    sizes: tuple[str, ...] = ()  # as do these names with sizes
-    sizes_before: tuple[str, ...] = ()  # and these leave them
+    names: Sequence[str] = ()  # names that are added to those that were read
+    sizes: tuple[str, ...] = ()  # digests of names with sizes that are added
+    sizes_before: tuple[str, ...] = ()  # digests of names with sizes that are taken away
 
 
 class FileWatch:
-    """Remembers how the files looked that were read, and compares.
+    """Remembers how the files that were read looked, and compares them with what is there now.
 
-    A trigger looks at the file that is being read, and at a few of those before it, by turns; at the names only where
-    the folder has changed. What happened to any of them meanwhile shows when a process begins.
+    `look` checks the file that is being read and, by turns, a few of those before it. It checks the names only where
+    the folder has changed. `begin` checks the names of all files, and their sizes where no file may be removed, so it
+    finds what happened while no process ran.
 
     Parameters
     ----------
     stream : Stream
-        Whose files.
+        The stream that the files belong to.
     location : Location
-        Where they are.
+        Where the files are.
     ignore_missing : bool
         Whether files that lie wholly before a batch's start may be gone.
     """
@@ -162,20 +164,20 @@ class FileWatch:
         self._generation = -1
 
     def seen(self, name: str) -> bool:
-        """Whether the file of this name was read, in part or whole, and was there when it was looked for last."""
+        """Whether the file of this name was read, in part or whole, and was still there at the last look."""
         return name in self._seen
 
     def reading(self, entry: FileEntry) -> None:
-        """Take note of a file that is read from now on."""
+        """Note a file that is read from now on."""
         self._seen[entry.name] = entry.stamp
 
     def taken_bad(self) -> list[BadFile]:
-        """What was found bad since this was asked last; nothing where that stops the stream."""
+        """Return the bad files found since the last call; none where a bad file stops the stream."""
         found, self._found = self._found, []
         return found
 
     def kept_before(self, file: str) -> tuple[tuple[str, int, str], ...]:
-        """See `FilePosition.kept`: four groups of each size, the newest files alone."""
+        """Return `FilePosition.kept` for a position in `file`. The four newest files before it are groups of one."""
         names = sorted(self._seen)
         end, size, groups = bisect_left(names, file), 1, []
         while end > 0:
@@ -187,12 +189,12 @@ class FileWatch:
         return tuple(reversed(groups))
 
     def begin(self, start: FilePosition) -> None:
-        """Begin at a position that another process may have reached: what lies before must still be there.
+        """Begin at a position that another process may have reached. Check that the files before it are as they were.
 
         Raises
         ------
         FileMissingError, FileOrderError, FileChangedError
-            What is not as it was.
+            A file is gone, has come or has changed.
         """
         names = self._location.names(fresh=True)
         found = [self._location.entry(name) for name in names[: bisect_right(names, start.file)]]
@@ -222,7 +224,7 @@ class FileWatch:
             self._found.append(BadFile("changed", "", error, sizes=(sizes,)))
 
     def _check_names(self, names: Sequence[str], expected: str) -> Sequence[str]:
-        """The names that were not there when this was their digest: where that does not stop the stream."""
+        """Return the names that came since `expected` was the digest. Note each as a bad file, or raise."""
         late = late_names(names, expected, self._location)
         if late is None or (late and not self._quarantine):
             path = self._location.path_of(late[0] if late else "(unknown)")
@@ -242,9 +244,9 @@ class FileWatch:
         self._found.append(BadFile("late", name, error, (name,), (name_sum([f"{name}/{size}"]),)))
 
     def _check_kept(self, done: Sequence[str], start: FilePosition) -> None:
-        """Where files may be gone: none may have come. Exact wherever none is gone of those that stand together."""
+        """Check that no file has come, where files may be gone. The check is exact in each group that lost no file."""
         kept = start.kept
-        if not kept and start.files:  # of an offset that says only what was read in all
+        if not kept and start.files:  # an offset without groups: all its files are one group
             kept = ((done[-1] if done else "", start.files, start.names),)
         first = 0
         for last, count, names in kept:
@@ -263,12 +265,14 @@ class FileWatch:
             self._late(late)
 
     def look(self, tail: FilePosition, start: FilePosition) -> FileEntry | None:
-        """The file that was looked into last as it is now, after a check of all up to it; `start` is committed.
+        """Check the files up to the tail's, and return the tail's file as it is now; None where it is gone.
+
+        `tail` is how far was read ahead. What lies before `start` is committed.
 
         Raises
         ------
         FileMissingError, FileOrderError, FileChangedError
-            What is not as it was.
+            A file is gone, has come or has changed.
         """
         names = self._location.names()
         if self._location.generation != self._generation:
@@ -302,7 +306,7 @@ class FileWatch:
         del self._seen[name]
 
     def _look_at_some(self, tail: FilePosition) -> None:
-        """Look at a few of the files that were read to their ends, others each time."""
+        """Check a few of the files that were read to their ends, other ones at each call."""
         for name in list(islice(self._seen, self._turn, self._turn + _FILES_A_TURN)):
             entry = self._location.entry(name)
             if name != tail.file and entry is not None and entry.stamp != self._seen[name]:

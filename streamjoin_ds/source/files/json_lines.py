@@ -1,4 +1,4 @@
-"""JSON lines: one object a line; a key that is absent is a null, keys that do not travel are passed over."""
+"""JSON lines: one object in each line. An absent key is a null, and keys that do not travel are passed over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from streamjoin_ds.source.files.lines import Lines
 __all__ = ["JsonLines", "check_nulls"]
 
 
-# How an event time may be written; numbers with a point exactly, so that one parses alike beside any others.
+# Types of the time column, in the order in which they are tried. A number with a point is read as an exact decimal, so
+# that it parses alike beside any other records.
 _TIME_TYPES = (pa.string(), pa.int64(), pa.decimal256(76, 38))
 _WHOLE = r"^([+-]?[0-9]+)\.0+$"
 
@@ -23,14 +24,14 @@ _STRAY_NULL = re.compile(rb"^[^{\n]*null|\}[ \t\r]*null", re.MULTILINE)
 
 
 class JsonLines:
-    """Lines of one file of JSON objects.
+    """The format of one JSON file's lines, which are objects.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-        The columns that travel, with their types inside the house.
+        The columns that travel, with their inside types.
     time : str
-        The event time's column: a text, or a number.
+        The time column: its values are texts or numbers.
     """
 
     def __init__(self, schema: pa.Schema, time: str) -> None:
@@ -43,7 +44,7 @@ class JsonLines:
         if not data:
             return pa.table({f.name: pa.array([], self._read_type(f)) for f in self._schema})
         try:
-            data.decode()  # Arrow would take bytes that are no text
+            data.decode()  # Arrow would accept bytes that are not UTF-8
         except UnicodeDecodeError as error:
             msg = "not UTF-8"
             raise pa.ArrowInvalid(msg) from error
@@ -79,7 +80,7 @@ class JsonLines:
         return "", "the line cannot be read"
 
     def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
-        """See `LineFormat.sift`: lines that are no JSON objects."""
+        """See `LineFormat.sift`: finds lines that are no JSON objects."""
         found = {}
         for place in range(lines.count):
             line = lines.text(place, place + 1)
@@ -87,7 +88,8 @@ class JsonLines:
                 suspect = None if isinstance(json.loads(line), dict) else "not a JSON object"
             except (ValueError, RecursionError):
                 suspect = "not JSON"
-            # Python's parser only suspects: Arrow's decides, or what is broken would depend on a batch's neighbours.
+            # Python's parser only suspects a line, and Arrow's decides. `sift` runs only where some line is broken. If
+            # it decided by itself, a record's neighbours would decide whether the record is broken.
             if suspect is not None and not self._parses(line):
                 found[place] = ("", suspect)
         return found
@@ -101,7 +103,7 @@ class JsonLines:
     def _read_type(self, column: pa.Field) -> pa.DataType:
         if column.name == self._time:
             return self._time_type
-        # JSON has no dates: they are texts, which Arrow's reader does not convert.
+        # JSON has no dates or timestamps. They are texts, which Arrow's reader does not convert.
         return pa.string() if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type) else column.type
 
     def _read(self, data: bytes) -> pa.Table:
@@ -127,7 +129,7 @@ class JsonLines:
         return None
 
     def _uniform(self, table: pa.Table) -> pa.Table:
-        # Pieces of one chunk may have written the time either way: text is what both can be put in.
+        # Pieces of one chunk may write the time as texts or as numbers. Both can be made texts.
         place = self._schema.get_field_index(self._time)
         if place < 0 or pa.types.is_string(table.column(place).type):
             return table
@@ -136,10 +138,10 @@ class JsonLines:
 
 
 def check_nulls(data: bytes) -> None:
-    """Refuse a ``null`` outside of any object with ArrowInvalid.
+    """Raise ArrowInvalid where a ``null`` is outside of any object.
 
-    Arrow's reader writes it to where no column is, and the process dies (apache/arrow#47409). Such a null is the first
-    thing of its line, or follows an object.
+    Arrow's reader writes such a null into a column that does not exist, and the process dies (apache/arrow#47409). The
+    null is the first thing in its line, or follows an object.
     """
     if b"null" not in data:
         return
@@ -149,6 +151,6 @@ def check_nulls(data: bytes) -> None:
             is_object = isinstance(json.loads(data[begin : end if end >= 0 else len(data)]), dict)
         except (ValueError, RecursionError):
             is_object = False
-        if not is_object:  # else what was found is inside a text
+        if not is_object:  # in an object, the null that was found is inside a text
             msg = "a null outside of an object"
             raise pa.ArrowInvalid(msg)

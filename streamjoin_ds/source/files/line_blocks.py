@@ -1,4 +1,4 @@
-"""Blocks of whole lines out of a text, and what a line means in a file's format."""
+"""Cuts a text into blocks of whole lines, and reads the lines in the file's format."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["BLOCK_BYTES", "MAX_LINE_BYTES", "LineBlocks", "TextFormat"]
 
-BLOCK_BYTES = 4 << 20
-MAX_LINE_BYTES = 64 << 20
-_HEADER_BYTES = 1 << 16
-_DRIFT_RECORDS = 3
+BLOCK_BYTES = 4 << 20  # bytes that are read at a time
+MAX_LINE_BYTES = 64 << 20  # bytes of a line, at most
+_HEADER_BYTES = 1 << 16  # bytes in which a header is looked for first
+_DRIFT_RECORDS = 3  # records without an event time that tell that a file has no time column, at least
 
 
 class LineBlocks:
-    """Cuts a text into blocks that end with a line.
+    """Cuts a text into blocks of whole lines.
 
     Parameters
     ----------
     text : Text
         Where the bytes come from.
     offset : int
-        Byte of a line's beginning.
+        Byte at which to begin, the first of a line.
     limit : int or None
-        Byte before which to stop; None: at the text's end.
+        Byte before which to stop; None to stop at the text's end.
     path : str
-        To name in errors.
+        The file's path, for errors.
     """
 
     def __init__(self, text: Text, offset: int, limit: int | None, path: str) -> None:
@@ -46,16 +46,17 @@ class LineBlocks:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes after the last newline, once the end was reached."""
+        """Number of bytes after the last newline, once the end was reached."""
         return len(self._rest)
 
     def next(self, complete: bool) -> bytes:
-        """The next block; empty at the end. A last line without a newline is given only if the text is `complete`.
+        """Return the next block; empty at the end. Give a last line without a newline only if the text is `complete`.
 
         Raises
         ------
         FileFormatError
-            A line of more than `MAX_LINE_BYTES`, or the text cannot be read any further; the lines before are given.
+            A line has more than `MAX_LINE_BYTES`, or the text cannot be read any further. The lines before that place
+            are given first.
         """
         while True:
             if not self.ended and self._fault is None:
@@ -78,7 +79,10 @@ class LineBlocks:
                 raise self._fault
 
     def _long_line(self) -> int | None:
-        """Where the first line that is too long begins in what is not given yet; the same wherever reading began."""
+        """Return where in the bytes not yet given the first line that is too long begins; None where there is none.
+
+        The line that is found is the same wherever reading began.
+        """
         begin = 0
         while len(self._rest) - begin > MAX_LINE_BYTES:
             end = self._rest.rfind(b"\n", begin, begin + MAX_LINE_BYTES + 1)
@@ -89,7 +93,7 @@ class LineBlocks:
 
 
 class TextFormat:
-    """How the lines of one file are to be read, once its header is known.
+    """The format of one file's lines. CSV needs the file's header, which `open` reads.
 
     Parameters
     ----------
@@ -98,9 +102,9 @@ class TextFormat:
     schema : pyarrow.Schema
         The columns to parse.
     stream : Stream
-        Its event time's column and its delimiter.
+        The stream: its time column and its delimiter.
     path : str
-        The file, to name in errors.
+        The file's path, for errors.
     """
 
     def __init__(self, kind: str, schema: pa.Schema, stream: Stream, path: str) -> None:
@@ -112,7 +116,7 @@ class TextFormat:
         self._form: LineFormat | None = JsonLines(schema, stream.time) if kind == "json" else None
 
     def open(self, text: Text, limit: int | None, complete: bool) -> bool:
-        """Read the header, if the format has one; False where there is none yet."""
+        """Read the header, if the format has one. Return False where there is no whole header yet."""
         if self._form is not None:
             return True
         size, head = _HEADER_BYTES, b""
@@ -133,7 +137,7 @@ class TextFormat:
         return True
 
     def parse(self, lines: Lines, at_file_start: bool) -> RawRecords:
-        """The records of these lines; see `lines.parse_lines`."""
+        """Return the records of these lines; see `lines.parse_lines`."""
         assert self._form is not None
         raw = parse_lines(lines, self._form, file=self._path, at_file_start=at_file_start)
         if self._kind == "json" and at_file_start and lines.count >= _DRIFT_RECORDS:

@@ -1,4 +1,4 @@
-"""Lines: where the records of a text begin and end, and the search for the broken one among many good ones."""
+"""Lines: where the records of a text begin and end, and the search for broken records among many good ones."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ __all__ = ["LineFormat", "Lines", "parse_lines"]
 
 _NEWLINE, _RETURN = 10, 13
 
-# So many first records of a file that all fail in one column are no accident: the column has another type now.
+# If the first records of a file, at least so many, all fail in one column, that column has another type now.
 _DRIFT_RECORDS = 3
-_DRIFT_SAMPLE = 64
+_DRIFT_SAMPLE = 64  # first records that are looked at for that, at most
 
 
 class LineFormat(Protocol):
     """A format in which a record is a line."""
 
     def parse(self, data: bytes) -> pa.Table:
-        """The records of whole lines, one row each; `pyarrow.ArrowInvalid` where any of them is broken."""
+        """Return the records of whole lines, one row each; raise `pyarrow.ArrowInvalid` where one is broken."""
 
     def reason(self, line: bytes) -> tuple[str, str]:
-        """Column (may be empty) and reason why `parse` refuses this one line."""
+        """Return the column (may be empty) and the reason why `parse` refuses this one line."""
 
     def sift(self, lines: Lines) -> dict[int, tuple[str, str]]:
-        """Broken records that can be told all at once, with column and reason; others may be broken too."""
+        """Return the broken records that can be found all at once, with column and reason. Others may be broken too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The records of a text of whole lines; blank lines are none.
+    """The records of a text of whole lines. A blank line is no record.
 
     Attributes
     ----------
+    data : bytes
+        The text.
     starts, ends : numpy.ndarray of int64, shape (count,)
-        Bytes of each record within `data`, its newline included.
+        Range of each record's bytes within `data`, its newline included.
     numbers : numpy.ndarray of int64, shape (count,)
         Line of each record, from 0, blank lines counted.
     lines : int
-        Newlines in all.
+        Number of newlines in `data`.
     """
 
     data: bytes
@@ -56,7 +58,7 @@ class Lines:
 
     @classmethod
     def of(cls, data: bytes) -> Lines:
-        """Cut a text; a last line without a newline is a record too."""
+        """Return the records of a text. A last line without a newline is a record too."""
         array = np.frombuffer(data, np.uint8)
         ends = np.flatnonzero(array == _NEWLINE) + 1
         lines = len(ends)
@@ -77,29 +79,29 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """Records."""
+        """Number of records."""
         return len(self.ends)
 
     def text(self, first: int, last: int) -> bytes:
-        """The bytes of records ``[first, last)`` and of the blank lines between them."""
+        """Return the bytes of records ``[first, last)`` and of the blank lines between them."""
         if first == last:
             return b""
         return self.data[int(self.starts[first]) : int(self.ends[last - 1])]
 
     def record_text(self, record: int) -> str:
-        """One record as text, without its newline; bytes that are not UTF-8 are replaced."""
+        """Return one record as text, without its newline. Bytes that are not UTF-8 are replaced."""
         return self.text(record, record + 1).rstrip(b"\r\n").decode("utf-8", "replace")
 
 
 def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: bool) -> RawRecords:
-    """Parse records; where one is broken those that can be told at once are sifted out, the rest is searched by halves.
+    """Parse records. Where one is broken, `sift` finds what it can at once, and halving finds the rest.
 
-    What is broken is decided by the format's own parser, so it does not depend on the way it was found.
+    The format's own parser decides which records are broken, so that does not depend on the way they were found.
 
     Raises
     ------
     SchemaDriftError
-        At a file's start: every one of its first records (at least three) fails in the same column.
+        At a file's start: every one of its first records (3 to 64 of them) fails in the same column.
     """
     try:
         return RawRecords(_parsed(lines, form, 0, lines.count), lines.count)
@@ -123,7 +125,7 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
 def _parsed(lines: Lines, form: LineFormat, first: int, last: int) -> pa.Table:
     data = lines.text(first, last)
     table = form.parse(data)
-    # A quote that is not closed swallows lines, a lone carriage return makes more of them: neither may pass.
+    # An unclosed quote swallows lines, and a lone carriage return makes more of them. Neither may pass.
     stray = data.count(b"\r") - data.count(b"\r\n") - data.endswith(b"\r")
     if table.num_rows != last - first or stray:
         msg = "the number of rows is not the number of lines"
@@ -166,18 +168,18 @@ def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
 
 
 def first_line(data: bytes) -> bytes | None:
-    """The first line with its newline, or None where there is none yet."""
+    """Return the first line with its newline, or None where there is no newline yet."""
     end = data.find(b"\n")
     return None if end < 0 else data[: end + 1]
 
 
 def missing_columns(wanted: Sequence[str], found: Sequence[str], stream: str, file: str) -> None:
-    """Refuse a file that lacks a column, or has it twice.
+    """Refuse a file that lacks a column, or has it more than once.
 
     Raises
     ------
     SchemaDriftError
-        Names the column and the file.
+        The error names the column and the file.
     """
     for name in wanted:
         times = list(found).count(name)

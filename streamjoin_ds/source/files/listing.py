@@ -1,4 +1,4 @@
-"""What lies in a stream's file or folder: names in their order, how one file looks, and what it is by its name."""
+"""The files of a stream's path: their names in order, the size and stamp of each, and its format by its name."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ EXTENSIONS = {
     "parquet": (".parquet",),
 }
 
-# What lies in the folder of a table: the table's kind, and the format by which Spark reads it.
+# Folders that mark a table's folder, with the table's kind and the format by which Spark reads it.
 _TABLE_MARKS = {
     "_delta_log": ("a Delta", "delta"),
     "metadata": ("an Iceberg", "iceberg"),
     ".hoodie": ("a Hudi", "hudi"),
 }
 
-# A listing is kept while the folder's own time of change stands still: from so long after a change was first seen (file
-# systems round their times), and for so long at most.
+# A listing is kept while the folder's time of change stands still. It is kept only after so many seconds without a
+# change, because file systems round their times.
 _SETTLED_S = 3.0
+# A listing is kept for so many seconds at most.
 _KEPT_S = 10.0
 
-# So many new names are looked at one by one; more of them in one walk through the folder.
+# Up to so many new names are looked at one by one, more of them in one walk through the folder.
 _FEW_NAMES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file as the directory shows it; `stamp` changes when it is written to or replaced."""
+    """A file as the folder shows it. `stamp` changes when the file is written to or replaced."""
 
     name: str
     path: str
@@ -61,7 +62,7 @@ def is_gzip(name: str) -> bool:
 
 
 def format_of(name: str, declared: str) -> str | None:
-    """``"csv"``, ``"json"`` or ``"parquet"`` by the name's extension; the declared format where it is not "auto"."""
+    """Return the declared format, or for "auto" the format by the name's extension; None where that does not tell."""
     if declared != "auto":
         return declared
     plain = name.removesuffix(".gz")
@@ -74,14 +75,15 @@ class Location:
     Parameters
     ----------
     path : str
-        In a folder, files whose names begin with ``.`` or ``_`` are not seen (being written, or notes of a writer), nor
-        files of another format than the one asked for. Sub-folders are not read: a warning names them.
+        In a folder, files whose names begin with ``.`` or ``_`` are passed over: they are being written, or are notes
+        of a writer. So are files of another format than the one asked for. Sub-folders are not read: a warning names
+        one of them.
     format : {"auto", "csv", "json", "parquet"}
-        Of the files.
+        The format of the files.
     stream : str
-        To name in errors.
+        The stream's name, for errors.
     clock : callable
-        Seconds, never going back: how long a listing is trusted.
+        Returns seconds and never goes back. It says how old a listing is.
     """
 
     def __init__(self, path: str, format: str, stream: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,19 +98,20 @@ class Location:
             msg = f"the path of stream {stream} holds a pattern that is not understood"
             raise FileFormatError(msg, name=last, hint="a file, a folder, or /folder/*.extension")
         self._clock = clock
-        self.names_listed: list[str] = []  # what `names` gave last
+        self.names_listed: list[str] = []  # what `names` returned last
         self._all: set[str] = set()  # what the folder held, unwanted names included
         self._changed_ns: int | None = None  # the folder's time of change when it was listed last
         self._changed_seen_s = self._listed_s = 0.0
-        self._settled = self._tells = False
-        self.generation = 0  # another number where the names are not those of the last time
+        self._settled = self._tells = False  # `_tells`: the time of change was seen to move with the names
+        self.generation = 0  # goes up when the folder's names change
         self.folders: list[str] = []  # sub-folders, which are passed over
 
     def names(self, *, fresh: bool = False) -> Sequence[str]:
-        """The names of the files there are now, in their order (code points).
+        """Return the names of the files that are there now, in the order of their code points.
 
-        A folder is listed again where its time of change says so, and where that cannot be trusted: if it never was
-        seen to move with the names, moved a moment ago, or the listing is older than ten seconds, or must be `fresh`.
+        A folder is listed again where its time of change has moved. It is also listed again where that time cannot be
+        trusted: it was never seen to move with the names, or it moved less than three seconds ago. And it is listed
+        again where the listing is ten seconds old or must be `fresh`.
 
         Raises
         ------
@@ -159,11 +162,11 @@ class Location:
         return True
 
     def _sorted_out(self, new: set[str]) -> tuple[list[str], list[str]]:
-        """Which of these names are files that are wanted, and which are sub-folders."""
+        """Return which of these names are files that are wanted, and which are sub-folders."""
         files, folders = [], []
         for name, mode in self._modes({name for name in new if not name.startswith((".", "_"))}):
             if mode is None:
-                self._all.discard(name)  # gone again; should it come back, it is new
+                self._all.discard(name)  # gone again; if it comes back it is new
             elif stat.S_ISDIR(mode):
                 folders.append(name)
             elif stat.S_ISREG(mode) and self._wanted(name):
@@ -179,7 +182,7 @@ class Location:
                         if file.is_file() or file.is_dir():
                             yield file.name, stat.S_IFREG if file.is_file() else stat.S_IFDIR
                         elif file.is_symlink():
-                            yield file.name, None  # to nowhere, as yet
+                            yield file.name, None  # a link to nothing, as yet
         for name in names:
             yield name, _mode(self.path_of(name))
 
@@ -192,12 +195,12 @@ class Location:
         return kind is not None and self.format in ("auto", kind)
 
     def path_of(self, name: str) -> str:
-        """Where the file of this name is."""
+        """Return the path of the file of this name."""
         path = self.path
         return path if os.path.basename(path) == name and not os.path.isdir(path) else os.path.join(path, name)
 
     def entry(self, name: str) -> FileEntry | None:
-        """The file of this name as it looks now; None where it is not there, or is no file any more."""
+        """Return the file of this name as it looks now; None where it is not there, or is no file any more."""
         path = self.path_of(name)
         try:
             found = os.stat(path)
@@ -208,17 +211,17 @@ class Location:
         return FileEntry(name, path, found.st_size, found.st_mtime_ns, found.st_ino)
 
     def entries(self) -> tuple[FileEntry, ...]:
-        """The files there are now, each looked at, in the order of their names; see `names`."""
+        """Return the files that are there now as they look now, in the order of their names; see `names`."""
         found = (self.entry(name) for name in self.names())
         return tuple(entry for entry in found if entry is not None)
 
     def refuse_table(self) -> None:
-        """Refuse a folder, or a file or folder inside of one, that is a table: some of its files may be removed ones.
+        """Refuse a path that is a table, or lies inside one: some of the files there may no longer be the table's.
 
         Raises
         ------
         FileFormatError
-            It is a Delta, Iceberg or Hudi table.
+            The path is or lies in a Delta, Iceberg or Hudi table.
         """
         place = Path(os.path.abspath(self.path))
         for folder in (place, *place.parents):
@@ -233,12 +236,12 @@ class Location:
                     raise FileFormatError(msg, name=str(folder), hint=hint)
 
     def format_of(self, entry: FileEntry) -> str:
-        """The format of one file.
+        """Return the format of one file.
 
         Raises
         ------
         FileFormatError
-            The name does not tell, and nothing was declared.
+            The file's name does not tell its format, and none was declared.
         """
         kind = format_of(entry.name, self.format)
         if kind is None:
@@ -257,7 +260,7 @@ def _mode(path: str) -> int | None:
 
 
 def _is_marked(mark: Path) -> bool:
-    """Whether this folder is there, and what its name says it is."""
+    """Whether `mark` is a folder that marks a table. A folder ``metadata`` must also hold Iceberg's files."""
     if mark.name != "metadata":
         return mark.is_dir()
     try:

@@ -1,4 +1,4 @@
-"""Parquet files: complete when they appear, read by row number."""
+"""Parquet files: each is complete when it appears, and is read by row number."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from streamjoin_ds.spec.columns import NANOSECONDS, TIMESTAMP, result_type
 
 __all__ = ["ParquetRows", "content_digest", "parquet_schema"]
 
-_READ_ROWS = 1 << 17
+_READ_ROWS = 1 << 17  # rows in one piece, at most
 
-# Digests of whole files, by path and stamp: a hint that spares a second look at the same bytes.
+# Digests of whole files, by path and stamp. They are a hint, which spares reading the same bytes again.
 _digests: OrderedDict[tuple[str, int, int, int], bytes] = OrderedDict()
-_KEPT_DIGESTS = 1024
+_KEPT_DIGESTS = 1024  # files whose digests are kept
 
 
 def content_digest(entry: FileEntry) -> bytes:
-    """XXH3-128 over all of a file, 16 bytes."""
+    """Return the XXH3-128 of a whole file, 16 bytes."""
     key = (entry.path, *entry.stamp)
     if key not in _digests:
         with _opened(entry) as file:
@@ -52,7 +52,7 @@ def _opened(entry: FileEntry) -> BinaryIO:
 
 
 def parquet_schema(path: str) -> pa.Schema:
-    """The columns of a file; `pyarrow.ArrowInvalid` or `OSError` where it is not Parquet."""
+    """Return the columns of a file; raise `pyarrow.ArrowInvalid` or `OSError` where it is not Parquet."""
     with _parquet(path) as file:
         return file.schema_arrow
 
@@ -70,9 +70,10 @@ class ParquetRows:
     entry : FileEntry
         The file.
     schema : pyarrow.Schema
-        The columns that travel, with their types inside the house; the time column may be anything that can be one.
+        The columns that travel, with their inside types. In the file the time column may have any type that can be an
+        event time.
     time, stream : str
-        The event time's column; the stream, to name in errors.
+        The name of the time column, and that of the stream for errors.
     """
 
     def __init__(self, entry: FileEntry, schema: pa.Schema, time: str, stream: str) -> None:
@@ -105,7 +106,7 @@ class ParquetRows:
         return int(self._file.metadata.num_rows)
 
     def chunks(self, first: int, last: int, names: list[str]) -> Iterator[tuple[int, RawRecords]]:
-        """Rows ``[first, last)`` of these columns, each piece with the number of its first row."""
+        """Yield rows ``[first, last)`` of the columns `names` in pieces, each with the number of its first row."""
         begin = 0
         for group in range(self._file.num_row_groups):
             rows = self._file.metadata.row_group(group).num_rows
@@ -125,7 +126,10 @@ class ParquetRows:
             begin += rows
 
     def _wrapped(self, table: pa.Table, group: int) -> dict[str, np.ndarray]:
-        """Of INT96 columns, which rows of a row group hold a time that int64 microseconds cannot."""
+        """Return, by INT96 column, a mask of a row group's rows whose time int64 microseconds cannot hold.
+
+        Columns without such a row are left out.
+        """
         names = [name for name in table.column_names if name in self._int96]
         if self._coarse is None or not names:
             return {}
@@ -137,7 +141,7 @@ class ParquetRows:
         return {name: places for name, places in found.items() if places.any()}
 
     def times(self, first: int, last: int, names: list[str]) -> Iterator[pa.Array]:
-        """The time column of rows ``[first, last)``, in pieces, read with these columns; null where it is not told."""
+        """Yield the time column of rows ``[first, last)`` in pieces, null for broken records. Reads all of `names`."""
         for _, raw in self.chunks(first, last, names):
             times = raw.table.column(self._time).combine_chunks()
             if raw.index is not None:
@@ -153,7 +157,7 @@ def _integers(times: pa.ChunkedArray) -> np.ndarray:
 
 
 def _without(table: pa.Table, wrapped: dict[str, np.ndarray]) -> RawRecords:
-    """The records of a table, those broken that hold a time out of range."""
+    """Return a table's records; those with a time out of range are broken."""
     broken: dict[int, str] = {}
     for name, places in wrapped.items():
         for place in np.flatnonzero(places).tolist():
@@ -175,7 +179,7 @@ def _without(table: pa.Table, wrapped: dict[str, np.ndarray]) -> RawRecords:
 
 
 def _fits(found: pa.DataType, column: pa.Field) -> bool:
-    """Whether a file's type is, or widens without loss to, the type a column has inside the house."""
+    """Whether the type `found` in a file is the inside type of a column, or widens to it without loss."""
     try:
         kind = result_type(found, column.name)
     except ColumnError:

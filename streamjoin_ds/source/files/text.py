@@ -1,4 +1,4 @@
-"""The decompressed text of a file, read at any byte; plain or gzip."""
+"""The text of a file, plain or gzip, decompressed and read from any byte."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from streamjoin_ds.source.files.listing import is_gzip
 
 __all__ = ["Text", "open_text"]
 
-_RAW_BYTES = 1 << 16
+_RAW_BYTES = 1 << 16  # compressed bytes that are read at a time
 
 
 class Text(Protocol):
-    """Bytes of a file after decompression; used as a context manager."""
+    """The bytes of a file after decompression. It is a context manager."""
 
-    fault: FileFormatError | None  # why the last read could give no more than it gave
+    fault: FileFormatError | None  # why the last read gave fewer bytes than asked for; None at the text's end
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes ``[offset, offset + size)``; fewer only where the text ends, or where it cannot be read any further."""
+        """Return bytes ``[offset, offset + size)``; fewer only where the text ends or cannot be read any further."""
 
     def __enter__(self) -> Text: ...
 
@@ -30,12 +30,12 @@ class Text(Protocol):
 
 
 def open_text(path: str) -> Text:
-    """Open a file by its name's ending.
+    """Open a file as gzip or plain text, by its name's ending.
 
     Raises
     ------
     FileMissingError
-        It is not there.
+        The file is not there.
     """
     try:
         return _GzipText(path) if is_gzip(path) else _PlainText(path)
@@ -70,14 +70,14 @@ class _PlainText:
 
 
 class _Decoder:
-    """A decompressor and where it stands: `raw` bytes taken from the file, `offset` bytes given out."""
+    """A decompressor and its place: it has taken `raw` bytes from the file and given `offset` bytes."""
 
     def __init__(self) -> None:
         self.stream = zlib.decompressobj(31)
         self.pending = b""  # taken from the file, not yet decompressed
         self.raw = 0
         self.offset = 0
-        self.inside = False  # whether a member has begun and not ended
+        self.inside = False  # whether a member of the gzip file has begun and not ended
 
     def copy(self) -> _Decoder:
         other = _Decoder.__new__(_Decoder)
@@ -86,10 +86,11 @@ class _Decoder:
         return other
 
 
-# Positioned decompressors of files that are read bit by bit: a hint, by file and stamp; never needed for the result.
+# Decompressors at places in files that are read bit by bit, by file and stamp, then by offset. They are hints: they
+# spare decompressing a file from its beginning again, and change no result.
 _hints: OrderedDict[tuple[str, int, int, int], OrderedDict[int, _Decoder]] = OrderedDict()
-_HINTED_FILES = 8
-_HINTS_A_FILE = 4
+_HINTED_FILES = 8  # files with hints, at most
+_HINTS_A_FILE = 4  # hints of one file, at most
 
 
 class _GzipText:
@@ -149,7 +150,7 @@ class _GzipText:
             _hints.popitem(last=False)
 
     def _next(self, size: int) -> bytes:
-        """Some decompressed bytes, at most `size` and never past a segment's end; none at the end of the file."""
+        """Return decompressed bytes, at most `size` and never past a segment's end; none at the end of the file."""
         size = min(size, SEGMENT_BYTES - self._decoder.offset % SEGMENT_BYTES)
         at = self._decoder.offset
         try:
@@ -161,7 +162,10 @@ class _GzipText:
             return data
 
     def _salvaged(self, at: int, size: int) -> bytes:
-        """All that can be had before the damage, however reading came there."""
+        """Return all bytes from `at` on that can be decompressed before the damage, at most `size`.
+
+        What is returned does not depend on where reading began.
+        """
         self._decoder, whole, data = _Decoder(), size, b""
         while self._decoder.offset < at:
             self._decompressed(self._decoder, min(at - self._decoder.offset, SEGMENT_BYTES))

@@ -1,4 +1,4 @@
-"""Generated streams: tuples that are a function of parameters and row number alone.
+"""Generated streams: each tuple is a function of the parameters and its row number alone.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The papers' synthetic streams: two attributes for the band (CellJoin, LLHJ, DP-Join), one key (PIM-Tree)."""
+"""The papers' synthetic streams: with two attributes for the band (CellJoin, LLHJ, DP-Join), or one key (PIM-Tree)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _RegularRows:
         return RegularFrontier(self.schedule, first, last)
 
     def _block(self, name: str, block: int, begin: int, end: int) -> dict[str, np.ndarray]:
-        """Columns of rows ``[begin, end)`` of a block: `name`, and those that come out of the same random numbers."""
+        """Return columns of rows ``[begin, end)`` of a block: `name`, and those made of the same random numbers."""
         raise NotImplementedError
 
     def make(self, first: int, last: int, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]]:
@@ -112,7 +112,10 @@ class Band1dRows(_RegularRows):
         return {"key": keys + self.low}
 
     def _shaped(self, numbers: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Places in ``[0, 2^32)``, by a table of quantiles and whole numbers only: the same on every processor."""
+        """Return places in ``[0, 2^32)`` of the distribution asked for.
+
+        They come from a table of quantiles by whole numbers only, so they are the same on every processor.
+        """
         table = _quantiles("gamma" if self.keys == "gamma" else "gaussian")
         step = (numbers >> np.uint64(48)).astype(np.int64)
         rest = (numbers >> np.uint64(16) & np.uint64(0xFFFFFFFF)).astype(np.int64)
@@ -129,9 +132,9 @@ class Band1dRows(_RegularRows):
 
 @lru_cache(maxsize=2)
 def _quantiles(shape: str) -> np.ndarray:
-    """2^16 + 1 quantiles, scaled to 2^32: of N(1/2, 1/8), or of Gamma(3, 1/12); the tails end at 0 and 1.
+    """Return 2^16 + 1 quantiles of N(1/2, 1/8) or of Gamma(3, 1/12), cut off at 0 and 1 and scaled to 2^32.
 
-    Rounded to 2^-24, far above what the mathematics libraries of two machines may differ by.
+    They are rounded to 2^-24, which is far more than the mathematics libraries of two machines differ by.
     """
     count = 1 << 16
     grid = np.linspace(0.0, 1.0, (1 << 20) + 1)

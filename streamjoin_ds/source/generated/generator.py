@@ -1,4 +1,4 @@
-"""Generated streams: tuples that are a function of parameters and row number alone."""
+"""The generators by name, and their streams as feeds: a tuple is a function of the parameters and its row number."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from streamjoin_ds.spec.stream import Generator, Stream
 
 __all__ = ["GENERATORS", "GeneratorFeed", "GeneratorKind", "generator_schema", "parse_generator", "synthetic_rows"]
 
-# Rows of one chunk: large enough that what a chunk costs is small, small enough to stay out of memory's way.
+# Blocks of `BLOCK_ROWS` rows in a chunk, at most: enough that a chunk's own cost is small beside that of its rows, few
+# enough that a chunk takes little memory.
 _CHUNK_BLOCKS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorKind:
-    """A generator by name: what it is, its parameters with their meaning, and how it is made."""
+    """A kind of generator: what it generates, how its rows are made, and its parameters with their meaning."""
 
     summary: str
     make: Callable[[Parameters], SyntheticRows]
@@ -83,7 +84,7 @@ def parse_generator(text: str) -> Generator:
     Raises
     ------
     ArgumentError
-        Not of this form, an unknown generator or parameter, or a value that it cannot take.
+        The text does not have this form, the generator or a parameter is unknown, or a value is out of range.
     """
     generator = Generator.parse(text)
     synthetic_rows(generator)
@@ -91,7 +92,7 @@ def parse_generator(text: str) -> Generator:
 
 
 def synthetic_rows(generator: Generator) -> SyntheticRows:
-    """The rows a generator stands for; `ArgumentError` names what is wrong with it."""
+    """Return the rows that a generator stands for; raise an `ArgumentError` that names what is wrong with it."""
     kind = GENERATORS.get(generator.name)
     if kind is None:
         msg = f"there is no generator '{generator.name}'"
@@ -104,7 +105,7 @@ def synthetic_rows(generator: Generator) -> SyntheticRows:
 
 
 def generator_schema(stream: Stream) -> pa.Schema:
-    """The columns a generated stream has, its time column first, under the name the stream gives it."""
+    """Return the columns of a generated stream. The first is the time column, under the name the stream gives it."""
     if not isinstance(stream.source, Generator):
         msg = f"stream {stream.name} is not generated"
         raise ArgumentError(msg, name=stream.name, hint="Generator('band2d', {...})")
@@ -118,9 +119,9 @@ class GeneratorFeed:
     Parameters
     ----------
     stream : Stream
-        Its source is a `Generator`.
+        A stream whose source is a `Generator`.
     schema : pyarrow.Schema
-        The columns that travel; no others are made.
+        The columns that travel; no others are generated.
     """
 
     def __init__(self, stream: Stream, schema: pa.Schema) -> None:
@@ -153,7 +154,7 @@ class GeneratorFeed:
         return RowPosition.from_facts(facts, self._rows.name)
 
     def frontier(self, start: RowPosition, limit: int, ahead: AheadLimit | None = None) -> Frontier:
-        """See `Feed.frontier`; a generated stream has no limit."""
+        """See `Feed.frontier`; a generated stream has no `AheadLimit`."""
         assert ahead is None
         rows = limit if self.endless else max(0, min(limit, self._rows.rows - start.seq))
         return self._rows.frontier(start.seq, start.seq + rows)
@@ -167,11 +168,11 @@ class GeneratorFeed:
         return self._rows.frontier(position.seq - 1, position.seq).first_time() if position.seq else None
 
     def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`: every record has one."""
+        """See `Feed.has_time`: every record has an event time."""
         return rows > 0
 
     def freeze(self) -> None:
-        """See `Feed.freeze`: what it will be is known already."""
+        """See `Feed.freeze`: does nothing, no row appears later."""
 
     def files_between(self, start: RowPosition, end: RowPosition) -> tuple[str, ...]:
         """See `Feed.files_between`: none."""

@@ -1,4 +1,4 @@
-"""Sensors as they are: a daily cycle, drift, noise, gaps, readings out of order, a few late, a few NaN."""
+"""Readings like those of real sensors: a daily cycle, drift, noise, gaps, disorder, a few late or NaN readings."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from streamjoin_ds.source.generated.synthetic import BLOCK_ROWS, Parameters, wor
 __all__ = ["SensorRows"]
 
 _DAY_US = 86_400_000_000
-_GAP_READINGS = 64
-_LATE_FACTOR = 20
+_GAP_READINGS = 64  # readings of one sensor in a gap
+_LATE_FACTOR = 20  # how many times `disorder` the time of a late reading may be behind
 
 
 class SensorRows:
     """Sensors take turns: row k is a reading of sensor ``k mod sensors``.
 
-    A reading's time is when it was due, minus up to `disorder`; of a small share, minus up to 20 times that (late, if
-    the stream's delay is `disorder`). The first row of each block is on time, so that the running maximum of the time
-    at a block's start is known from the block before it.
+    A reading's time is the time it was due, minus up to `disorder`. For the share `late` of the readings it is minus up
+    to 20 times `disorder`. Most of these are late if the stream's delay is `disorder`. The first row of each block is
+    on time, so that the running maximum of the time at a block's start is known from the block before it.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -86,13 +86,13 @@ class SensorRows:
         day = 2 * np.pi * ((ts % _DAY_US) / _DAY_US)
         drift = (ts // _DAY_US % 30) * 0.05
         noise, special = self._random(name, row), self._random(f"{name}.special", row)
-        own = (sensor * 7919 % 100) / 25.0  # each sensor stands in a place of its own
+        own = (sensor * 7919 % 100) / 25.0  # each sensor has its own offset, as if it stood in another place
         if name == "temperature":
             values = 15.0 + self.shift + own - 6.0 * np.cos(day) + drift + (_unit(noise) - 0.5)
         else:
             values = 60.0 - own + 15.0 * np.cos(day) + 4.0 * (_unit(noise) - 0.5)
         values = np.where(_chance(special, self.nan), np.nan, np.round(values, 2))
-        # A gap is long: of one sensor, so many readings on end.
+        # A gap is `_GAP_READINGS` readings of one sensor in a row.
         turn = row // self.sensors // _GAP_READINGS
         gap = (turn * 2654435761 + sensor * 40503 + self.seed * 97) % 65536 < self.gaps * 65536
         return pa.array(values, mask=gap, from_pandas=False)
@@ -108,12 +108,12 @@ class SensorRows:
 
 
 def _unit(random: np.ndarray) -> np.ndarray:
-    """Upper 32 bits as a number in ``[0, 1)``."""
+    """Return the upper 32 bits as a number in ``[0, 1)``."""
     unit: np.ndarray = (random >> np.uint64(32)).astype(np.float64) / (1 << 32)
     return unit
 
 
 def _chance(random: np.ndarray, share: float) -> np.ndarray:
-    """True with this probability, by the lower 32 bits."""
+    """Return True with probability `share`, by the lower 32 bits."""
     chosen: np.ndarray = (random & np.uint64(0xFFFFFFFF)) < np.uint64(int(share * (1 << 32)))
     return chosen

@@ -1,4 +1,4 @@
-"""What all generators share: parameters, a schedule of rates, and random numbers of any block of rows."""
+"""What all generators share: parameters, a schedule of rates, and random numbers for any block of rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from streamjoin_ds.spec.duration import duration_us
 
 __all__ = ["BLOCK_ROWS", "Parameters", "RegularFrontier", "Schedule", "SyntheticRows", "words"]
 
-# Random numbers are seeded by the block, so any range of rows is made without those before it.
+# Rows in a block. Random numbers are seeded by the block, so a range of rows is made without the blocks before it.
 BLOCK_ROWS = 1 << 16
 
 _US = 1_000_000
-_MAX_DENOMINATOR = 1_000_000
+_MAX_DENOMINATOR = 1_000_000  # a rate has at most six decimals
 
 
 class SyntheticRows(Protocol):
@@ -34,31 +34,31 @@ class SyntheticRows(Protocol):
     columns: Sequence[pa.Field]
 
     def make(self, first: int, last: int, names: Sequence[str]) -> tuple[np.ndarray, dict[str, pa.Array]]:
-        """Event times (int64 us) and the named columns of rows ``[first, last)``."""
+        """Return event times (int64 microseconds UTC) and the named columns of rows ``[first, last)``."""
 
     def frontier(self, first: int, last: int) -> Frontier:
-        """The running maxima of rows ``[first, last)``."""
+        """Return the frontier of rows ``[first, last)``."""
 
 
 def words(seed: int, column: str, block: int, count: int) -> np.ndarray:
-    """The first `count` of a block's random numbers for one column: uint64, all 64 bits random.
+    """Return the first `count` of a block's random numbers for one column: uint64, all 64 bits random.
 
-    Only raw bits of the bit generator are used: NumPy keeps those the same in all versions, which it does not promise
-    of its distributions. Each column has its own, so which columns are asked for changes nothing.
+    Only raw bits of the bit generator are used: NumPy promises that these are the same in all versions, and promises no
+    such thing of its distributions. Each column has its own numbers, so they do not depend on the columns asked for.
     """
     sequence = np.random.SeedSequence([seed, xxhash.xxh3_64_intdigest(column.encode()), block])
     return np.random.SFC64(sequence).random_raw(count)
 
 
 class Parameters:
-    """A generator's parameters, read by kind; each error names the parameter, never its value.
+    """A generator's parameters, with a method for each type. An error names the parameter, never its value.
 
     Parameters
     ----------
     name : str
-        Of the generator.
+        The generator's name.
     values : mapping of str to int, float or str
-        As given; the names have been checked.
+        The parameters as given. The caller has checked their names.
     """
 
     def __init__(self, name: str, values: Mapping[str, int | float | str]) -> None:
@@ -66,7 +66,7 @@ class Parameters:
         self._values = values
 
     def integer(self, name: str, default: int, low: int, high: int = (1 << 62)) -> int:
-        """A whole number within ``[low, high]``."""
+        """Return a whole number within ``[low, high]``."""
         value = self._values.get(name, default)
         try:
             number = int(value)
@@ -78,7 +78,7 @@ class Parameters:
         return number
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
-        """A finite number within ``[low, high]``."""
+        """Return a finite number within ``[low, high]``."""
         try:
             number = float(self._values.get(name, default))
         except (ValueError, OverflowError):
@@ -88,29 +88,29 @@ class Parameters:
         return number
 
     def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
-        """One of `choices`, whatever its case."""
+        """Return one of `choices`, in lower case; the value may be in any case."""
         value = str(self._values.get(name, default)).lower()
         if value not in choices:
             raise self._wrong(name, f"one of {', '.join(choices)}")
         return value
 
     def duration(self, name: str, default: str) -> int:
-        """A duration in microseconds."""
+        """Return a duration in microseconds."""
         try:
             return duration_us(str(self._values.get(name, default)), name)
         except StreamJoinError:
             raise self._wrong(name, "a duration such as 2s") from None
 
     def start_us(self) -> int:
-        """Event time of the first row, microseconds UTC."""
-        # Not `pa.array`, which imports pandas (0.1 s of each start): the planner's process needs it for nothing else.
+        """Return the event time of the first row, microseconds UTC."""
+        # `pa.array` would import pandas (0.1 s of each start), which the planner's process needs for nothing else.
         ts, valid = event_times(pa.repeat(str(self._values.get("start", "2024-01-01T00:00:00Z")), 1), "us")
         if not valid[0]:
             raise self._wrong(name="start", valid="ISO 8601, or microseconds since 1970")
         return int(ts[0])
 
     def schedule(self) -> Schedule:
-        """When each row is due: `rate`, or `rates`."""
+        """Return the schedule that the parameter `rate` or `rates` asks for."""
         start = self.start_us()
         text = self._values.get("rates")
         if text is None:
@@ -151,12 +151,12 @@ class _RatePiece:
     rate: Fraction
 
     def time(self, row: int) -> int:
-        """Row ``first + k`` is due ``floor(k * 10^6 / rate)`` microseconds after the piece's start."""
+        """Return when a row is due: row ``first_row + k`` is due ``floor(k * 10^6 / rate)`` us after the start."""
         steps = (row - self.first_row) * self.rate.denominator * _US
         return self.start_us + steps // self.rate.numerator
 
     def rows_until(self, ts: int) -> int:
-        """Rows of the piece due at or before `ts`, were it endless."""
+        """Return how many rows of the piece are due at or before `ts`, if the piece has no end."""
         if ts < self.start_us:
             return 0
         return -(-(ts - self.start_us + 1) * self.rate.numerator // (self.rate.denominator * _US))
@@ -164,13 +164,13 @@ class _RatePiece:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When each row is due: rates that change at given times; exact integer arithmetic throughout."""
+    """The times at which rows are due, by rates that change at given times. All arithmetic is exact, on integers."""
 
     pieces: tuple[_RatePiece, ...]
 
     @classmethod
     def of(cls, start_us: int, rates: Sequence[tuple[int, Fraction]]) -> Schedule:
-        """Rates, each from so many microseconds after the start on."""
+        """Return the schedule of `rates`: pairs of microseconds after the start and the rate from then on."""
         pieces: list[_RatePiece] = []
         row = 0
         for since_us, rate in rates:
@@ -180,12 +180,12 @@ class Schedule:
         return cls(tuple(pieces))
 
     def times(self, first: int, last: int) -> np.ndarray:
-        """Due times of rows ``[first, last)``: int64 microseconds UTC, ascending.
+        """Return the times at which rows ``[first, last)`` are due: int64 microseconds UTC, ascending.
 
         Raises
         ------
         ArgumentError
-            They leave the years 1..9999.
+            A time is outside the years 1..9999.
         """
         out = np.empty(last - first, np.int64)
         for number, piece in enumerate(self.pieces):
@@ -193,7 +193,7 @@ class Schedule:
             low, high = max(first, piece.first_row), min(last, end)
             for begin in range(low, high, BLOCK_ROWS):
                 count = min(BLOCK_ROWS, high - begin)
-                # The quotient of the first row exactly, so that nothing after it can overflow.
+                # Python's integers divide for the first row, so that NumPy's cannot overflow for the rows after it.
                 step, base = piece.rate.denominator * _US, (begin - piece.first_row) * piece.rate.denominator * _US
                 whole, rest = divmod(base, piece.rate.numerator)
                 steps = np.arange(count, dtype=np.int64)
@@ -206,11 +206,11 @@ class Schedule:
         return out
 
     def time(self, row: int) -> int:
-        """Due time of one row."""
+        """Return the time at which one row is due, microseconds UTC."""
         return next(piece for piece in reversed(self.pieces) if piece.first_row <= row).time(row)
 
     def rows_until(self, ts: int) -> int:
-        """How many rows, from row 0 on, are due at or before `ts`."""
+        """Return how many rows, from row 0 on, are due at or before `ts` (microseconds UTC)."""
         for number in reversed(range(len(self.pieces))):
             piece = self.pieces[number]
             if ts >= piece.start_us:
@@ -228,7 +228,7 @@ def _in_range(ts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RegularFrontier:
-    """The frontier of rows that come exactly when they are due: arithmetic, however many they are."""
+    """The frontier of rows that come exactly when they are due. Only `running_max` takes memory for the rows."""
 
     schedule: Schedule
     first: int
