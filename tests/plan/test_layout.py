@@ -1,4 +1,4 @@
-"""The grid: every combination meets once, every row has one home, and the chosen layout is the cheapest."""
+"""Layouts: every combination meets once, every row has one home, and the chosen layout is the cheapest."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_the_busier_stream_is_copied_less() -> None:
 
 
 def test_a_longer_window_breaks_a_tie() -> None:
-    # DP-Join: what a probe scans is the other stream's window, divided by its groups.
+    # A probe scans the other stream's window, divided by that stream's groups (DP-Join).
     assert choose_layout(2, [1, 1], [300, 150]).counts == (2, 1)
     assert choose_layout(2, [1, 1], [150, 300]).counts == (1, 2)
 
