@@ -170,9 +170,7 @@ def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:
     assert all(late.values())
     assert singly.counters == tables.counters
     assert singly.save() == tables.save()
-    if (
-        window != "last 40"
-    ):  # which rows a count window meets depends on how the pushes of the streams alternate
+    if window != "last 40":  # which rows a count window meets depends on how the pushes of the streams alternate
         whole = engine()
         at_once = whole.push({"e": rows[::2], "w": rows[1::2]})
         order = [("e_seq", "ascending"), ("w_seq", "ascending")]
