@@ -160,7 +160,7 @@ def drifting(width: float, count: int, begin: int, rng: np.random.Generator) -> 
 @pytest.mark.parametrize("span", ["20ms", "1h"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_keys_that_move_together_get_another_grid(factor: float, span: str, threads: int) -> None:
-    """The other grid is made a few rows a push. A state that is saved meanwhile goes on as if nothing had been."""
+    """The other grid is made a few rows a push. A state that is saved meanwhile gives the same results."""
     rng, count = np.random.default_rng(3), 1100  # more than the tail takes
     eps = 0.02 / factor / 20_000
     join = two(f"abs(r.x - s.x) <= {eps}", span, x="float64")

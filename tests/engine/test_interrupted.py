@@ -26,7 +26,7 @@ FOLDER = str(Path(streamjoin_ds.engine.__file__).parent)
 
 
 class Thrown(BaseException):
-    """An exception that nobody expects, as that of Ctrl-C."""
+    """An exception that no code expects, like that of Ctrl-C."""
 
 
 def engine_of(names: str = "ew", window: str = "3ms", **options: Any) -> JoinEngine:

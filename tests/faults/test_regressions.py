@@ -91,7 +91,7 @@ def test_a_worker_may_die_while_a_stopped_task_of_it_is_yet_to_be_killed() -> No
 
 
 def test_blocks_of_batches_taken_back_go_though_they_are_done_again_packed() -> None:
-    """The blocks lie behind the first batch that a process with another way of the exchange commits."""
+    """The blocks are of batches before the first one that a process with another way of the exchange commits."""
     schedule = Schedule(
         300517,
         layout="1x1",
@@ -117,5 +117,5 @@ def test_schedules_that_found_a_flaw_of_the_model(seed: int) -> None:
 
 
 def test_a_second_attempt_that_a_rival_s_task_had() -> None:
-    """The model had a flaw, too; one of 100 000 schedules met it."""
+    """This, too, was a flaw of the model; one of 100 000 schedules met it."""
     assert not outcome_of(random_schedule(78760)).violations

@@ -27,7 +27,7 @@ def wide(column):
 
 
 def inserted(grid, columns, numbers, lowest=-(2**62), begin=0):
-    """Insert rows, the keys of which are the columns of these `numbers`; return how many are in."""
+    """Insert rows whose keys are the columns of these `numbers`; return how many are in."""
     return grid.insert(columns, [wide(columns[number]) for number in numbers], begin, lowest)
 
 
@@ -146,7 +146,7 @@ def test_live_rows_stay_and_dead_ones_go(seed, hot, disorder):
 @QUICK
 @given(seed=st.integers(0, 10_000), most=st.sampled_from([1, 2, 7, 30, 1000]))
 def test_rows_of_some_buckets_and_buckets_of_some_rows(seed, most):
-    """A part of the rows is in the order of all rows; each row is in the bucket that is told for its keys."""
+    """Rows of some buckets, and a sample of rows, keep the order of all rows; each row is in the bucket of its keys."""
     rng = np.random.default_rng(seed)
     grids = [
         grid_of(kernel.module, ("i8", "i4", "f8"), [(False, 2), (True, 0.5)], buckets=7, chunks=400, stride=3)

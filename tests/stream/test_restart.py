@@ -177,7 +177,7 @@ def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, copied: 
 
 
 def test_a_checkpoint_without_its_table_is_refused(spark: SparkSession, copied: Path, begun: Path) -> None:
-    """The new table would lack the batches that are done by the checkpoint."""
+    """The new table would lack the batches that the checkpoint says are done."""
     for path in copied.glob("matches*"):
         shutil.rmtree(path)
     error = _fails(lambda: _go_on(spark, begun, copied, copied / "elsewhere"))

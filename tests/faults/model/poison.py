@@ -45,7 +45,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 
 def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[InputFile, ...]:
-    """Return the rows in a few files, with bad files among them; what bad files lose is none of the rows."""
+    """Return the rows as a few files, with bad files among them; no row is lost in a bad file."""
     dice = random.Random(f"files {name} {seed}")
     cuts = sorted(dice.sample(range(1, len(rows)), min(dice.choice((1, 2, 3)), len(rows) - 1)))
     files: list[InputFile] = []

@@ -28,7 +28,7 @@ _EVERY_STEPS = 40
 
 
 class NoUpkeep:
-    """The upkeep of most runs, which have none: it costs more than all the rest."""
+    """Stands for the upkeep in most runs, which have none: upkeep costs more than all the rest."""
 
     def after_commit(self) -> None:
         """Do nothing."""

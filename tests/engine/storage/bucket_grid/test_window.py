@@ -415,7 +415,7 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(3000,), (3000, 10, 1, 700, 5000)])
 def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) -> None:
-    """Nobody waits until a push's tuples are taken in, but for those who ask for something, in whatever thread."""
+    """A push's tuples are taken in later. Only a caller that asks for something, in any thread, waits for that."""
     bound, batch = steady(6000, 50)
     alone, left, asked, watched = (window_join(bound, bucket_rows=100, threads=threads) for threads in (1, 2, 3, 2))
     asks = (
@@ -481,7 +481,7 @@ def test_a_forked_process_goes_on_by_itself() -> None:
 def test_a_push_that_another_overtook_is_refused(
     threads: int, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has read grids that change when the other push is over. So it is ended before they change."""
+    """The overtaken push has read grids that change when the other one is over, so it is ended before that."""
     bound, batch = steady(2000, 50)
     join, twin = (window_join(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
     of_push, take_in = join._joining.results, join._kept.take_in
