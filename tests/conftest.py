@@ -1,4 +1,4 @@
-"""What several rooms' tests share."""
+"""Fixtures and settings that the tests of several rooms share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ quick_to_start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for a Spark session: nobody has to remember; and put first what takes long."""
+    """Mark the tests that use the `spark` fixture, and put the tests of the longest files first."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     """The one Spark session of this process: ours, with Delta, two cores, four attempts a task.
 
-    A process has one Java process with one set of settings: tests that need others start a process of their own.
+    A process has one JVM with one set of settings. A test that needs other settings starts a process of its own.
     """
     from streamjoin_ds.spark.session import spark_session
 

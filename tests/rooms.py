@@ -1,4 +1,4 @@
-"""The house as its imports draw it: which module imports which, wherever the import stands."""
+"""The package's imports: which module imports which, wherever the import stands."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def module_name(path: Path) -> str:
 
 
 def modules() -> dict[str, Path]:
-    """Return every module of the package by its name; folders are their ``__init__``."""
+    """Return the path of every module of the package by its name; a folder's module is its ``__init__``."""
     return {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
 
 
 def imported(path: Path, known: dict[str, Path]) -> set[str]:
     """Return the modules of the package that a file imports: at its top, in functions, and for type checkers alone.
 
-    A name that a folder's face hands on counts as an import of the face.
+    A name imported from a folder's ``__init__`` counts as an import of that ``__init__``, unless the name is a module.
     """
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -37,13 +37,13 @@ def imported(path: Path, known: dict[str, Path]) -> set[str]:
 
 
 def drawn() -> dict[str, set[str]]:
-    """Return what every module imports."""
+    """Return the modules that each module imports, by its name."""
     known = modules()
     return {name: imported(path, known) - {name} for name, path in known.items()}
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
-    """Return the modules of the first circle of imports that is found, sorted; an empty list where there is none."""
+    """Return the first circle of imports that is found, as one sorted list of modules; an empty list if none is."""
     try:
         TopologicalSorter({name: sorted(arrows[name]) for name in sorted(arrows)}).prepare()
     except CycleError as error:

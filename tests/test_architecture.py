@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md: what cites it finds its heading, and what it names is there."""
+"""ARCHITECTURE.md: every heading that the code cites exists, and so does every file that the document names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = [
     if path.suffix in {".py", ".pyx", ".pyi", ".pxi", ".c", ".h", ".sql", ".md"} and path != Path(__file__)
 ]
 CITED = re.compile(r'ARCHITECTURE\.md,\s+(?:#\s*|\*\s*|//\s*)?"([^"]+)"')
-# What was cited before the design was in the repository, and is found by nobody who has only this.
+# Citations of documents that lie outside the repository, so that its readers cannot find them.
 OUTSIDE = re.compile(r"\bdesign(?:\.md)?, section|\bnotes, (?:M|section|reliability)|reliability notes|\bhouse\.md")
 
 QUESTIONS = {
@@ -30,7 +30,7 @@ QUESTIONS = {
 
 
 def table(heading: str) -> dict[str, list[str]]:
-    """Return the first column of the table under a heading, and the files that its row names."""
+    """Return the files that each row of the table under a heading names, by the row's first column."""
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
     assert section is not None
     rows = [line.split("|")[1:-1] for line in section[1].splitlines() if line.startswith("| ")]
@@ -39,7 +39,11 @@ def table(heading: str) -> dict[str, list[str]]:
 
 
 def resolved(name: str, before: str | None) -> Path | None:
-    """Return the file that a name of the table means: below the package, the repository, or beside the one before."""
+    """Return the file that a name in the table means; None if there is none.
+
+    A name is relative to the package, to the repository, or to the folder of the name before it. It may also be that of
+    a file anywhere below `cython_kernels`.
+    """
     places = [ROOT / "streamjoin_ds" / name, ROOT / name]
     if before is not None and "/" not in name:
         places += [(place / before).parent / name for place in (ROOT / "streamjoin_ds", ROOT)]

@@ -1,4 +1,4 @@
-"""What is logged: nothing unless it is asked for, decisions and commits where it is, never a secret."""
+"""Logs: nothing unless they are asked for; decisions and commits if they are; never a secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process may use: fake /proc and control groups, as machines and containers have them."""
+"""The limits of a process, read from fake /proc and control groups like those of machines and containers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def made(folder: Path, mounts: list[str], groups: list[str], files: dict[str, str]) -> Path:
-    """A /proc whose mounts lie in `folder`; gives its path."""
+    """Make a /proc whose mounts lie in `folder`, and return its path."""
     proc = folder / "proc"
     (proc / "self").mkdir(parents=True)
     (proc / "self/mountinfo").write_text("".join(f"{line.format(at=folder)}\n" for line in mounts))
@@ -45,7 +45,7 @@ V1 = "35 31 0:32 / {at}/cg/memory rw,relatime - cgroup cgroup rw,memory"
             {"cg/memory/x/memory.limit_in_bytes": f"{64 * MIB}\n", "cg/memory/memory.limit_in_bytes": f"{1 << 62}\n"},
             64,
         ),
-        # A container: its group is the mount's root, and it is told the group's name outside.
+        # In a container the group is the mount's root, but /proc gives the name that the group has outside.
         (
             [V1.replace(" / ", " /docker/1f ")],
             ["4:memory:/docker/1f"],

@@ -1,4 +1,4 @@
-"""What the README tells a newcomer to type works as it stands there, on the data it is about."""
+"""Everything that the README tells a newcomer to type works as written, on the data that the README names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def blocks(language: str) -> list[str]:
 
 
 def command_lines() -> list[list[str]]:
-    """Every `streamjoin ...` that a block shows, as the shell would split it."""
+    """Return every `streamjoin ...` line of the shell blocks, split as the shell splits it."""
     lines = [line for body in blocks("sh") for line in body.replace("\\\n", " ").splitlines()]
     return [shlex.split(line, comments=True) for line in lines if line.startswith("streamjoin ")]
 
@@ -63,7 +63,8 @@ def test_every_option_named_exists() -> None:
         for parameter in each.params
         for option in parameter.opts
     }
-    ours = "\n".join(line for line in TEXT.splitlines() if " -m tests." not in line)  # a campaign has its own --help
+    # A campaign has options of its own.
+    ours = "\n".join(line for line in TEXT.splitlines() if " -m tests." not in line)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
     assert named
     assert named <= known
@@ -86,14 +87,14 @@ def test_every_folder_and_file_named_exists() -> None:
 
 
 def named_commands() -> list[list[str]]:
-    """Every `streamjoin ...` in the text, in blocks and between backticks."""
+    """Return every `streamjoin ...` in the text, in blocks and between backticks."""
     inline = [" ".join(text.split()) for text in re.findall(r"`(streamjoin \w[^`]*)`", TEXT)]
     return [*command_lines(), *(shlex.split(text) for text in inline)]
 
 
 @pytest.mark.parametrize("line", named_commands(), ids=" ".join)
 def test_every_command_is_one_that_the_command_line_takes(line: list[str]) -> None:
-    """With the options and names that it has there; it may be short of what it must be given."""
+    """Each option and name of the line is known. A required parameter may be missing."""
     command, name, rest = COMMANDS[line[1]], line[1], line[2:]
     if isinstance(command, click.Group):
         name, rest = (rest[0], rest[1:]) if rest and rest[0] in command.commands else ("paths", rest)
@@ -113,7 +114,7 @@ def test_every_figure_names_the_command_that_gives_it() -> None:
         first = line.split("|")[1].strip()
         named = first.startswith(("`streamjoin bench ", "`.venv/bin/python -m tests."))
         assert named or (number and first.startswith("the same")), line
-    # What is told in words about speed, without a unit: prose must name a command as well.
+    # Prose that states a speed must name a command as well.
     for paragraph in section.split("\n\n"):
         if not paragraph.startswith("|") and re.search(r"\d(\.\d+)? (x|times|ms|M rows)\b", paragraph):
             assert "streamjoin bench" in paragraph or "threads_2_over_1" in paragraph, paragraph
@@ -165,13 +166,13 @@ def known_pairs() -> int:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Empty, but for what the blocks before have left."""
+    """A folder that holds only what earlier blocks have left."""
     return tmp_path_factory.mktemp("from-an-empty-folder")
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Where `streamjoin` and `python` are those of the package under test."""
+    """An environment whose `streamjoin` and `python` are those of the package under test."""
     tools = tmp_path_factory.mktemp("bin")
     for name, what in (("streamjoin", "-m streamjoin_ds.cli.main"), ("python", "")):
         (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {what} "$@"\n')
@@ -204,7 +205,7 @@ def test_every_block_of_the_shell_runs_as_pasted(folder: Path, environment: dict
     ran = 0
     for body in blocks("sh"):
         if re.match(r"make |\.venv/bin/python", body):
-            continue  # of a clone: the tests around this one
+            continue  # these need a clone of the repository; other tests here check them
         done = pasted(["bash", "-e"], body, folder, environment)
         ran += 1
         if "streamjoin run" in body:
@@ -239,4 +240,4 @@ def test_the_configuration_runs(folder: Path, environment: dict[str, str]) -> No
           AND abs(k.air_time - n.air_time) <= 5 AND k.distance > 1000"""
     ).fetchall()
     assert json.loads(done.stdout)["matches"] == expected > 0
-    assert len(done.stderr.splitlines()) == 1  # where Spark's log is
+    assert len(done.stderr.splitlines()) == 1  # the line that says where Spark's log is

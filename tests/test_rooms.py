@@ -1,10 +1,11 @@
-"""The house: imports follow the flow of the data, and nowhere run in a circle."""
+"""Imports between rooms follow the flow of the data, and no imports run in a circle."""
 
 from __future__ import annotations
 
 from tests.rooms import circles, drawn
 
-# The lowest first: a room imports only itself and what stands before it. Modules without a folder are rooms too.
+# The lowest floor first. A room imports only from its own floor and from floors before it. Modules without a folder are
+# rooms too.
 ROOMS = (
     ("version", "errors", "machine", "logs"),
     ("spec",),
@@ -26,7 +27,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 
 
 def room_of(name: str) -> str:
-    """Return the room of a module; "" is the package's own face, which hands on what a user imports."""
+    """Return the room of a module; "" for the package's own ``__init__``, which hands on what a user imports."""
     return [*name.split("."), ""][1]
 
 
@@ -45,7 +46,7 @@ def test_imports_follow_the_flow() -> None:
 
 
 def test_no_import_runs_in_a_circle() -> None:
-    """Also not through imports inside functions, or for type checkers alone."""
+    """Imports inside functions and imports for type checkers alone count too."""
     assert not circles(drawn())
 
 

@@ -1,4 +1,4 @@
-"""Made-up measurements, for what only arranges or checks them."""
+"""Made-up measurements, for tests of code that only arranges or checks measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ def run(rows: int, seconds: float, matches: int = 10, cpu_seconds: float = 1.0, 
 
 
 def result(name: str = "band2d-small", **runs: list[SideRun]) -> WorkloadResult:
-    """`runs` by side, ``spark_tuned`` for ``spark-tuned``; ours has three runs where not given."""
+    """Return a result with these `runs` by side; the side ``spark-tuned`` is passed as ``spark_tuned``.
+
+    Our side has three runs of 1.0, 4.0 and 2.0 seconds, unless `runs` has it.
+    """
     workload = make_workload(name, None)
     assert workload is not None
     ours = [run(1000, seconds) for seconds in (1.0, 4.0, 2.0)]

@@ -1,4 +1,4 @@
-"""The engine's bench: its arithmetic on made-up numbers, and the command once for real at a small size."""
+"""The engine's bench: its arithmetic on made-up numbers, and one real run of the command at a small size."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def test_every_line_of_the_table_is_measured():
 
 
 def test_count_windows_of_a_feed_hold_the_last_tuples():
-    """Against every pair, and against the numbers that `JoinEngine` gives the same tuples."""
+    """The matches are those of a look at every pair, and those that `JoinEngine` finds in the same tuples."""
     count, rows = 300, 1_000
     feed = band1d(count, counted=True)
     whole = [feed.batch(stream, 0, rows) for stream in (0, 1)]
     x, a = whole[0]["x"].to_numpy()[:, None], whole[1]["a"].to_numpy()[None, :]
     r, s = np.arange(rows)[:, None], np.arange(rows)[None, :]
-    # Of two tuples at one time that of r comes first: r is among the last of s where it precedes it, and s of r.
+    # Tuples r and s of one number have the same time, and the one of r comes first. So s precedes r only if s < r. Each
+    # meets the last `count` tuples of the other stream that precede it.
     in_window = np.where(s < r, r - s <= count, s - r < count)
     expected = int((in_window & (np.abs(x - a) <= 1)).sum())
     join, engine = WindowJoin(feed.bound), JoinEngine(feed.bound)
@@ -68,11 +69,11 @@ def test_count_windows_of_a_feed_hold_the_last_tuples():
         outside_found += engine.push(plain).num_rows
     assert expected > 500
     assert found == outside_found == expected
-    assert join.state_rows < 2 * rows  # what the windows passed by is dropped, coarsely
+    assert join.state_rows < 2 * rows  # tuples that have left the windows are dropped, coarsely
 
 
 def test_a_product_says_how_far_it_is_in_bounded_memory():
-    """More results than would fit (28 GiB), of which a few hundred chunks are read."""
+    """The whole product would take 28 GiB; the test reads a few hundred chunks of it."""
     case = Product(product(23_000), 1)
     numbers = [case.run(pushes, 0) for pushes in (40, 200)]
     assert numbers[0]["found"] == pytest.approx(100 * 40 * CHUNK_ROWS / 23_000**2)

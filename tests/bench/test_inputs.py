@@ -33,7 +33,7 @@ def test_slices_are_cut_at_the_same_event_times(workload, tmp_path):
 
 
 def test_the_window_in_tuples_counts_both_streams(workload, tmp_path):
-    # 1 000 a second, half a second, both ends included: 501 of each stream.
+    # 1 000 tuples a second for half a second, both ends included, are 501 tuples of each stream.
     assert slice_input(workload, tmp_path).window_rows == 1_002
 
 

@@ -1,4 +1,4 @@
-"""The independent count against plain Python: every pair, the contract's own words."""
+"""The independent count gives what plain Python counts over every pair, in the contract's own words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuckDB's side in this process, and what holds any side: a process, its protocol, its measurement."""
+"""DuckDB's side in this process, and the process, protocol and measurement of any side."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_side_that_takes_too_long_is_ended(task, tmp_path):
 
 
 def test_the_use_of_a_tree_is_that_of_its_children():
-    """A grandchild's 200 MiB and its CPU time, though it has ended, are seen from the root."""
+    """The root's use includes the 200 MiB and the CPU time of its child, though the child has ended."""
     burn = (
         "import time; kept = b'x' * (200 << 20); end = time.process_time() + 0.6\nwhile time.process_time() < end: pass"
     )
@@ -107,8 +107,8 @@ def test_the_use_of_a_tree_that_idles_is_little():
             while time.process_time() < began + 0.3:
                 pass
         process.communicate(b"\n")
-    assert use.cpu_seconds < 0.2  # not this process's own
-    assert use.others_cores > 0.1  # which is another's
+    assert use.cpu_seconds < 0.2  # the CPU time of this process does not count as the tree's,
+    assert use.others_cores > 0.1  # but as that of other programs
 
 
 def test_without_psutil_the_extra_is_named(monkeypatch):

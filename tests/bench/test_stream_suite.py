@@ -1,4 +1,4 @@
-"""The suite of streams: what it makes of a live query's events, and the command once for real."""
+"""The suite of live queries: what it computes from a query's events, and one real run of the command."""
 
 from __future__ import annotations
 
@@ -51,14 +51,15 @@ def test_a_tuple_waits_for_the_trigger_after_its_event_and_for_its_commit():
     run.batches = [_batch(4, epoch + 10.4, full=False), _batch(5, epoch + 11.25), _batch(6, epoch + 11.8)]
     assert run.trigger_ms() == [250.0, 300.0]
     waits = run.waits_ms()
-    # Of batch 5: due from 10.0 to 11.0, committed at 11.25; of batch 6: due from 11.0 to 11.5, committed at 11.8.
+    # Tuples of batch 5 are due from 10.0 to 11.0 and committed at 11.25, those of batch 6 due from 11.0 to 11.5 and
+    # committed at 11.8.
     assert np.allclose([min(waits[:50]), max(waits[:50])], [260, 1240])
     assert np.allclose([min(waits[50:]), max(waits[50:])], [305, 795])
     assert len(waits) == 100
 
 
 def _true_matches(counts):
-    """Every pair looked at."""
+    """Return the number of matches of the streams' first tuples, by a look at every pair."""
     bound = bound_join(_TASK.join())
     left, right = (first_tuples(bound, stream, rows) for stream, rows in enumerate(counts))
     x, y, a, b = (column.to_numpy().astype(np.float64) for column in (left["x"], left["y"], right["a"], right["b"]))
@@ -144,7 +145,7 @@ def _bench(*arguments, cwd):
 def test_help_names_every_measure_and_the_long_one_is_by_name_only(tmp_path):
     done = _bench("--help", cwd=tmp_path)
     assert done.returncode == 0
-    shown = "".join(done.stdout.split())  # it is wrapped anywhere
+    shown = "".join(done.stdout.split())  # the help may be wrapped anywhere
     assert all(name in shown for name in MEASURES)
     assert LONG == ("rate",)
 

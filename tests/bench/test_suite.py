@@ -1,4 +1,4 @@
-"""The suite with sides that are made up: what it does with a count that is wrong, and with what is missing."""
+"""The suite with made-up sides: wrong counts are found, and missing data and packages are named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = 2_000
 
 
 class FakeProcess:
-    """Answers at once, with the right counts but where `lies` says how to change them."""
+    """A side's process that answers at once; its counts are right unless `lies` changes them."""
 
     lies: ClassVar[dict[str, Callable[[Outcome], Outcome]]] = {}
     tasks: ClassVar[list[tuple[str, int]]] = []
@@ -48,7 +48,7 @@ class FakeProcess:
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # a bench that fails leaves its log
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # a bench that fails leaves its log in the temporary folder
     monkeypatch.setattr(suite, "SideProcess", FakeProcess)
     monkeypatch.setattr(FakeProcess, "lies", {})
     monkeypatch.setattr(FakeProcess, "tasks", [])
@@ -65,7 +65,7 @@ def test_sides_run_in_turn_after_a_run_that_does_not_count(fake):
     [result], said = _measured()
     assert {side: len(runs) for side, runs in result.runs.items()} == dict.fromkeys(SIDES, 2)
     assert [side for side, _ in fake.tasks] == list(SIDES) * 3
-    # The peers warm up on one slice.
+    # The peers warm up on the first slice only.
     assert [slices for _, slices in fake.tasks[: len(SIDES)]] == [8, *[1] * (len(SIDES) - 1)]
     assert sum("warm-up" in line for line in said) == len(SIDES)
 

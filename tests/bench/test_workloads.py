@@ -36,7 +36,7 @@ def test_an_unknown_workload_is_refused_by_name():
 
 
 def test_cells_hold_every_partner():
-    """At the edges of cells too: a partner's cell is among those a tuple is sent to."""
+    """A tuple is sent to the cell of every partner that it can have, also at the edges of cells."""
     [axis, _] = axes(make_workload("band2d-small", None).join, 1)
     assert axis.left_cell("v") == "floor(v / 10.0)"
     first, last = axis.right_cells("v")

@@ -194,7 +194,7 @@ def test_a_whole_file_of_someone_elses(data: bytes) -> None:
 
 
 def test_the_form_does_not_change() -> None:
-    # Blocks outlive the version that wrote them. Arrow's own writer may change: then this test says so first.
+    # Blocks outlive the version that wrote them. If Arrow's own writer changes, this test is the first to say so.
     table = pa.table({"_ts": pa.array([1, 2, 3], pa.int64()), "s": ["a", None, "c"], "f": pa.array([0.5, None, 2.0])})
     data = encode(table, {"stream": "e"})
     assert data.to_pybytes()[:8] == b"ARROW1\0\0"

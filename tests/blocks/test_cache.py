@@ -1,4 +1,4 @@
-"""The cache: bounded in bytes and in number, the least recently used goes first."""
+"""The cache: bounded in bytes and in number; the least recently used entry goes first."""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ def test_the_limit_is_that_of_all_folders_together(tmp_path: Path) -> None:
     copies = Copies(tmp_path / "home", 250)
     for name in ("a/one", "b/two", "b/c/three"):
         copies.put(name, data(100))
-        os.utime(tmp_path / "home" / name, (1_000, 1_000 + len(name)))  # ticks of a file's clock are long
+        # A file's clock ticks too slowly to tell these writes apart.
+        os.utime(tmp_path / "home" / name, (1_000, 1_000 + len(name)))
     assert kept(tmp_path) == ["three", "two"]
-    assert copies.get("b/two") == data(100)  # used last, goes last
+    assert copies.get("b/two") == data(100)  # used last, so it goes last
     copies.put("a/four", data(100))
     assert kept(tmp_path) == ["four", "two"]
     copies.put("a/large", data(251))

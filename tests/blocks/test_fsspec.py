@@ -1,4 +1,4 @@
-"""Blocks on file systems that others bring: Arrow's own in memory, fsspec's, and one that moves nothing onto a file."""
+"""Blocks on foreign file systems: Arrow's own in memory, fsspec's, and one that refuses to move onto a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows(count: int, start: int = 0) -> pa.Table:
 
 
 class NoMoveOntoAFile(fs.FSSpecHandler):
-    """As HDFS: a move onto a file that is there fails."""
+    """A file system like HDFS: a move onto a file that is there fails."""
 
     def move(self, src: str, dest: str) -> None:
         if self.fs.exists(dest):
@@ -43,7 +43,7 @@ def files(request: pytest.FixtureRequest) -> Iterator[fs.FileSystem]:
 
 
 def store(files: fs.FileSystem, here: Path) -> BlockStore:
-    """One more machine, without copies."""
+    """Return the store of one more machine, which has no copies yet."""
     return BlockStore("far://blocks", folder=RemoteFolder("blocks", files, cache=here / uuid.uuid4().hex))
 
 
@@ -73,11 +73,12 @@ def test_a_spoilt_file_is_named_and_healed_by_a_replay(files: fs.FileSystem, tmp
         file.write(b"spoilt")
     assert store(files, tmp_path).write("e", rows(9)) == block
     assert store(files, tmp_path).read(block.name).num_rows == 9
-    assert [file.name for file in store(files, tmp_path).files()] == [block.name]  # nothing was left aside
+    # No file that was written aside is left.
+    assert [file.name for file in store(files, tmp_path).files()] == [block.name]
 
 
 def test_another_task_was_first(tmp_path: Path) -> None:
-    """Both find that it is not there, both write it aside: the second one's move fails, and its block is there."""
+    """Two tasks find no block, and both write it aside. The second one's move fails, but the block is there."""
     files = _memory(NoMoveOntoAFile)
     folder = RemoteFolder("blocks", files, cache=tmp_path)
     data = encode(rows(9))

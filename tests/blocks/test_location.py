@@ -1,4 +1,4 @@
-"""One rule for what is a path of this machine: tables, blocks and checkpoints go by it."""
+"""The one rule for what is a path of this machine; tables, blocks and checkpoints use it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from streamjoin_ds.blocks.location import absolute_location, is_local, local_pat
         ("data/x", "data/x"),
         ("file:/data/x", "/data/x"),
         ("file:///data/x", "/data/x"),
-        ("file:///data/a%20b", "/data/a%20b"),  # as Hadoop's paths
-        ("a:b", "a:b"),  # no slash follows: a name with a colon
+        ("file:///data/a%20b", "/data/a%20b"),  # not unescaped, as in Hadoop's paths
+        ("a:b", "a:b"),  # a name with a colon, since no slash follows
         ("line\nbreak", "line\nbreak"),
     ],
 )

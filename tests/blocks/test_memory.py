@@ -1,4 +1,4 @@
-"""What a worker does once for its process: run in processes of their own."""
+"""What a worker does once in its process; the test starts a process for it."""
 
 from __future__ import annotations
 

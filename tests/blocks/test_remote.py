@@ -17,7 +17,7 @@ def rows(count: int, start: int = 0) -> pa.Table:
 
 
 class Remote:
-    """A folder of this machine that is only reached through Arrow's file system, and counts what it is asked."""
+    """A folder of this machine that its store reaches only through Arrow's file system."""
 
     def __init__(self, folder: Path, cache_bytes: int = 1 << 30) -> None:
         self.files, self.cache = folder / "far", folder / "near"
@@ -52,7 +52,7 @@ def test_a_copy_is_read_again_and_a_bad_one_is_fetched_anew(remote: Remote) -> N
     block = remote.store.write("e", rows(9))
     there = remote.files / "blocks" / block.name
     whole = there.read_bytes()
-    there.write_bytes(b"gone bad")  # the copy answers: the file itself is not opened
+    there.write_bytes(b"gone bad")  # the copy answers, and the file itself is not opened
     assert remote.store.read(block.name).num_rows == 9
     there.write_bytes(whole)
     remote.copies()[0].write_bytes(whole[:-3])
@@ -96,7 +96,7 @@ def test_a_uri_says_which_file_system(tmp_path: Path) -> None:
 
 def test_what_was_fetched_is_mapped(remote: Remote) -> None:
     block = remote.store.write("e", rows(9))
-    for _ in range(2):  # fetched, then kept
+    for _ in range(2):  # first the copy that the write kept, then a fetched one
         table = remote.store.read(block.name)
         assert str(remote.copies()[0]) in Path("/proc/self/maps").read_text()
         assert table.num_rows == 9

@@ -1,4 +1,4 @@
-"""Blocks in an S3 bucket: written whole or not at all, whatever the line does; errors by name, without secrets."""
+"""Blocks in an S3 bucket: written whole or not at all, even if the line breaks; errors by name, without secrets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 
 class Place:
-    """A folder in the bucket; `store` makes one more machine that reads and writes it."""
+    """A folder in the bucket; each call of `store` gives the store of one more machine."""
 
     def __init__(self, s3: S3, name: str, here: Path) -> None:
         self.s3, self.uri, self._here, self._machines = s3, s3.uri(f"{name}/blocks"), here, 0
@@ -40,7 +40,7 @@ class Place:
         return BlockStore(self.uri, folder=folder)
 
     def impatient(self) -> BlockStore:
-        """One that does not try again when the line breaks."""
+        """Return a store that does not try again when the line breaks."""
         return BlockStore(self.uri, folder=RemoteFolder(self.path, self.files, cache=self._here / "impatient"))
 
     def spoil(self, name: str, data: bytes) -> None:
@@ -97,7 +97,7 @@ def test_an_upload_of_parts(place: Place) -> None:
 @pytest.mark.parametrize("count", [LARGE_ROWS, 20_000], ids=["in-parts", "at-once"])
 def test_an_upload_broken_off_leaves_nothing_and_is_made_again(place: Place, count: int) -> None:
     store = place.impatient()
-    place.s3.line.left_bytes = 4 * count  # half of it
+    place.s3.line.left_bytes = 4 * count  # half of the block's bytes
     with pytest.raises(BlockWriteError, match="cannot be written: network connection"):
         store.write("e", rows(count))
     place.s3.line.left_bytes = None
@@ -181,7 +181,7 @@ def test_tasks_that_write_and_remove_the_same_block(place: Place) -> None:
         remover.start()
     for remover in removers:
         remover.join()
-    assert len(counts) == 3  # one that is gone already is no error
+    assert len(counts) == 3  # a block that is gone already is no error
     assert store.names() == []
 
 
@@ -196,7 +196,7 @@ def test_many_are_removed_at_once(place: Place) -> None:
 
 
 def test_an_old_block_that_is_written_again_is_new(place: Place, tmp_path: Path) -> None:
-    """`vacuum` goes by age: a block of a task that died may be that of one which runs now."""
+    """`vacuum` goes by age. A block that a dead task left, and a running one writes again, must not look old."""
     store = place.store()
     block = store.write("e", rows(9))
     first = next(file.changed_s for file in store.files())

@@ -1,4 +1,4 @@
-"""The folder of blocks: written aside, the same file again, nothing outside it, damage named."""
+"""The folder of blocks: a block is written aside first, a replay keeps it, no name leads outside, damage is named."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_the_same_block_is_the_same_file(store: BlockStore) -> None:
     written = file.stat().st_ino
     os.utime(file, (1, 1))
     assert store.write("e", rows(10)) == first
-    assert file.stat().st_ino == written  # the same file,
-    assert file.stat().st_mtime > 1  # that is wanted again: it must not look like one that was left behind
+    assert file.stat().st_ino == written  # the file is not written again,
+    assert file.stat().st_mtime > 1  # but gets a new time, so that it does not look like one that was left behind
     assert store.names() == [first.name]
     assert store.write("e", rows(10, 1)).name != first.name
 
@@ -144,7 +144,7 @@ def test_nothing_outside_the_folder(store: BlockStore, name: str) -> None:
     (Path(store.root) / "link").symlink_to(outside)
     (outside / "e").write_text("precious")
     actions = [lambda: store.read(name), lambda: store.remove([name])]
-    if name:  # with a checksum behind it, nothing is a name
+    if name:  # an empty name is not tried: with a checksum behind it, it is a valid name
         actions.append(lambda: store.write(name, rows(1)))
     for action in actions:
         with pytest.raises(ArgumentError, match="leads out of") as caught:
@@ -260,7 +260,7 @@ def test_processes_write_the_same_blocks(store: BlockStore) -> None:
 
 
 def test_what_is_found_again_is_not_removed(store: BlockStore) -> None:
-    """Who tidies up has listed it; before it is removed a batch that is done again finds it, and names it."""
+    """A cleaner lists a block. Before it removes the block, a batch that is done again finds and names the block."""
     name = store.write("a", rows(5)).name
     path = Path(store.root) / name
     os.utime(path, (1, 1))
@@ -274,7 +274,7 @@ def test_what_is_found_again_is_not_removed(store: BlockStore) -> None:
 
 
 def test_what_is_removed_while_it_is_found_is_written_again(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found whole, and gone before its time is changed."""
+    """The write finds the block whole, but the block is gone before the write can renew its time."""
     name = store.write("a", rows(5)).name
     os.utime(Path(store.root) / name, (1, 1))
     listed, holds = store.files(), BlockStore._holds

@@ -1,4 +1,4 @@
-"""What a cell makes of the rows it sets aside."""
+"""What a cell writes about the rows that it sets aside."""
 
 from __future__ import annotations
 

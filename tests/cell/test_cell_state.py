@@ -37,7 +37,7 @@ def test_states_come_back(
 
 
 def test_the_form_does_not_change() -> None:
-    # The state of a query in the field: what is written today must be read by every later version.
+    # Every later version must read the state that a query in the field has written.
     blob = STATE.encode()
     assert blob[:8] == b"SJCELL\x00\x01"
     facts = (

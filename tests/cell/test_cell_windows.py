@@ -1,4 +1,4 @@
-"""Windows in blocks from batch to batch: what a manifest names is there, and what none can come back to is gone."""
+"""Windows in blocks, batch by batch: each block that a manifest names is there, and goes once no restart needs it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sensors(extent: str = "3s", band: float = 5.0) -> BoundJoin:
 @pytest.fixture(autouse=True)
 def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
-    tuning = Tuning(tail=TailTuning(most_arrived_rows=0))  # small batches too are runs
+    tuning = Tuning(tail=TailTuning(most_arrived_rows=0))  # so that small batches become runs too
     monkeypatch.setattr(CellWindows, "tuning", tuning)
 
 
@@ -50,7 +50,7 @@ def test_a_block_goes_when_no_manifest_can_come_back_that_names_it(
     removed = 0
     while batches.step():
         manifests.append(dict(batches.states))
-        # A restart at batch n - retain_batches begins with what the batch before it left.
+        # A restart at batch n - retain_batches begins with the state that the batch before it left.
         reachable = manifests[-(retain_batches + 2) :]
         monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
         named = {
@@ -106,7 +106,7 @@ def test_the_state_of_another_join_is_refused(tmp_path: Path) -> None:
 
 
 def deleted_maps(folder: Path) -> list[str]:
-    """Files below a folder that this process has mapped though they are gone."""
+    """Return this process's mappings of deleted files below a folder."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return [line for line in lines if str(folder) in line and line.endswith("(deleted)")]
 
@@ -121,7 +121,7 @@ def test_a_worker_lets_go_of_what_retired_though_the_cells_moved_to_another(
         bound, tmp_path / "c", Layout.parse("2x2", 2), max_rows_per_batch=40, retain_batches=1, block_bytes=0
     )
     batches.reader.prepareForTriggerAvailableNow()
-    # Two workers, each with what it has mapped; cells go back and forth between them, as Spark's tasks do.
+    # Two workers, each with a cache of its own mapped runs. Cells move between them at random, as Spark's tasks do.
     workers = [Cache[SealedRun](1 << 30), Cache[SealedRun](1 << 30)]
     chance = random.Random(1)
     real = run_store.RunStore.begin

@@ -1,4 +1,4 @@
-"""Whose checkpoint it is: kept, refused by name where it is another's, whole or named as damaged."""
+"""The identity of a checkpoint: it is kept, another join's is refused by name, and damage is named."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_every_flipped_byte_is_named_or_without_meaning(tmp_path: Path) -> None:
         path.write_bytes(data)
         outcomes.append(found())
         data[place] ^= 0x01
-    # White space between two values means nothing; the one digit of the version may become a newer one.
+    # A flip between two values may mean nothing. One in the version's only digit may make the version a newer one.
     assert all(outcome in (identity, "STATE_CORRUPT", "STATE_VERSION") for outcome in outcomes)
     assert outcomes.count("STATE_CORRUPT") > len(outcomes) * 0.8
 

@@ -1,4 +1,4 @@
-"""The lock of a checkpoint: one process at a time; gone with its process, whatever becomes of its children."""
+"""The lock of a checkpoint: one process holds it at a time, and it goes with that process, not with its children."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_sleeping_driver_is_taken_over(folder: Path, other: subprocess.Popen[s
         driving(folder)
     lock = driving(folder, take_over=True)
     assert lock.is_held
-    assert not is_free(folder)  # a third one meets the new lock
+    assert not is_free(folder)  # a third process meets the new lock
     other.send_signal(signal.SIGCONT)
     lock.give_up()
     assert is_free(folder)
@@ -92,7 +92,7 @@ def test_it_is_held_as_long_as_the_query_lives(folder: Path) -> None:
     lock.hold_while(first)
     assert lock.is_driven
     assert not is_free(folder)
-    again = driving(folder)  # of this process: Spark itself stops the first query
+    again = driving(folder)  # the same process may start again: Spark itself stops the first query
     assert again is lock
     again.hold_while(second)
     first.ended.set()

@@ -1,4 +1,4 @@
-"""Every TOML file that a test of the command line is answered by, is one that the schema takes."""
+"""Checks that the schema takes every TOML file that the command line takes in these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data set that comes with the package: whole, small, and with the matches that it is said to have."""
+"""The data set that comes with the package: it is whole and small, and has the matches that its README states."""
 
 from __future__ import annotations
 

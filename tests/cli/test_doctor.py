@@ -1,4 +1,4 @@
-"""The doctor and the command group: what is found, what is said, with which exit status."""
+"""The doctor and the command group: what they find and say, and their exit status."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_every_command_is_there(name: str) -> None:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
-    """The group with a command `run` that raises what is put in the list."""
+    """A list; every command of the group raises the list's first error."""
     errors: list[Exception] = []
 
     @click.command("run")

@@ -1,4 +1,4 @@
-"""``streamjoin explain``: the plan in words, from the same flags and file as `run`; no path, no Spark."""
+"""``streamjoin explain``: the plan in words, from the same flags and file as `run`, without paths and without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def explain(*arguments: str) -> Result:
 
 @pytest.fixture
 def streams(tmp_path: Path) -> tuple[str, ...]:
-    """Two files in a folder whose name must not be shown."""
+    """The `--stream` arguments of two files in a folder whose name must not be shown."""
     folder = tmp_path / "secret-place"
     folder.mkdir()
     for name in ("left", "right"):
@@ -117,7 +117,7 @@ def test_an_unknown_column_is_named(streams: tuple[str, ...]) -> None:
 
 @pytest.mark.slow
 def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
-    """`explain` answers at once: Java is not asked for, Spark's Python is not loaded."""
+    """`explain` answers at once: it starts no Java and does not load Spark's Python."""
     code = (
         "import sys\nfrom streamjoin_ds.cli.main import group\n"
         f"group.main(['explain', *{[*streams, *JOIN]!r}], standalone_mode=False)\n"

@@ -1,4 +1,4 @@
-"""``streamjoin inspect`` and ``vacuum``: a checkpoint of a real query, looked into and tidied."""
+"""``streamjoin inspect`` and ``vacuum``, on a checkpoint of a real query."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def test_what_a_checkpoint_holds(checkpoint: Path, typed) -> None:  # type: igno
     blocks = {run["block"]: run["size_bytes"] for run in runs if run["block"]}
     assert blocks
     assert all((checkpoint / "blocks" / name).stat().st_size == size for name, size in blocks.items())
-    # The window of r is 2 s of 1 000 tuples a second, and lies in both cells; whole runs expire, so some more is kept.
+    # The window of r is 2 s of 1 000 tuples a second, and both cells hold it. Only whole runs expire, so a cell holds
+    # more.
     for cell in facts["cells"]:
         assert 2000 <= sum(run["rows"] for run in cell["windows"][0]["runs"]) <= 6000
     text = typed("inspect", str(checkpoint), "--blocks").output
@@ -84,7 +85,7 @@ def test_what_a_crash_left_goes_and_nothing_else(checkpoint: Path, typed) -> Non
     running = checkpoint / "exchange" / f"x00-{6000:019d}-{9000:019d}-0000-tuples-{'0' * 32}.arrow"
     for path in [*orphans, running]:
         path.write_bytes(b"left")
-    assert "0 files" in typed("vacuum", str(checkpoint)).output  # all of them are young
+    assert "0 files" in typed("vacuum", str(checkpoint)).output  # they are too young to be removed
     for path in [*orphans, running]:
         os.utime(path, (1, 1))
     shown = typed("vacuum", str(checkpoint), "--dry-run").output

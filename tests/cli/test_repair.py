@@ -1,4 +1,4 @@
-"""The lines of RUNBOOK.md, each on a real checkpoint and tables: broken, mended as the line says, started, exact."""
+"""The lines of RUNBOOK.md on a real checkpoint and tables: break them, mend them as the line says, start, compare."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from tests.support.table_rows import contents as contents_of
 
 pytestmark = pytest.mark.spark
 
-ROWS = 7_200  # a batch is a run of its own, not a tail, and lies in the window as a whole: so there are blocks
+# A batch has 1 500 rows of each stream: too many for a tail, and few enough for the window of 1 800. So it becomes a
+# run, and the window holds the run as a whole: there are blocks.
+ROWS = 7_200
 TABLES = ("", "_late", "_rejects", "_ledger", "_punctuations")
 
 
@@ -59,7 +61,7 @@ def contents(home: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four batches of input, joined; then the whole input beside it, and what is to come of it."""
+    """Run the join over the first two thirds of the input, in four batches; return the folder."""
     folder = tmp_path_factory.mktemp("runbook")
     (folder / "in").mkdir()
     fed(folder / "in", 2 * ROWS // 3)
@@ -104,7 +106,7 @@ def torn_entry(home: Path, name: str) -> None:
 
 
 def torn_offsets(home: Path) -> None:
-    """The power went when batch 4 was planned: its offsets are empty, and so is Spark's note that batch 3 is done."""
+    """Do what a power cut does while batch 4 is planned: its offsets are empty, and the commit of batch 3 is torn."""
     (home / "ckpt" / "offsets" / "4").write_bytes(b"")
     (home / "ckpt" / "commits" / "3").write_bytes(b"v1\n{")
 
@@ -155,7 +157,7 @@ def test_a_whole_checkpoint_needs_no_repair(home: Path, typed: Callable[..., Res
 
 
 def mended(typed: Callable[..., Result], home: Path, says: str) -> None:
-    """A dry run says it and changes nothing; the other says it and does it; after that nothing is wrong."""
+    """Check that a dry run says `says` and changes nothing, and that a repair then says it too."""
     before = {str(path): path.stat().st_mtime_ns for path in home.rglob("*") if path.name != ".driver.lock"}
     command = ("repair", str(home / "ckpt"), "--to", str(home / "matches"))
     dry = typed(*command, "--dry-run")
@@ -164,7 +166,7 @@ def mended(typed: Callable[..., Result], home: Path, says: str) -> None:
     assert "would be mended" in dry.output
     after = {str(path): path.stat().st_mtime_ns for path in home.rglob("*") if path.name != ".driver.lock"}
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    assert changed <= {str(home / "ckpt")}  # the lock lies there
+    assert changed <= {str(home / "ckpt")}  # the lock is in this folder
     done = typed(*command)
     assert done.exit_code == 0, done.output
     assert says in done.output
@@ -188,7 +190,7 @@ def test_a_missing_block_is_written_again(
 def test_a_checkpoint_from_a_backup_catches_up(
     spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
 ) -> None:
-    """A copy of the checkpoint, then more batches; the copy comes back, and is cut otherwise."""
+    """A start is refused while the tables are ahead of the backup. After a repair it does the tables' batches again."""
     shutil.copytree(home / "ckpt", home / "backup")
     run(spark, home, begun / "in")
     shutil.rmtree(home / "ckpt")
@@ -207,7 +209,7 @@ def test_a_checkpoint_from_a_backup_catches_up(
 def test_a_restored_table_is_given_its_batches_again(
     spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
 ) -> None:
-    """The folder of the matches as it was a batch ago, from a copy of the disk."""
+    """The folder of the matches comes back from a copy that is one batch older."""
     log = home / "matches" / "_delta_log"
     newest(log).unlink()
     run(spark, home, begun / "in")

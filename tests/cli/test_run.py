@@ -1,4 +1,4 @@
-"""``streamjoin run``: every flag and every key of the file, the totals as JSON, errors in one line."""
+"""``streamjoin run``: every flag, every key of the file, the totals as JSON, and errors in one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def invoke(*arguments: str) -> Result:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
-    """What `streamjoin run` with these arguments would start."""
+    """A function that returns what `streamjoin run` would start with its arguments."""
     seen: list[Asked] = []
 
     def run_join(spark: object, join: StreamJoin, to: str, checkpoint: str, options: Any, display: object) -> bool:
@@ -232,7 +232,7 @@ def test_an_error_is_one_line_that_says_what_to_type(
     arguments: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class NoSpark:
-        """Nothing may be asked of Spark before the request has been understood, but which session it is."""
+        """A session that only says what its settings are: a refused request must ask nothing else of Spark."""
 
         class conf:
             get = staticmethod(lambda key, default=None: default)
@@ -271,7 +271,7 @@ def test_a_file_with_an_error_is_refused_by_its_key(text: str, says: str, tmp_pa
 
 @pytest.fixture
 def in_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`run` in this process' session, in a folder of its own."""
+    """Let `run` use the session of this process, in a folder of its own."""
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
     monkeypatch.chdir(tmp_path)
 

@@ -1,6 +1,6 @@
-"""``streamjoin schema``: it takes the files that the command takes, and refuses those that the command refuses.
+"""``streamjoin schema``: it takes the files that the command takes, and refuses those that the reader refuses.
 
-`conftest.py` has every other file of these tests checked against it too.
+`conftest.py` checks every other file of these tests against the schema, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json_schema()
 CANARY = "hunter2canary"
 R, S = '[streams.r]\nsource = "gen:band2d?side=r"\n', '[streams.s]\nsource = "gen:band2d?side=s"\n'
-# TOML values of every kind: each is tried as the value of every key.
+# TOML values of every kind. Each is tried as the value of every key.
 VALUES = (
     f'"{CANARY}"', '""', "0", "1", "-1", "3", "1.5", "true", "false", "2024-01-01", "[]", f'["{CANARY}"]', "[1]",
     "{}", f'{{r = "{CANARY}"}}', "{r = 1}", "[[1]]", '"5s"', '{r = "5s", s = "0s"}', '"tab"', '"2"', '"1x1"', '"auto"',
@@ -44,7 +44,7 @@ def schema_takes(text: str) -> bool:
 
 
 def refusal(path: Path) -> str:
-    """What the reader says of a file that it refuses; "" of one that it takes."""
+    """Return the error with which the reader refuses a file; "" if it takes the file."""
     try:
         read_join_file(path)
     except ArgumentError as error:
@@ -53,7 +53,7 @@ def refusal(path: Path) -> str:
 
 
 def command_takes(path: Path) -> bool:
-    """Whether all that can be said without Spark is that the file is good."""
+    """Whether the command takes a file, as far as it can tell without Spark."""
     try:
         request = request_of(path, {})
         options = dict(request.run)
@@ -76,7 +76,7 @@ def test_the_schema_is_one_and_is_printed() -> None:
 
 
 def test_every_key_is_a_flag_and_every_option_of_a_stream_is_one() -> None:
-    # The options about logs are the group's: hidden here, and there once the group has handed the command out.
+    # The options about logs belong to the group. A command that the group has handed out has them too, hidden.
     flags, explained = (
         {parameter.name for parameter in command.params if not getattr(parameter, "hidden", False)}
         for command in (run, explain)
@@ -91,7 +91,7 @@ def test_the_readmes_files_are_taken() -> None:
     assert texts
     for text in (*texts, CONFIG):
         assert schema_takes(text)
-        # With its lines that are commented out, too: each is an example of its key.
+        # Commented-out lines must be right, too: each is an example of its key.
         assert schema_takes(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
 
 
@@ -121,7 +121,8 @@ def test_it_refuses_what_the_command_refuses_and_nothing_else(key: str, tmp_path
         assert CANARY not in said
         assert by_command <= by_reader, value
         assert by_command <= by_schema, value
-        assert by_schema <= by_reader, value  # of the right kind; the schema knows of texts and limits besides
+        # The reader checks kinds only; the schema knows of texts and limits besides.
+        assert by_schema <= by_reader, value
         outcomes.add(by_schema)
     assert outcomes == {True, False}
 

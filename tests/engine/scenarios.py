@@ -1,4 +1,4 @@
-"""Random joins and streams for hypothesis: every type that can be compared, with the values that bite."""
+"""Random joins and streams for hypothesis: every type that can be compared, with the values that find errors."""
 
 from __future__ import annotations
 
@@ -107,8 +107,11 @@ def scenarios(
     kinds: tuple[str, ...] = ("time", "count", "periodic"),
     note: bool = True,
 ) -> Scenario:
-    """Joins of 2 to 4 streams with up to three predicates between random pairs of them; `note`: with a text, too."""
-    # Tables come of a seed: hypothesis left to itself draws mostly empty and equal ones.
+    """Draw a join of 2 to 4 streams with up to three predicates between random pairs of them.
+
+    `note` adds a column of text to each stream.
+    """
+    # The tables come from a seed: hypothesis by itself draws mostly empty and equal ones.
     chooser = random.Random(draw(st.integers(0, 2**32)))
     count = draw(st.integers(*streams))
     most = {2: rows, 3: rows * 2 // 3, 4: rows // 2}[count]
@@ -158,7 +161,7 @@ def window_of(chooser: random.Random, kind: str, streams: int) -> Window:
         return CountWindow(tuple(chooser.choice((0, 1, 2, 3, 5, 8, 1 << 40)) for _ in range(streams)))
     if kind == "periodic":
         every_us = chooser.choice((1, 3, 7, 10, 20))
-        # At most a few windows to a tuple: a result is found in each of them.
+        # A tuple is in a few windows at most: a result is found in each of them.
         windows_us = tuple(chooser.choice((1, 2, 5, every_us, 2 * every_us, 3 * every_us + 1)) for _ in range(streams))
         lags = tuple(chooser.choice((0, 0, 0, 1, -1, 2)) for _ in range(streams - 1))
         return PeriodicWindow(every_us, windows_us, (0, *lags))
@@ -185,7 +188,7 @@ def _table(
 
 
 def cuts_of(scenario: Scenario, seed: int, most: int = 8) -> dict[str, list[pa.Table]]:
-    """Pieces of each stream, one a push; under a count window the pushes are stretches of the source's order."""
+    """Return the pieces of each stream, one a push; for a count window a push is a stretch of the source's order."""
     if not isinstance(scenario.join.window, CountWindow):
         tables = enumerate(scenario.tables.items())
         return {name: list(random_batches(table, seed + n, most)) for n, (name, table) in tables}
@@ -200,7 +203,7 @@ def cuts_of(scenario: Scenario, seed: int, most: int = 8) -> dict[str, list[pa.T
 
 
 def run_engine(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: Any) -> tuple[pa.Table, JoinEngine]:
-    """All results of an engine that gets each stream in these pieces, and the engine."""
+    """Return all results of an engine that gets each stream in these pieces, and the engine."""
     engine = JoinEngine(scenario.join, **options)
     pushes = max(len(pieces) for pieces in cuts.values())
     results = [
@@ -210,18 +213,18 @@ def run_engine(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: A
 
 
 def numbers_of(join: Join, result: pa.Table) -> list[tuple[int, ...]]:
-    """The results as the tuples' numbers, sorted."""
+    """Return the results as their tuples' numbers, sorted."""
     return sorted(zip(*(result[f"{name}_seq"].to_pylist() for name in join.names), strict=True))
 
 
 def plain(result: pa.Table) -> str:
-    """A result as text: NaN equals itself, -0.0 is not 0.0, and times no calendar has are numbers."""
+    """Return a result as text: NaN equals itself, -0.0 is not 0.0, and times that no calendar has are numbers."""
     columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in result.columns]
     return repr([column.to_pylist() for column in columns])
 
 
 def assert_values(scenario: Scenario, result: pa.Table) -> None:
-    """Every selected value is that of the tuple with the result's number."""
+    """Assert that each result has the values of its tuples, its window id and its event time."""
     for name in scenario.join.names:
         rows = scenario.tables[name].take(result[f"{name}_seq"])
         for column in rows.schema.names:

@@ -12,7 +12,7 @@ TIME = pa.timestamp("us", tz="UTC")
 
 
 def band_join(window: str = "1s", on: str = "abs(r.x - s.a) <= 10 and abs(r.y - s.b) <= 10") -> BoundJoin:
-    """Two-dimensional band join of r(x, y, v) and s(a, b, tag)."""
+    """Return the two-dimensional band join of r(x, y, v) and s(a, b, tag)."""
     schemas = {
         "r": pa.schema([("ts", TIME), ("x", pa.float64()), ("y", pa.float64()), ("v", pa.float32())]),
         "s": pa.schema([("ts", TIME), ("a", pa.float64()), ("b", pa.float64()), ("tag", pa.string())]),
@@ -30,7 +30,7 @@ def tuples(
     seed: int = 0,
     seq: int = 0,
 ) -> pa.Table:
-    """Random tuples in the inside form: keys in 0..1000, times sorted, numbers from `seq`."""
+    """Return random tuples in the inside form: keys in 0..1000, times sorted, numbers from `seq`."""
     rng = np.random.default_rng([seed, stream, start_us])
     columns: list[pa.Array] = []
     for field in bound.tuple_schema(stream):
@@ -46,7 +46,7 @@ def tuples(
 
 
 def pairs(chunks: list[pa.Table]) -> list[tuple[int, int]]:
-    """Numbers of the results, sorted."""
+    """Return the pairs of tuples' numbers in the results, sorted."""
     found: list[tuple[int, int]] = []
     for chunk in chunks:
         found += zip(chunk["r_seq"].to_pylist(), chunk["s_seq"].to_pylist(), strict=True)
@@ -54,7 +54,7 @@ def pairs(chunks: list[pa.Table]) -> list[tuple[int, int]]:
 
 
 def filled(bound: BoundJoin, pushes: int = 4, rows: int = 300, **options: object) -> WindowJoin:
-    """A join with some tuples in its windows, and the last second still open."""
+    """Return a join with some tuples in its windows, and the last second still open."""
     join = WindowJoin(bound, **options)  # type: ignore[arg-type]
     for n in range(pushes):
         batch = {s: tuples(bound, s, rows, start_us=n * 1_000_000, seq=n * rows) for s in (0, 1)}

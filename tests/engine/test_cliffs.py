@@ -28,7 +28,7 @@ def stream(name: str, **columns: str) -> Stream:
 
 
 def rows(count: int, begin: int = 0, **columns: Any) -> pa.Table:
-    """Rows a microsecond apart."""
+    """Return rows a microsecond apart."""
     times = pa.array(np.arange(begin, begin + count))
     return pa.table({"ts": times, **{name: pa.array(values) for name, values in columns.items()}})
 
@@ -36,7 +36,7 @@ def rows(count: int, begin: int = 0, **columns: Any) -> pa.Table:
 @pytest.mark.parametrize("middle", [200, 230, 260, 400])
 @pytest.mark.parametrize("links", ["a.x + 0 = b.x AND b.y + 0 = c.y", "a.x + 0 = b.x AND b.y + 0 = c.y AND b.x <> c.y"])
 def test_residuals_link_streams_too(middle: int, links: str) -> None:
-    """Whichever window is the largest: two streams that nothing compares are not met one after the other."""
+    """Two streams that nothing compares are not joined one after the other, whichever window is the largest."""
     rng, count = np.random.default_rng(1), 230
     streams = [stream("a", x="int64"), stream("b", x="int64", y="int64"), stream("c", y="int64")]
     engine = JoinEngine(Join(streams, links, "1h"))
@@ -47,7 +47,7 @@ def test_residuals_link_streams_too(middle: int, links: str) -> None:
     }
     found = engine.push(pushed).num_rows
     assert found
-    # Each pair of neighbours is looked at once; a cross product would make 52 900 of two streams alone.
+    # Each pair of neighbours is looked at once. A cross product of a and c alone would be 52 900 pairs.
     assert engine.counters["candidates"] <= 1.1 * 2 * count * middle
     assert engine.counters["partials"] <= 2 * count * middle / 900 * 1.5
 
@@ -59,7 +59,7 @@ def test_a_residual_on_three_streams_links_the_last_of_them() -> None:
     engine.push({name: rows(count, x=rng.integers(0, 60, count)) for name in "abcd"})
     orders = [line.split(": ")[1].replace("then ", "") for line in engine.explain() if line.startswith("new ")]
     first = [[step.split(" ")[0] for step in order.split(", ")] for order in orders]
-    assert (first[2][0], first[3][0]) == ("d", "c")  # what is compared comes first
+    assert (first[2][0], first[3][0]) == ("d", "c")  # the compared stream comes first
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ Values = npt.NDArray[np.float64]
 
 
 def candidates(engine: JoinEngine, push: dict[str, pa.Table]) -> tuple[int, int]:
-    """Pairs that a push tests, and how many of them are results."""
+    """Return how many pairs a push tests, and how many of them are results."""
     before, found = engine.counters["candidates"], 0
     for chunk in engine.push_chunks(push):
         found += chunk.num_rows
@@ -108,7 +108,7 @@ def two(on: str, span: str = "1h", **columns: str) -> Join:
 @pytest.mark.parametrize("fill", [1e20, 9.97e36, -32768.0, 1e15, 1.7e308])
 @pytest.mark.parametrize("columns", ["x", "xy"])
 def test_fill_values_do_not_stretch_the_grid(bucket_rows: int, share: float, fill: float, columns: str) -> None:
-    """Values that are missing, as oceanographers write them: here and there a large one, alike or not."""
+    """Missing values as oceanographers write them: here and there a large number, the same one each time or not."""
     count, probes = 20_000, 2000
 
     def pushes(share: float) -> tuple[int, int]:
@@ -130,7 +130,7 @@ def test_fill_values_do_not_stretch_the_grid(bucket_rows: int, share: float, fil
 
     plain, _ = pushes(0.0)
     filled, found = pushes(share)
-    # Fill values meet each other, at the most: of those that are far out a grid knows no more than the side.
+    # At most the fill values meet each other: of a value far out a grid knows only on which side it lies.
     assert filled <= 2 * plain + found + len(columns) * 2 * share**2 * probes * count
 
 
@@ -160,8 +160,8 @@ def drifting(width: float, count: int, begin: int, rng: np.random.Generator) -> 
 @pytest.mark.parametrize("span", ["20ms", "1h"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_keys_that_move_together_get_another_grid(factor: float, span: str, threads: int) -> None:
-    """And it is made a few rows a push: a save on the way goes on as if nothing had been."""
-    rng, count = np.random.default_rng(3), 1100  # more than go to the tail
+    """The other grid is made a few rows a push. A state that is saved meanwhile gives the same results."""
+    rng, count = np.random.default_rng(3), 1100  # more than the tail takes
     eps = 0.02 / factor / 20_000
     join = two(f"abs(r.x - s.x) <= {eps}", span, x="float64")
     engine = JoinEngine(join, bucket_rows=5000, threads=threads)
@@ -199,7 +199,7 @@ def test_a_hot_value_is_no_reason_for_another_grid() -> None:
 
 
 def test_a_batch_is_laid_out_by_its_own_rows_in_the_end() -> None:
-    """Those of like size are sorted as the one before was, but not for ever."""
+    """A batch is sorted like the one of like size before it, but not for ever."""
     rng, count = np.random.default_rng(3), 5000
     join = two("abs(r.x - s.x) <= 1e-7 AND abs(r.y - s.y) <= 1e-7", "20ms", x="float64", y="float64")
     engine = JoinEngine(join, bucket_rows=5000)
@@ -245,14 +245,14 @@ def test_the_middle_window_of_a_chain_has_an_index_for_either_side(bucket_rows: 
             again = pa.concat_tables(other.push_chunks(pushed))
             assert again.num_rows == found
             assert other.save() == engine.save()
-    # A window of 20 000 rows: a scan would be 22 million for each side alone.
+    # A window has 20 000 rows: a scan for 1 100 probes would be 22 million pairs for one side alone.
     assert tested <= 3 * count * 100 + 4 * found
     text = "\n".join(engine.explain())
     assert "sorted by x; for c sorted by y" in text
 
 
 def test_few_values_and_another_key() -> None:
-    """A key of 100 values links one neighbour, another key the other: neither is scanned for."""
+    """A key of 100 values links one neighbour, another key links the other. Neither needs a scan."""
     rng, count = np.random.default_rng(4), 20_000
     streams = [stream("d", k="int64"), stream("f1", k="int64", c="int64"), stream("f2", c="int64")]
     join = Join(streams, "d.k = f1.k AND f1.c = f2.c", "1h")
@@ -277,7 +277,7 @@ def test_two_neighbours_that_ask_by_the_same_key_share_one_index() -> None:
 
 
 def test_a_grid_of_two_keys_gives_way_to_one_that_serves_all() -> None:
-    """One neighbour compares x and y, the other x alone, which is as good for both."""
+    """One neighbour compares x and y, the other x alone. A grid by x alone is as good for both."""
     rng, count = np.random.default_rng(4), 3000
     streams = [stream("a", x="float64", y="float64"), stream("b", x="float64", y="float64"), stream("c", x="float64")]
     on = "abs(a.x - b.x) <= 1e-5 AND abs(a.y - b.y) <= 0.4 AND abs(b.x - c.x) <= 1e-5"
@@ -291,7 +291,7 @@ def test_a_grid_of_two_keys_gives_way_to_one_that_serves_all() -> None:
 
 @pytest.mark.slow
 def test_an_old_grid_that_serves_one_neighbour_alone_goes_back_to_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As saved states have it of the time when each window had one index."""
+    """Saved states have such a grid from the time when each window had one index."""
     rng, count = np.random.default_rng(4), 1100
     join = Join(CHAIN, "abs(a.x - b.x) <= 1e-4 AND abs(b.y - c.y) <= 1e-4", "20ms")
     with monkeypatch.context() as patch:
@@ -346,7 +346,7 @@ def test_any_links_give_the_contracts_results(
     columns: list[dict[str, str]] = [{} for _ in range(count)]
     parts = []
     for place, ((left, right), kind) in enumerate(zip(links, kinds, strict=False)):
-        # Now and then the key that the stream has already.
+        # Sometimes it is a key that the stream has already.
         names = [f"x{place}" if rng.random() < 0.7 or not columns[n] else next(iter(columns[n])) for n in (left, right)]
         for number, name in zip((left, right), names, strict=True):
             columns[number][name] = "float64"
@@ -366,7 +366,7 @@ def test_any_links_give_the_contracts_results(
     tables = {}
     for number, columns_of in enumerate(columns):
         drawn = {name: rng.choice(values[: rng.integers(3, len(values) + 1)], length) for name in columns_of}
-        half = length // 2  # and then they drift
+        half = length // 2  # the second half drifts
         for drift in drawn.values():
             drift[half:] = np.where(rng.random(length - half) < 0.5, drift[half:] / 100, drift[half:])
         tables[f"s{number}"] = rows(length, **drawn)

@@ -1,4 +1,4 @@
-"""`JoinEngine` without a clock: who says that a stream is idle, and what records from the future are."""
+"""`JoinEngine` without a clock: its caller says that a stream is idle, and rows from the future are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from outside while the engine is at work: exceptions at any line, questions between two chunks."""
+"""Interruptions while the engine is at work: exceptions at any line, and calls between two chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDER = str(Path(streamjoin_ds.engine.__file__).parent)
 
 
 class Thrown(BaseException):
-    """As Ctrl-C is: nobody expects it."""
+    """An exception that no code expects, like that of Ctrl-C."""
 
 
 def engine_of(names: str = "ew", window: str = "3ms", **options: Any) -> JoinEngine:
@@ -36,7 +36,7 @@ def engine_of(names: str = "ew", window: str = "3ms", **options: Any) -> JoinEng
 
 
 def pushes_of(names: str, sizes: tuple[int, ...]) -> list[dict[str, pa.Table]]:
-    """With nulls in every second push, and a late tuple now and then."""
+    """Return pushes of these sizes, with nulls in every second one and a late tuple now and then."""
     rng, pushes, begin = np.random.default_rng(len(sizes)), [], 0
     for number, size in enumerate(sizes):
         push = {}
@@ -56,7 +56,7 @@ def rows_of(results: pa.Table) -> list[str]:
 
 
 def living(engine: JoinEngine, window_us: int) -> list[list[int]]:
-    """Numbers of the tuples that still matter, a stream; each is there once."""
+    """Return the numbers of the tuples of each stream that can still match, sorted; each must be there once."""
     found = []
     for window in engine._windows.windows:
         numbers = []
@@ -74,7 +74,7 @@ def counted(engine: JoinEngine) -> dict[str, Any]:
 
 
 class Lines:
-    """Counts the lines of the engine that a call runs through, and throws at one of them."""
+    """A trace function that counts the lines of the engine that a call runs through, and throws at one of them."""
 
     def __init__(self, at: int | None = None, thrown: type[BaseException] = Thrown) -> None:
         self.count, self._at, self._thrown = 0, at, thrown
@@ -90,7 +90,7 @@ class Lines:
         return self._line
 
     def run(self, work: Callable[[], pa.Table]) -> bool:
-        """Whether the call came to its end."""
+        """Run a call; return whether it came to its end."""
         before = sys.gettrace()
         sys.settrace(self.called)
         try:
@@ -132,7 +132,7 @@ def throw_everywhere(names: str, sizes: tuple[int, ...], options: dict[str, Any]
             engine = begun()
             before = counted(engine)
             Lines(at).run(lambda engine=engine, push=push: engine.push(push))
-            if counted(engine) == before:  # nothing of it is in
+            if counted(engine) == before:  # nothing of the push is in
                 assert rows_of(engine.push(push)) == expected[number], at
             for later in range(number + 1, len(pushes)):
                 assert rows_of(engine.push(pushes[later])) == expected[later], at
@@ -154,7 +154,7 @@ def test_a_push_may_be_thrown_out_of_anywhere(names: str, sizes: tuple[int, ...]
 
 @pytest.mark.slow
 def test_exceptions_that_another_thread_sends_find_a_push_in_or_not() -> None:
-    """As timeouts do: at whatever instruction the interpreter looks for them."""
+    """Such exceptions, as timeouts send them, come at whatever instruction the interpreter looks for them."""
     names, sizes = "ew", (700, 1500, 1100, 1300)
     pushes = pushes_of(names, sizes)
     straight = engine_of(names, bucket_rows=500)
@@ -198,7 +198,7 @@ def test_exceptions_that_another_thread_sends_find_a_push_in_or_not() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_that_runs_out_takes_nothing_and_leaves_nothing(threads: int) -> None:
-    """At any line: a push that says so is not in, one that goes on without is exact."""
+    """Memory runs out at any line. A push that says so is not in; one that goes on without the memory is exact."""
     sizes, chance = (300, 1500, 1200, 1100, 1300), random.Random(threads)
     options = {"bucket_rows": 500, "threads": threads, "cores": ()}
     pushes, straight = pushes_of("ew", sizes), engine_of(**options)
@@ -252,11 +252,12 @@ def test_a_window_that_may_not_reserve_what_it_foresees_goes_on() -> None:
     keys = np.random.default_rng(0).random((60, 2, 8000)) * 1e6
     left, right = np.sort(keys[:, 0].ravel()), np.sort(keys[:, 1].ravel())
     inside = np.searchsorted(right, left + 0.5, "right") - np.searchsorted(right, left - 0.5, "left")
-    assert abs(int(matches) - int(inside.sum())) <= 3  # sums, not differences: a rounding may differ
+    # The engine compares differences, this compares with sums: a rounding may differ.
+    assert abs(int(matches) - int(inside.sum())) <= 3
 
 
 def product(**options: Any) -> tuple[JoinEngine, dict[str, pa.Table]]:
-    """A join of everything, whose push comes in many chunks."""
+    """Return a join without a condition, and a push for it that comes in many chunks."""
     streams = [Stream(name, schema={"ts": "int64"}, delay="1s") for name in "ew"]
     table = pa.table({"ts": np.arange(400)})
     return JoinEngine(Join(streams, (), "1s"), chunk_rows=4096, **options), {"e": table, "w": table}
@@ -299,8 +300,8 @@ def test_a_push_that_is_still_held_is_in_the_way_until_it_is_closed() -> None:
     chunks.close()
     assert list(chunks) == []
     assert engine.counters["read_rows"] == {"e": 0, "w": 0}
-    next(engine.push_chunks(rows))  # nobody holds it
-    untouched = engine.push_chunks(rows)  # held, and not begun
+    next(engine.push_chunks(rows))  # nobody holds this one
+    untouched = engine.push_chunks(rows)  # this one is held, and not begun
     assert engine.push(rows).num_rows == 160_000
     assert sum(chunk.num_rows for chunk in untouched) == 3 * 160_000
 
@@ -337,7 +338,7 @@ def test_a_save_in_another_thread_is_of_a_whole_push(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_a_signal_handler_that_asks_inside_a_push_is_refused() -> None:
-    """It would wait for itself."""
+    """The handler would wait for the push that it interrupts."""
     engine, rows = product()
     told: list[ArgumentError] = []
 

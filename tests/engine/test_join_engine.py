@@ -1,4 +1,4 @@
-"""JoinEngine: rows in any form, lateness set aside and counted, nothing lost."""
+"""JoinEngine: rows in any form; late rows are set aside and counted; nothing is lost."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_stream_needs_a_schema() -> None:
     for rows in (
         {"e": {"ts": 1, "x": 1.0}},
         {"w": {"ts": 1, "x": 1.0}},
-    ):  # a dict does not tell what the next will hold
+    ):  # one dict does not tell what the next one will hold
         with pytest.raises(ArgumentError, match="stream w has no schema"):
             engine.push(rows)
     assert JoinEngine(join, {"w": pa.schema([("ts", pa.int64()), ("x", pa.float32())])}).watermark is None
@@ -185,7 +185,7 @@ def test_buffers_need_not_be_aligned(rows: int) -> None:
     for _ in range(2):
         result = engine.push({"e": table, "w": table})
     assert result["e_x"].equals(result["w_x"])
-    assert engine.counters["matches"] == rows + 3  # of the second push all but the last are late
+    assert engine.counters["matches"] == rows + 3  # all of the second push but the last tuple is late
 
 
 def test_a_column_that_is_there_twice_is_refused_by_name() -> None:
@@ -198,7 +198,7 @@ def test_a_column_that_is_there_twice_is_refused_by_name() -> None:
 
 def test_a_thousand_columns_are_looked_at_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     def made(columns: int) -> int:
-        """How many Python calls a join of so many columns, and a push, take."""
+        """Return how many Python calls it takes to bind a join of so many columns, and to push once."""
         schema = pa.schema([("ts", pa.int64()), *((f"c{n}", pa.float64()) for n in range(columns))])
         table = pa.table({"ts": [1, 2], **{f"c{n}": [0.0, 1.0] for n in range(columns)}})
         calls = 0
@@ -221,7 +221,7 @@ def test_a_thousand_columns_are_looked_at_once_each(monkeypatch: pytest.MonkeyPa
 
 
 def test_more_text_than_a_column_can_hold_is_refused_by_name() -> None:
-    """One block of 64 MiB, time and again: the push is of 2 GiB, the test is not."""
+    """One block of 64 MiB is repeated: the push has 2 GiB of text, the test needs little memory."""
     schema = {"ts": "int64", "name": "string"}
     engine = JoinEngine(Join([Stream(name, schema=schema) for name in ("e", "w")], (), "1s"))
     block = pa.array(["x" * (1 << 26)])
@@ -241,14 +241,14 @@ def test_importing_the_engine_imports_no_spark() -> None:
 
 
 def test_an_option_that_there_is_not_is_named_at_once():
-    """Also where the join is bound by its first push only."""
+    """It is named even if only the first push would bind the join."""
     join = Join([Stream("e"), Stream("w")], "e.x = w.x", "10s")
     with pytest.raises(TypeError, match="thread_count"):
         JoinEngine(join, thread_count=2)
 
 
 def test_the_options_are_those_of_a_window_join():
-    """Each with its default, but for windows in bucket grids and for cores, which the engine leases."""
+    """Only the defaults of `bucket_rows` and `cores` differ: the engine has bucket grids, and leases its cores."""
     of_join, of_engine = (inspect.signature(made).parameters for made in (WindowJoin, JoinEngine))
     options = [name for name, each in of_join.items() if each.kind is each.KEYWORD_ONLY]
     assert options == [name for name, each in of_engine.items() if each.kind is each.KEYWORD_ONLY]

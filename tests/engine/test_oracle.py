@@ -17,7 +17,7 @@ KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(40)
 
 
-# A handful of rows is indexed, and too many for the tail.
+# With this tuning a few rows are too many for the tail, and are indexed.
 SMALL = Tuning(
     probe=ProbeTuning(scan_pairs=0),
     tail=TailTuning(rows=4, most_arrived_rows=2),
@@ -105,7 +105,7 @@ def test_a_restart_anywhere_is_no_restart(tuning: Tuning, scenario: Scenario, se
         assert plain(found) == plain(expected)
         blob = restarted.save()
         assert blob == straight.save()
-        tested = ("candidates", "partials")  # since the object was made
+        tested = ("candidates", "partials")  # these count since the object was made
         assert {k: v for k, v in restarted.counters.items() if k not in tested} == {
             k: v for k, v in straight.counters.items() if k not in tested
         }

@@ -1,4 +1,4 @@
-"""What the engine is tuned with: no row depends on it, and every number says what it is."""
+"""The engine's tuning: no result depends on it, and every number has a text that says what it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.engine.scenarios import Scenario, assert_values, cuts_of, numbers_of,
 from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
-# A handful of rows does what a million do; some as they are.
+# Values with which a few rows do what usually takes millions, and some usual values.
 SMALL_OR_USUAL = {
     "layout": {
         "bucket_cost": (0.0, 6.0),

@@ -34,7 +34,7 @@ def row(ts: int, x: int = 0) -> dict[str, int]:
     ],
 )
 def test_a_tuple_waits_to_the_last_microsecond(window: str, apart: int) -> None:
-    """With the watermark at 100 a tuple meets one that is `apart` younger, and none a microsecond later."""
+    """With the watermark at 100 a tuple meets one that is `apart` younger, and none a microsecond younger still."""
     joined = engine(window)
     joined.push({"l": row(100 - apart)})
     joined.push({"l": row(100, 1)})
@@ -42,7 +42,7 @@ def test_a_tuple_waits_to_the_last_microsecond(window: str, apart: int) -> None:
     assert joined.watermark == 100
     assert joined.push({"r": row(100)}).num_rows == 1
     assert joined.push({"r": row(101)}).num_rows == 0
-    # What is out of reach goes at the latest when most of what was kept with it is.
+    # A tuple out of reach is dropped at the latest when most of what is kept with it is out of reach.
     joined.push({"l": row(1_000, 1), "r": row(1_000, 2)})
     assert 100 - apart not in times_kept(joined, 0)
 
@@ -56,9 +56,9 @@ def test_a_count_window_meets_exactly_its_last_k_and_keeps_little_more() -> None
     joined = engine("l=last 300,r=last 2")
     for n in range(60):
         joined.push({"l": [row(50 * n + k, 50 * n + k) for k in range(50)]})
-        assert len(times_kept(joined, 0)) <= 2 * 300 + 2 * 50  # what is mostly out of reach goes
+        assert len(times_kept(joined, 0)) <= 2 * 300 + 2 * 50  # runs that are mostly out of reach are dropped
     assert joined.push({"r": [row(2_990, x) for x in range(3_000)]})["l_seq"].to_pylist() == list(range(2_700, 3_000))
-    # What comes late counts: it is one of the last two of `r`.
+    # A late tuple counts: it is one of the last two of `r`.
     joined.push({"r": row(3, 17)})
     assert joined.late["r"].num_rows == 1
     assert joined.push({"l": row(3_000, 2_999)})["r_seq"].to_pylist() == [2_999]
@@ -107,7 +107,7 @@ def test_results_of_many_windows_come_in_bounded_chunks_and_in_their_windows_ord
     chunks = list(join.push({stream: tuples(bound, stream, [0, 1]) for stream in range(3)}))
     assert max(chunk.num_rows for chunk in chunks) <= 64
     result = pa.concat_tables(chunks)
-    # All three at one time have 100 windows in common, times one apart 99: two of the eight triples are of one time.
+    # Triples of one time have 100 windows in common, triples with times one apart 99. Two of the eight are of one time.
     assert result.num_rows == 2 * 100 + 6 * 99
     rows = list(zip(*(result[c].to_pylist() for c in ("l_seq", "r_seq", "t_seq", "window_id")), strict=True))
     assert len(set(rows)) == len(rows)
@@ -116,7 +116,7 @@ def test_results_of_many_windows_come_in_bounded_chunks_and_in_their_windows_ord
 
 
 def test_partial_results_are_of_common_windows_only() -> None:
-    """Tumbling windows: half of the pairs that are near enough are not of one window, and go no further."""
+    """Windows tumble: half of the pairs that are near enough share no window, and go no further."""
     bound = bound_join("every 10us for 10us")
     join = WindowJoin(bound)
     rows = sum(

@@ -1,4 +1,4 @@
-"""The examples as a user starts them: by `spark-submit`, by plain Python, and beside a real MQTT broker."""
+"""The examples as a user starts them: with `spark-submit`, with plain Python, and beside a real MQTT broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 300
 
 
 def environment() -> dict[str, str]:
-    """This Python for driver and workers, the Java that this package finds, the package importable."""
+    """Return an environment with this Python for driver and workers, the Java that is found here, and the package."""
     import pyspark
 
     root = str(EXAMPLES.parent)
@@ -83,7 +83,7 @@ READINGS = 400
 
 
 def reading(topic: str, number: int) -> str:
-    """A tenth of a second of event time apart, so that readings at most 20 numbers apart are in one window."""
+    """Return a reading. Numbers are 0.1 s of event time apart, so readings at most 20 numbers apart share a window."""
     step = {"hall": 7, "yard": 11}[topic]
     return json.dumps({"number": number, "ts": number * 100_000, "temperature": 20 + number * step % 50 / 10})
 
@@ -102,7 +102,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[int]:
-    """The port of a Mosquitto of this test alone."""
+    """The port of a Mosquitto that serves this test alone."""
     path = shutil.which("mosquitto", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
     if path is None:
         pytest.skip("no MQTT broker here: apt-get install mosquitto")
@@ -114,7 +114,7 @@ def broker(tmp_path: Path) -> Iterator[int]:
 
 
 class Player:
-    """A sensor's part: publishes readings, each acknowledged by the broker before the next is sent."""
+    """A sensor: it publishes readings, and waits until the broker has acknowledged one before it sends the next."""
 
     def __init__(self, port: int) -> None:
         mqtt = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed: extra `mqtt`")
@@ -123,7 +123,7 @@ class Player:
             try:
                 self.client.connect("127.0.0.1", port)
                 break
-            except OSError:  # the broker starts
+            except OSError:  # the broker is still starting
                 assert attempt < 100
                 threading.Event().wait(0.1)
         self.client.loop_start()
@@ -145,7 +145,7 @@ def joining(port: int, folder: Path) -> subprocess.Popen[str]:
 
 
 def await_numbers(folder: Path, number: int, process: subprocess.Popen[str]) -> None:
-    """Until the saved state has readings up to this number of both topics."""
+    """Wait until the saved state has the readings of both topics up to this number."""
     state = folder / "state"
     for _ in range(TIMEOUT_S * 10):
         assert process.poll() is None, (folder / "err").read_text()
@@ -160,7 +160,7 @@ def await_numbers(folder: Path, number: int, process: subprocess.Popen[str]) -> 
 def test_mqtt_messages_are_joined_whatever_breaks_off(tmp_path: Path, broker: int) -> None:
     player = Player(broker)
     first = joining(broker, tmp_path)
-    # The session begins when the example has subscribed: readings before that are nobody's.
+    # The session begins when the example has subscribed. Readings before that reach nobody.
     player.play(1, 1)
     while not (tmp_path / "state").exists():
         assert first.poll() is None, (tmp_path / "err").read_text()
@@ -168,9 +168,9 @@ def test_mqtt_messages_are_joined_whatever_breaks_off(tmp_path: Path, broker: in
     player.play(2, 100, ("hall", "no reading"), ("yard", "{}"))
     await_numbers(tmp_path, 100, first)
     player.play(101, 150)
-    first.kill()  # in the midst of it
+    first.kill()  # while it takes in these readings
     first.wait()
-    player.play(151, 250)  # while nobody is there
+    player.play(151, 250)  # while no example runs
     second = joining(broker, tmp_path)
     await_numbers(tmp_path, 250, second)
     second.terminate()
@@ -186,7 +186,7 @@ def test_mqtt_messages_are_joined_whatever_breaks_off(tmp_path: Path, broker: in
     assert len(expected) > 200
     assert set(found) == expected
     twice = {pair for pair in found if found.count(pair) > 1}
-    assert all(80 <= max(pair) <= 250 for pair in twice)  # only what the kill left unsaved
+    assert all(80 <= max(pair) <= 250 for pair in twice)  # pairs that the kill left unsaved are found again
     errors = (tmp_path / "err").read_text()
     assert "no reading on hall" in errors
     assert "no reading on yard" in errors

@@ -23,7 +23,7 @@ from tests.source.feeds import START_US, csv_text, iso, rows, write
 
 
 def planned(tmp_path: Path, layout: str = "1x2", exchange: str = "reference", delay: str = "500ms") -> Plan:
-    """A file with late and broken rows joined with a generated stream."""
+    """Return the plan of a file with late and broken rows that is joined with a generated stream."""
     path = tmp_path / "in" / "e.csv"
     if not path.exists():
         path.parent.mkdir()
@@ -39,7 +39,7 @@ def planned(tmp_path: Path, layout: str = "1x2", exchange: str = "reference", de
 
 
 def batches(plan: Plan, size: int, **options: str) -> list[list[dict[str, Any]]]:
-    """The exchange rows of each batch, blocks opened."""
+    """Return the exchange rows of each batch, with their blocks opened."""
     source = SensorsDataSource({"plan": plan.to_json(), **options})
     reader = source.streamReader(source.schema())
     at, found = reader.initialOffset(), []

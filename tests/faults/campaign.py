@@ -30,11 +30,11 @@ from tests.faults.driver import HOOKED, POINTS
 from tests.faults.test_driver_kill import BATCHES, assert_as_undisturbed, pairs, rows, run_driver, sleep_through
 
 EXACT = "exact"
-_AGAIN = (*HOOKED[:3], "batch_logged", HOOKED[3])  # a batch that is done anew comes to these
+_AGAIN = (*HOOKED[:3], "batch_logged", HOOKED[3])  # points that a batch comes to when it is done anew
 _AGAIN_SHARE = 0.3
-_TIMEOUT_S = 900  # other work may have the machine
-# Spark gives a Python process ten seconds to start; where the machine is too busy for that, the query ends by itself,
-# as a driver does that dies at its start, and is started again.
+_TIMEOUT_S = 900  # long, since other work may have the machine
+# Spark gives a Python process ten seconds to start. On a machine that is too busy for that the query ends by itself,
+# like a driver that dies at its start, and is started again.
 _STARVED = "Python worker failed to connect back"
 _MOST_STARVED = 20
 _TEXT = 3_000  # characters of an error that are kept
@@ -47,8 +47,8 @@ class Round:
     Attributes
     ----------
     kills : list of (str, int)
-        What was killed where: the point and the batch of a driver, or where it slept; of workers how many waited or
-        were at work.
+        What was killed: the point and the batch of a driver, also of one that slept. For workers: how many were killed
+        while they waited, and how many at work.
     outcome : str
         `EXACT`, or what differs.
     starved : int
@@ -65,15 +65,15 @@ class Round:
     seconds: float = 0.0
 
     def counts(self) -> Counter[str]:
-        """Kills by their place."""
+        """Return the number of kills by their place."""
         if self.kind == "workers":
             return Counter(dict(self.kills))
         return Counter(point for point, _ in self.kills)
 
 
 def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
-    """Where a round's driver is killed, one life after the other."""
-    is_planned = True  # the first batch has none before it; one that has begun is planned
+    """Yield the places where a round's driver is killed, one for each life: a point and a batch."""
+    is_planned = True  # the first batch has none before it; a batch that has begun is planned
     for batch in range(BATCHES):
         point = chooser.choice(POINTS[1:] if is_planned else POINTS)
         yield point, batch
@@ -84,7 +84,7 @@ def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
 
 
 def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[str]:
-    """One that did not starve."""
+    """Run a driver's life, again and again while the machine starves it; return its end."""
     while True:
         done = run_driver(folder / "matches", folder / "checkpoint", *armed, timeout_s=_TIMEOUT_S)
         if _STARVED not in done.stderr or this.starved >= _MOST_STARVED:
@@ -93,14 +93,14 @@ def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[
 
 
 def drivers(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
-    """One checkpoint whose driver is killed again and again, at most `most` times."""
+    """Kill the driver of one checkpoint again and again, at most `most` times, and then let it finish."""
     table, expected = folder / "matches", set(pairs(rows(undisturbed)))
     for point, batch in places(random.Random(f"{this.seed} {this.number}")):
         if len(this.kills) == most:
             break
         killed = life(this, folder, point, str(batch))
         if killed.returncode == 0:
-            break  # a point of the last batch that is past before it can be seen
+            break  # the last batch may pass its point before anyone sees it
         assert killed.returncode == -signal.SIGKILL, (point, batch, killed.stderr[-_TEXT:])
         this.kills.append((point, batch))
         so_far = pairs(rows(table)) if (table / "_delta_log").exists() else []
@@ -111,7 +111,7 @@ def drivers(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
 
 
 def workers(this: Round, folder: Path) -> None:
-    """One checkpoint whose Python workers are killed in every batch."""
+    """Kill the Python workers of one checkpoint in every batch."""
     done = life(this, folder, "workers", "0")
     found = re.findall(r"killed (\d+) that waited and (\d+) at work", done.stdout)
     this.kills += [
@@ -122,14 +122,14 @@ def workers(this: Round, folder: Path) -> None:
 
 
 def sleeper(this: Round, folder: Path, undisturbed: Path) -> None:
-    """One checkpoint whose driver sleeps while another takes it over."""
+    """Let the driver of one checkpoint sleep while another one takes it over."""
     batch = random.Random(f"{this.seed} {this.number}").randrange(BATCHES)
     sleep_through(folder / "matches", folder / "checkpoint", undisturbed, batch, timeout_s=_TIMEOUT_S)
     this.kills.append(("asleep", batch))
 
 
 def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
-    """Fill in what came of a round."""
+    """Run a round, and fill in what came of it."""
     began = time.monotonic()
     try:
         if this.kind == "drivers":
@@ -146,7 +146,7 @@ def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
 
 
 def rounds_in(log: Path, seed: int) -> list[Round]:
-    """The rounds of this seed in a log."""
+    """Return the rounds of this seed that a log holds."""
     lines = log.read_text().splitlines() if log.exists() else []
     found = [Round(**json.loads(line)) for line in lines]
     return [one for one in found if one.seed == seed]

@@ -1,22 +1,22 @@
-"""A driver that kills itself, with its JVM, at a named point of a named batch: run as a process of its own.
+"""A driver that kills itself, with its JVM, at a named point of a named batch: run in a process of its own.
 
     python -m tests.faults.driver TABLE CHECKPOINT [POINT BATCH]
 
 The points are those of ARCHITECTURE.md, "Crash points", in the order in which a batch passes them:
 
     C1 planning         the batch before is done, this one's offsets are not logged
-    C2 offset_logged    they are
+    C2 offset_logged    this batch's offsets are logged
     C3 some_state       one state partition is written, maybe not the other
     C5 before_commit    all state and data files are written (C4 is a moment before), nothing in a table's log
        between_tables   ledger and metrics are in the table, matches are not
     C6 after_commit     matches are in the table, Spark's commit log is without the batch
-    C7 batch_logged     it is there, the source has not been told
+    C7 batch_logged     Spark's commit log has the batch, the source has not been told
     C8 after_batch      the batch is done, the next one has run up to its commit
 
-Others than those: ``worker`` (the driver goes on, the Python workers of that batch are killed while they work),
-``workers`` (those of every batch from that one on), ``pause`` (the whole tree of processes stops between the tables'
-commits, as a machine that went to sleep, until somebody sends SIGCONT), ``take_over`` (nothing dies; the checkpoint is
-taken over from one that sleeps).
+There are four other points. ``worker``: the driver goes on, and the Python workers of that batch are killed while they
+work. ``workers``: those of every batch from that one on are killed. ``pause``: the whole tree of processes stops
+between the tables' commits, like a machine that went to sleep, until somebody sends SIGCONT. ``take_over``: nothing
+dies, and the checkpoint is taken over from a driver that sleeps.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _POLL_S = 0.0005
 
 
 def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
-    """A small band join of two generated streams; the windows hold about a third of the input."""
+    """Return a small band join of two generated streams; a window holds half of its stream."""
 
     def side(name: str) -> Generator:
         return Generator("band2d", {"side": name, "rate": 100, "rows": ROWS, "seed": 7})
@@ -63,7 +63,7 @@ def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
 
 
 def kill_everything() -> None:
-    """What a power cut is to these processes: no handler of Python or Java runs."""
+    """Kill this process and all below it, as a power cut would: no handler of Python or Java runs."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.send_signal(signal.SIGKILL)
@@ -94,7 +94,7 @@ def arm(point: str, batch_id: int) -> None:
 
 
 def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int) -> None:
-    """Make the process kill itself when a file of Spark's says that `point` of batch `batch_id` is reached."""
+    """Make the process kill itself when Spark's files show that `point` of batch `batch_id` is reached."""
     commits, offsets = checkpoint / "commits", checkpoint / "offsets"
     state = checkpoint / "state" / "0"
 
@@ -115,7 +115,10 @@ def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int) -> Non
 
 
 def pause_everything(checkpoint: Path) -> None:
-    """Stop this process and all below it; the children's numbers are left where whoever wakes them finds them."""
+    """Stop this process and all below it.
+
+    The process ids of the children are left in a file for whoever wakes them.
+    """
     children = psutil.Process().children(recursive=True)
     Path(f"{checkpoint}.paused").write_text(" ".join(str(child.pid) for child in children))
     for child in children:
@@ -136,7 +139,7 @@ def arm_pause(batch_id: int, checkpoint: Path) -> None:
 
 
 def workers() -> list[psutil.Process]:
-    """Python workers of this driver's Spark: the children of its `pyspark.daemon`, busy or waiting."""
+    """Return the Python workers of this driver's Spark: the children of its `pyspark.daemon`, busy or waiting."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -147,7 +150,7 @@ def workers() -> list[psutil.Process]:
 
 
 def arm_workers(batch_id: int, *, further: bool) -> None:
-    """Kill those that wait for the batch's tasks, and one more that takes up work; in the batches after it too."""
+    """Kill the workers that wait in a batch, and one more that takes up work; `further`: in later batches too."""
     original = BatchCommit.__call__
 
     def call(self: BatchCommit, frame: DataFrame, batch: int) -> None:

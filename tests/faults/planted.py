@@ -1,4 +1,4 @@
-"""Known bugs, planted one at a time into the real code: what the simulator must not miss."""
+"""Known bugs, planted one at a time into the real code; the simulator must notice each."""
 
 from __future__ import annotations
 
@@ -437,7 +437,7 @@ BUGS = (
     ),
 )
 
-# As it was: a schedule in some thousands meets it (`test_regressions` has one).
+# The code once was like this. One schedule in some thousands meets the bug (`test_regressions` has one).
 COMES_BACK = _bug(
     "a block that comes back retires as if it had not",
     (_SAVED, "if entry[1] not in blocks", "if True"),

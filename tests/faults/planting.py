@@ -1,6 +1,7 @@
-"""A bug as edits of the package's functions, planted for as long as a context lasts.
+"""A bug is a set of edits of the package's functions, planted for as long as a context lasts.
 
-An edit is of a function's text; where the text is no longer there, planting fails, so no table of bugs can rot.
+An edit replaces a part of a function's text. Where the text is no longer there, planting fails, so a table of bugs
+cannot become outdated unnoticed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["Bug", "Edit", "bug", "planted"]
 
 @dataclass(frozen=True)
 class Edit:
-    """`old` becomes `new` in the text of a function, named ``module:Class.function``."""
+    """A replacement of `old` by `new` in the text of a function, which is named ``module:Class.function``."""
 
     where: str
     old: str
@@ -30,7 +31,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bug:
-    """Edits, and what a schedule asks for that meets them (`ASKS`; none: a plain join's)."""
+    """A name, edits, and what a schedule must ask for to meet them (`ASKS`; nothing: a plain join does)."""
 
     name: str
     edits: tuple[Edit, ...]
@@ -38,13 +39,13 @@ class Bug:
 
 
 def bug(name: str, *edits: tuple[str, str, str], asks: tuple[str, ...] = ()) -> Bug:
-    """A bug of the package's, each edit as (where, old, new)."""
+    """Return a bug of the package, with each edit as (where, old, new)."""
     return Bug(name, tuple(Edit(f"streamjoin_ds.{where}", old, new) for where, old, new in edits), asks)
 
 
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    """The package with a bug in it, for as long as the context lasts."""
+    """Plant a bug in the package, for as long as the context lasts."""
     texts: dict[str, str] = {}
     for edit in bug.edits:
         text = texts.get(edit.where) or textwrap.dedent(inspect.getsource(_found(edit.where)[2]))
@@ -63,7 +64,7 @@ def planted(bug: Bug) -> Iterator[None]:
 
 
 def _found(where: str) -> tuple[Any, Any, Any]:
-    """Owner, module and function of ``module:Class.function``."""
+    """Return owner, module and function of ``module:Class.function``."""
     name, _, path = where.partition(":")
     module = importlib.import_module(name)
     owner: Any = module

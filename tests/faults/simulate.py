@@ -60,18 +60,18 @@ def outcome_of(schedule: Schedule, delta: str = "log") -> Outcome:
 
 
 def minimal(schedule: Schedule, delta: str = "log") -> Outcome:
-    """The least schedule that still fails, and how."""
+    """Return the outcome of the smallest schedule that still fails."""
     return outcome_of(shrunk(schedule, lambda smaller: bool(outcome_of(smaller, delta).violations)), delta)
 
 
 def exhaustive(
     kinds: tuple[str, ...] = ("crash",), layout: str = "1x2", seed: int = 7, asks: tuple[str, ...] = ()
 ) -> Iterator[Schedule]:
-    """Three batches, faults of these kinds at C1 to C8: each place alone, each pair of places, and none.
+    """Yield schedules of three batches with faults of these kinds at C1 to C8: none, one place, each pair of places.
 
-    A place twice is a fault during recovery from the same one.
+    A place that is in a pair twice is a fault, and the same one again during the recovery from it.
     """
-    # What is generated has no bound on how far it is ahead, and no bad files.
+    # Generated streams have no bound on how far records are ahead, and no bad files.
     source = "csv" if {"future", "quarantine"} & {*asks} else "listed"
     plain = Schedule(seed, layout=layout, source=source, rows=18, batch_rows=12, asks=asks)
     if "three" in asks:
@@ -90,7 +90,7 @@ def exhaustive(
 
 
 def _of_seed(seed: int) -> Outcome:
-    logging.disable(logging.WARNING)  # what is set aside, and who is idle
+    logging.disable(logging.WARNING)  # warnings name what is set aside, and who is idle
     return outcome_of(random_schedule(seed))
 
 
@@ -99,7 +99,7 @@ def _of_plain_seed(seed: int) -> Outcome:
 
 
 def _of_power_seed(seed: int) -> Outcome:
-    logging.disable(logging.WARNING)  # a recovery says what it sets aside
+    logging.disable(logging.WARNING)  # a recovery warns about what it sets aside
     return outcome_of(power_schedule(seed))
 
 

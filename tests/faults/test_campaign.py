@@ -1,4 +1,4 @@
-"""The kill campaign's bookkeeping; its kills are real processes' (`test_driver_kill` has a handful)."""
+"""The bookkeeping of the kill campaign; its kills of real processes are tried by `test_driver_kill`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_rounds_kills_are_a_function_of_seed_and_number() -> None:
     drawn = [list(places(random.Random(f"1 {number}"))) for number in range(200)]
     assert {point for kills in drawn for point, _ in kills} == set(POINTS)
     assert {batch for kills in drawn for _, batch in kills} == set(range(BATCHES))
-    assert any(len(kills) > BATCHES for kills in drawn)  # some while a batch is done anew
+    assert any(len(kills) > BATCHES for kills in drawn)  # some kills come while a batch is done anew
     for kills in drawn:
         for (point, batch), (following, then) in pairwise(kills):
             assert batch <= then <= batch + 1

@@ -1,4 +1,4 @@
-"""The package's own log is Delta's: delta-rs reads it, goes on with it, and the package goes on with delta-rs's."""
+"""The package's own log is Delta's: delta-rs reads it and goes on with it, and the package goes on after delta-rs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small file system fills up under a real query: it stops by name, and goes on exactly when there is room."""
+"""A small file system fills up under a real query, which stops by name, and goes on exactly when there is room."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-ROWS = 12_000  # a stream
+ROWS = 12_000  # rows of each stream
 BATCHES = 4
 ROOM_BYTES = 64 << 20
-# What a query ends with whose Python process takes more than some ten seconds to come up: nothing has been read then.
+# The error of a query whose Python process takes more than some ten seconds to start; it has read nothing then.
 NOT_STARTED = "Python worker failed to connect back"
 STARTS = 3
 
 
 class SmallDisk:
-    """A file system in memory, of so many bytes until it is given more."""
+    """A file system in memory that holds so many bytes, until it is grown."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
@@ -70,7 +70,7 @@ def small_disk() -> Iterator[Callable[[Path, int], SmallDisk]]:
 
 
 def joined() -> StreamJoin:
-    """Windows that hold all of the input: they grow until it ends."""
+    """Return a join whose windows hold all of the input, and so grow until it ends."""
 
     def side(name: str) -> Generator:
         return Generator("band2d", {"side": name, "rate": 1_000, "rows": ROWS, "seed": 11})
@@ -84,7 +84,7 @@ def joined() -> StreamJoin:
 
 
 def expected() -> list[tuple[int, int]]:
-    """What DuckDB makes of the same tuples."""
+    """Return the pairs that DuckDB finds in the same tuples."""
     asked, connection = joined(), duckdb.connect()
     bound = bind(asked, {stream.name: infer_schema(stream) for stream in asked.streams})
     for number, stream in enumerate(asked.streams):
@@ -103,8 +103,8 @@ def pairs(table: Path) -> list[tuple[int, int]]:
     return sorted(zip(matches["r_seq"].to_pylist(), matches["s_seq"].to_pylist(), strict=True))
 
 
-# What fills up: a folder beside the others, how large it is at first, the error that then names it, and after how many
-# of the batches: blocks take up to 150 KiB a batch, and stay; the exchange 152, and they go; the tables about 70.
+# What fills up: the folder, its first size, the error that then names it, and the batches that are done before. Blocks
+# take up to 150 KiB a batch and stay. The exchange takes 152 KiB, which go again. The tables take about 70 KiB.
 FULL = [
     pytest.param("checkpoint/blocks", 315 << 10, "BLOCK_WRITE", 2, id="blocks"),
     pytest.param("checkpoint/exchange", 100 << 10, "BLOCK_WRITE", 0, id="exchange", marks=pytest.mark.campaign),
@@ -143,7 +143,7 @@ def test_a_disk_that_fills_up_stops_the_query_by_name_until_there_is_room(
     assert f"{code}: " in str(stopped.value), str(stopped.value)
     assert "No space left on device" in str(stopped.value)
     right, before = expected(), pairs(table)
-    assert DeltaTable(str(table)).version() == batches  # what was written of the next one is in no table
+    assert DeltaTable(str(table)).version() == batches  # what was written of the next batch is in no table
     assert set(before) <= set(right)
     assert len(set(before)) == len(before) < len(right)
     disk.grow(ROOM_BYTES)

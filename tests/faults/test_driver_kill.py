@@ -1,4 +1,4 @@
-"""kill -9 of driver and JVM, and of Python workers: the table is the one of an undisturbed run, row for row."""
+"""kill -9 of driver and JVM, and of Python workers: the tables are those of an undisturbed run, row for row."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def assert_as_undisturbed(table: Path, undisturbed: Path) -> None:
 
 
 def test_the_undisturbed_run_is_duckdbs(undisturbed: Path) -> None:
-    """The fault tests compare with a table that is itself checked: against the same tuples joined by DuckDB."""
+    """The table with which the fault tests compare is checked itself, against the same tuples joined by DuckDB."""
     asked = join()
     bound = bind(asked, {stream.name: infer_schema(stream) for stream in asked.streams})
     connection = duckdb.connect()
@@ -87,7 +87,7 @@ def test_the_undisturbed_run_is_duckdbs(undisturbed: Path) -> None:
 
 
 def test_a_driver_killed_at_every_point_loses_and_repeats_nothing(undisturbed: Path, tmp_path: Path) -> None:
-    """One checkpoint, killed in a batch after the other, each time at another point; the last start finishes."""
+    """One checkpoint is killed in one batch after the other, each time at another point. The last start finishes."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
     expected = pairs(rows(undisturbed))
     before = 0
@@ -129,7 +129,7 @@ def sleep_through(
 ) -> subprocess.CompletedProcess[str]:
     """Return the end of a driver that slept in `batch` while another took its checkpoint over and finished.
 
-    It has checked, and has not committed yet; when it wakes up, what it checked is no longer so.
+    The sleeper has checked the tables, and has not committed yet. When it wakes up, its check is out of date.
     """
     command = [sys.executable, "-m", "tests.faults.driver", str(table), str(checkpoint), "pause", str(batch)]
     sleeper = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
@@ -151,7 +151,8 @@ def sleep_through(
     sleeper.send_signal(signal.SIGCONT)
     output, errors = sleeper.communicate(timeout=timeout_s)
     assert sleeper.returncode not in (0, -signal.SIGKILL)
-    # Ours, if it gets as far as to a commit of its own; Spark's, if ours finds the batch done and leaves it at that.
+    # The error is ours if the driver comes to a commit of its own. It is Spark's if our check finds the batch done and
+    # leaves it at that.
     assert any(name in errors for name in ("COMMIT_CONFLICT", "CONCURRENT_STREAM_LOG_UPDATE")), errors[-2000:]
     return subprocess.CompletedProcess(command, sleeper.returncode, output, errors)
 

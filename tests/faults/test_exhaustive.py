@@ -1,4 +1,4 @@
-"""Every place: three batches, C1 to C8, none, one and two faults."""
+"""Faults at every place of three batches, C1 to C8: none, one and two of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.faults.model.schedule import ASKS, CRASH_POINTS
 from tests.faults.simulate import exhaustive, outcome_of
 
-# None, each alone, each pair (a place twice is a fault during recovery from the same one).
+# Schedules: one without faults, one for each place, one for each pair. A place twice is a fault during recovery.
 PLACES = 3 * len(CRASH_POINTS)
 RUNS = 1 + PLACES + PLACES * (PLACES + 1) // 2
 
@@ -23,7 +23,7 @@ def run_all(
             continue
         outcome = outcome_of(schedule)
         assert not outcome.violations, f"{schedule}\n{outcome.violations[0]}"
-        # Silence may take a batch of its own, in which time goes on; what is set aside are records more.
+        # Silence may take a batch of its own, in which time goes on. Bad files add records.
         assert outcome.batches in ((3, 4) if {"idle", "quarantine"} & {*asks} else (3,))
         runs += 1
         fired[sum(outcome.fired.values())] += 1
@@ -34,7 +34,7 @@ def run_all(
 def test_crashes_at_every_pair_of_places() -> None:
     runs, fired = run_all(("crash",), "1x2", most_faults=2)
     assert runs == RUNS == 325
-    assert fired[2] > 290  # few pairs hide each other: C8 of a batch comes before C1 of the next
+    assert fired[2] > 290  # in few pairs one fault hides the other: C8 of a batch comes before C1 of the next
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_crashes_at_every_pair_of_places() -> None:
 def test_one_fault_of_each_kind_at_every_place(kind: str, layout: str) -> None:
     runs, fired = run_all((kind,), layout, most_faults=1)
     assert runs == 1 + PLACES
-    # A worker that dies or stops: at C3 only, the other places are the driver's.
+    # A task can stop at C3 only; the other places are the driver's.
     assert fired[1] >= (3 if kind == "stall" else PLACES - 1)
 
 

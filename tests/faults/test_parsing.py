@@ -1,4 +1,4 @@
-"""What the model remembers of Arrow's CSV reader is what the reader says, of these bytes and this way of reading."""
+"""What the model remembers of Arrow's CSV reader is what the reader says of the same bytes and options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = pa.schema([pa.field("ts", pa.int64()), pa.field("x", pa.int64())])
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The bytes that Arrow was asked for."""
+    """The bytes that Arrow was asked to parse, in order."""
     seen: list[bytes] = []
     read = arrow_csv.read_csv
 
@@ -45,7 +45,7 @@ def test_another_way_of_reading_is_another_question(asked: list[bytes]) -> None:
     data = b"1,2\n"
     assert lines().parse(data).column("x").to_pylist() == [2]
     assert lines("x,ts").parse(data).column("x").to_pylist() == [1]
-    assert lines().reason(data) == ("", "the line cannot be read")  # all columns as bytes, then each by itself
+    assert lines().reason(data) == ("", "the line cannot be read")  # it reads all columns as bytes, then each by itself
     with pytest.raises(pa.ArrowInvalid):
         lines(delimiter=";").parse(data)
     assert asked == [data] * 6

@@ -1,4 +1,4 @@
-"""The simulator finds what it is for: each of these bugs, planted alone, within a few seeds."""
+"""The simulator finds each of these bugs, planted alone, within a few seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.planting import Bug, planted
 from tests.faults.simulate import outcome_of
 from tests.faults.test_seeds import CHUNK
 
-# Of the seeds that `test_seeds` passes without a bug in every run.
+# Seeds that `test_seeds` passes without a bug in every run.
 MOST_SEEDS = 100
 
 

@@ -1,4 +1,4 @@
-"""Power cuts: whatever was not forced to the device is lost, torn or reordered; a restart goes on exactly.
+"""Power cuts: what was not forced to the device is lost, torn or reordered, and a restart goes on exactly.
 
 `python -m tests.faults.simulate --power-cuts 1000` runs more of the same, and shrinks what fails.
 """
@@ -17,12 +17,12 @@ from tests.faults.simulate import minimal, outcome_of
 
 SEEDS = 24
 BASE = Schedule(3, layout="1x1", partitions=1, source="csv", rows=12, batch_rows=8, retain=2, workers=1, power=True)
-EVERY = 15  # of the steps; the campaign takes each
+EVERY = 15  # every 15th step is tried; the campaign takes each
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    logging.disable(logging.WARNING)  # a recovery says what it sets aside
+    logging.disable(logging.WARNING)  # a recovery warns about what it sets aside
     yield
     logging.disable(logging.NOTSET)
 
@@ -32,7 +32,7 @@ def cut_at(step: int, dice: int, schedule: Schedule = BASE) -> Schedule:
 
 
 def check(schedules: Iterator[Schedule]) -> int:
-    """All are exact; how many of them had their power cut."""
+    """Assert that all runs are exact; return how many power cuts they had."""
     cuts = 0
     for schedule in schedules:
         outcome = outcome_of(schedule)
@@ -44,7 +44,7 @@ def check(schedules: Iterator[Schedule]) -> int:
 
 
 def steps() -> int:
-    """Of the run that nothing disturbs."""
+    """Return the number of steps of the run that nothing disturbs."""
     from tests.faults.model.simulation import simulated
 
     with simulated(BASE) as world:
@@ -101,7 +101,7 @@ BUGS = (
 )
 
 
-FIND_ONE = (0, 1, 2, 56, 79, 277)  # each bug is found by one of these, as long as steps are numbered as they were
+FIND_ONE = (0, 1, 2, 56, 79, 277)  # one of these finds each bug, as long as steps keep their numbers
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from tests.faults.planted import COMES_BACK
 from tests.faults.planting import bug, planted
 from tests.faults.simulate import outcome_of
 
-# A merged run that expiry thinned out was, to the byte, a block that had left before; its old entry among the retired
-# removed it one batch after it left for good, while Spark could still come back to who named it. Merged level by level:
-# runs that are merged once are seldom thinned out.
+# A merged run that expiry thinned out was, to the byte, a block that had left before. The block's old entry among the
+# retired removed it one batch after it left for good, while Spark could still come back to a manifest that named it.
+# Runs are merged level by level here: runs that are merged once are seldom thinned out.
 BACK_AGAIN = Schedule(
     4828,
     layout="2x2",
@@ -35,8 +35,8 @@ def test_a_block_that_comes_back_has_not_left() -> None:
         assert any("BLOCK_MISSING" in text for text in outcome_of(BACK_AGAIN).violations)
 
 
-# A driver that stopped before it logged its first batch goes on when that batch's offsets were just purged, and the
-# state of the batch that is being done is not there yet: what it leaves is beyond what anybody can come back to.
+# A driver stopped before it logged its first batch. It goes on when the offsets of that batch have just been purged,
+# and before the state of the batch that is being done is there. Nobody can come back to what it leaves.
 BETWEEN_PURGE_AND_STATE = Schedule(
     23107,
     layout="2x1",
@@ -91,7 +91,7 @@ def test_a_worker_may_die_while_a_stopped_task_of_it_is_yet_to_be_killed() -> No
 
 
 def test_blocks_of_batches_taken_back_go_though_they_are_done_again_packed() -> None:
-    """They lie behind the first batch that a process in another way of the exchange commits."""
+    """The blocks are of batches before the first one that a process with another way of the exchange commits."""
     schedule = Schedule(
         300517,
         layout="1x1",
@@ -117,7 +117,7 @@ def test_schedules_that_found_a_flaw_of_the_model(seed: int) -> None:
 
 
 def test_a_second_attempt_that_a_rival_s_task_had() -> None:
-    """A flaw of the model, too: of 100 000 schedules one."""
+    """This, too, was a flaw of the model; one of 100 000 schedules met it."""
     assert not outcome_of(random_schedule(78760)).violations
 
 

@@ -1,4 +1,4 @@
-"""Schedules: a function of their seed, read back as they were printed, shrunk to the least that fails."""
+"""Schedules: each is a function of its seed, reads back as it was printed, and is shrunk to the least that fails."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_schedule_is_a_function_of_its_seed_and_reads_back(seed: int) -> None:
     assert schedule.to_text() in str(schedule)
 
 
-# Seed 13 as it was printed before schedules had asks, and some of what it then joined.
+# Seed 13 as it was printed before schedules had asks; the test also knows some results of its join.
 OF_OLD = (
     '{"seed":13,"layout":"1x2","partitions":1,"exchange":"rows","source":"csv","rows":24,"batch_rows":10,"blocks":0,'
     '"retain":1,"workers":1,"grows":true,"tailed":3,"faults":['
@@ -85,7 +85,7 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", ASKS)
 def test_runs_that_ask_for_more_have_results(ask: str) -> None:
-    """An oracle that expects nothing would agree with a join that finds nothing."""
+    """Each kind of join has results: an oracle that expects nothing would agree with a join that finds nothing."""
     cases = [case_of(asking(plain_schedule(seed), (ask,))) for seed in range(40)]
     assert sum(bool(case.results) for case in cases) > 30
     if ask == "self":
@@ -128,7 +128,7 @@ def trace(schedule: Schedule) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("seed", [3, 13, 18, 64])
 def test_a_run_is_a_function_of_its_schedule(seed: int) -> None:
-    # But for the state: it has the fingerprint, and that the folder of files.
+    # Without the state: it has the fingerprint, and the fingerprint has the folder of the files.
     schedule = replace(random_schedule(seed), source="listed", blocks=None)
     assert trace(schedule) == trace(schedule)
 
@@ -155,7 +155,7 @@ def test_every_step_of_the_upkeep_is_one_that_drivers_come_to() -> None:
 
 @pytest.mark.slow
 def test_files_come_late_and_change_and_lives_have_settings_of_their_own() -> None:
-    """What runs are to be exact under does happen in them."""
+    """The runs really meet what they must be exact under."""
     happened = Counter[str]()
     for seed in range(12):
         with simulated(asking(plain_schedule(seed), ("quarantine", "settings"))) as world:

@@ -1,4 +1,4 @@
-"""No room, and damaged blocks: a named error, nothing in the table, and exactly on from there when it is put right."""
+"""No room, and damaged blocks: a named error, nothing in the tables, and exact results once it is put right."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAMAGE = ("missing", "truncated", "empty", "flipped", "foreign")
 
 @pytest.fixture
 def errors(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
-    """What drivers ended with."""
+    """The errors with which drivers ended."""
     seen: list[BaseException] = []
     judged = World._judged
 
@@ -51,14 +51,14 @@ def test_a_full_disk_stops_by_name_and_goes_on_when_there_is_room(
     with simulated(replace(BASE, faults=(fault,)), delta) as world:
         assert not violations(world), violations(world)
         assert world.fired == [fault]
-        assert len(world.drivers) == 3  # it stopped; the second went on; a third found all done
+        assert len(world.drivers) == 3  # the first one stopped, the second went on, the third found all done
     (error,) = errors
     assert isinstance(error, BlockWriteError if actor == "read" or point.startswith("block") else TableWriteError)
     assert "room" in str(error)
 
 
 class Interrupted(World):
-    """A run whose driver dies at one place, where something is done to its files."""
+    """A run whose driver dies at one place, so that a test can do something to its files."""
 
     def versions(self) -> dict[str, int]:
         return {
@@ -66,10 +66,10 @@ class Interrupted(World):
         }
 
     def attempted(self) -> BaseException | None:
-        """What the next driver ends with."""
+        """Run the next driver; return the error with which it ends."""
         before = len(self.violations)
         self.drive()
-        del self.violations[before:]  # an error is what is wanted
+        del self.violations[before:]  # here an error is what is wanted
         fiber = self.drivers[-1].fiber
         assert fiber is not None
         return fiber.error
@@ -77,21 +77,21 @@ class Interrupted(World):
 
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Iterator[Interrupted]:
-    """Killed after all state of a batch was kept, with nothing of it in the tables."""
+    """A run that is killed when all state of a batch is kept, and nothing of the batch is in the tables."""
     (tmp_path / "run").mkdir()
-    # A fault that never comes, of the kind with which every driver cuts its batches alike.
+    # The second fault never fires; with a fault of this kind every driver cuts its batches alike.
     faults = (Fault("crash", BATCH, "driver", "sink"), Fault("back", 99, "driver", "plan"))
     schedule = replace(BASE, batch_rows=8, workers=1, faults=faults)
     world = Interrupted(schedule, tmp_path / "run")
     with installed(world):
         assert isinstance(world.attempted(), Killed)
-        world.workers.clear()  # of a new process: nothing in its cache
+        world.workers.clear()  # a new process has nothing in its cache
         world.workers += [type(world.drivers[0].cache)(1 << 26)]
         yield world
 
 
 def live_blocks(world: World) -> list[Path]:
-    """Blocks that the batch to be done again needs."""
+    """Return the blocks that the batch needs that is to be done again."""
     from streamjoin_ds.cell.cell_windows import CellWindows
 
     names = set()
@@ -125,7 +125,7 @@ def test_a_damaged_block_is_named_and_nothing_is_written(interrupted: Interrupte
     path, before = blocks[which], world.versions()
     good = path.read_bytes()
     damaged(path, damage, blocks[which - 1])
-    for _ in range(2):  # and again, however often it is started
+    for _ in range(2):  # the same at every start
         error = world.attempted()
         assert isinstance(error, StreamJoinError)
         assert error.code == ("BLOCK_MISSING" if damage == "missing" else "BLOCK_CORRUPT")
@@ -161,7 +161,7 @@ def test_a_damaged_exchange_block_stops_the_batch_and_is_written_again(interrupt
 
 
 def test_a_checkpoint_taken_back_whose_batches_are_cut_anew_is_refused(interrupted: Interrupted) -> None:
-    """Done; a spare copy of two batches before comes back; the next batch is planned with a few records more."""
+    """The run is done. A copy of two batches before comes back, and the next batch is planned with more records."""
     world = interrupted
     world.settle()
     assert not violations(world)
@@ -176,11 +176,11 @@ def test_a_checkpoint_taken_back_whose_batches_are_cut_anew_is_refused(interrupt
     assert isinstance(error, ForeignCheckpointError)
     assert f"batch {first + 1} holds other records" in error.message
     assert world.versions() == versions
-    # Cut as they were, the same batches are done again, and nothing is written.
+    # When they are cut as they were, the same batches are done again, and nothing is written.
     world.checkpoint, world.schedule = spare, cut
     assert world.attempted() is None
     assert world.versions() == versions
-    # The blocks of the attempt that was refused stay: orphans, for `streamjoin vacuum`.
+    # The blocks of the refused attempt stay as orphans, for `streamjoin vacuum`.
     assert not [text for text in violations(world) if not text.endswith("leaks")]
 
 

@@ -1,6 +1,6 @@
-"""What versions of this package left in checkpoints, kept for all later ones to read.
+"""Checkpoints that versions of this package have written, kept so that every later version is tested with them.
 
-A folder a version: ``join.json``, ``offset.json``, the state row of each cell, its blocks, and in ``expected.json``
-the windows' tuples and the results of going on to the end of the input. ``python -m tests.golden.make NAME`` made
-them; what is there is never made again.
+Each version has a folder with ``join.json``, ``offset.json``, the state row of each cell, and its blocks.
+``expected.json`` holds the windows' tuples and the results of going on to the end of the input. ``python -m
+tests.golden.make NAME`` wrote the folder. A folder that is there is never written again.
 """

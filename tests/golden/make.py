@@ -1,4 +1,4 @@
-"""Makes a golden checkpoint: ``python -m tests.golden.make v1``. Run once a format; refuses to change one."""
+"""Make a golden checkpoint, once for each format: ``python -m tests.golden.make v1``. One that is there is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCK_BYTES = 1_800
 
 
 def golden_join() -> BoundJoin:
-    """Two streams of every kind of column: integers, floats of both widths, fixed and long texts, booleans."""
+    """Return a join of columns of every kind: integers, floats of both widths, fixed and long texts, booleans."""
     streams = [
         Stream(side, Generator("band2d", {"side": side, "rate": 50, "rows": 450, "seed": 3, "low": 1, "high": 60}))
         for side in ("r", "s")
@@ -38,20 +38,23 @@ def golden_join() -> BoundJoin:
 
 
 def batches(folder: Path) -> MicroBatches:
-    """The query of the golden checkpoint, over another folder."""
+    """Return the query of the golden checkpoint in another folder."""
     return MicroBatches(
         golden_join(), folder, LAYOUT, max_rows_per_batch=MAX_ROWS, block_bytes=BLOCK_BYTES, retain_batches=2
     )
 
 
 def held(plan_of: MicroBatches) -> list[list[list[int]]]:
-    """The numbers of the tuples in each cell's windows, sorted."""
+    """Return the sorted numbers of the tuples in each cell's windows."""
     windows = [CellWindows(plan_of.plan, cell, blob).engine.windows for cell, blob in sorted(plan_of.states.items())]
     return [[sorted(seq for run in w.runs for seq in run.tuples["_seq"].to_pylist()) for w in cell] for cell in windows]
 
 
 def gone_on(query: MicroBatches) -> list[list[object]]:
-    """Every column of the results from here to the end of the input, by the cells alone, without a commit."""
+    """Return the results from here to the end of the input, found by the cells alone, without a commit.
+
+    A result is a list of its columns as text, without the batch id.
+    """
     query.reader.prepareForTriggerAvailableNow()
     found = []
     while True:
@@ -67,13 +70,13 @@ def gone_on(query: MicroBatches) -> list[list[object]]:
 
 
 def main() -> None:
-    """Write the folder."""
+    """Write the folder of the version that the command line names."""
     target = FOLDER / sys.argv[1]
-    target.mkdir()  # refuses one that is there
+    target.mkdir()  # fails where the folder is there
     with tempfile.TemporaryDirectory() as name:
         query = batches(Path(name) / "checkpoint")
         query.reader.prepareForTriggerAvailableNow()
-        for number in range(BATCHES):  # runs in blocks, runs inline, and a tail
+        for number in range(BATCHES):  # there are runs in blocks, runs inline, and a tail
             with pytest.MonkeyPatch.context() as patch:
                 tail = TailTuning(most_arrived_rows=0 if number % 3 else MAX_ROWS)
                 patch.setattr(CellWindows, "tuning", Tuning(tail=tail))

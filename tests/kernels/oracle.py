@@ -1,4 +1,4 @@
-"""The join said once more, in plain Python: exact integers, IEEE floats, no index, no vectors."""
+"""The join once more in plain Python: exact integers, IEEE floats, no index, no vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamjoin_ds.engine import reference
 
 @dataclass(frozen=True)
 class Kernel:
-    """One implementation: the module that has it and the name to ask for."""
+    """One implementation: the name to ask for, and the module that has it."""
 
     name: str
     module: Any
@@ -32,13 +32,13 @@ KERNELS = [TWIN, *COMPILED]
 
 
 def pair_matches(left, right, lo, hi) -> bool:
-    """Decide one condition: exact for int, IEEE subtract-and-compare for float."""
+    """Whether one condition holds: exact for int, IEEE subtract-and-compare for float."""
     difference = left - right
     return lo <= difference <= hi
 
 
 def matches(left, right, lo, hi) -> list[tuple[int, int]]:
-    """All matching pairs (probe, run row), sorted."""
+    """Return all matching pairs (probe, run row), sorted."""
     left_values = [column.tolist() for column in left]
     right_values = [column.tolist() for column in right]
     conditions = list(zip(left_values, right_values, lo, hi, strict=True))
@@ -51,7 +51,7 @@ def matches(left, right, lo, hi) -> list[tuple[int, int]]:
 
 
 def array_matches(left, right, lo, hi) -> list[tuple[int, int]]:
-    """Like `matches`, with NumPy broadcasting; integers must be small enough not to overflow."""
+    """Return what `matches` returns, by NumPy broadcasting; integers must be small enough not to overflow."""
     mask = np.ones((len(left[0]), len(right[0])), dtype=bool)
     with np.errstate(all="ignore"):
         for ls, rs, low, high in zip(left, right, lo, hi, strict=True):
@@ -79,7 +79,7 @@ def drain(join, capacity: int = 64) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Layout:
-    """A run and its probes in grid order, and the way back."""
+    """A run and its probes in grid order, and the way back to the run's old order."""
 
     left: list[np.ndarray]
     right: list[np.ndarray]
@@ -119,7 +119,7 @@ def lay_out(left, right, lo, hi, *, first: int, second: int, width, module=refer
 
 
 def neighbours(value: float, steps: int = 2) -> list[float]:
-    """The value and the floats a few steps to either side of it."""
+    """Return the value and the floats a few steps to either side of it."""
     around = [value]
     above = below = value
     for _ in range(steps):

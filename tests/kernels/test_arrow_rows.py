@@ -121,7 +121,7 @@ def test_extremes_are_kept_and_keys_that_are_there_already_are_measured(module) 
 @MODULES
 @pytest.mark.parametrize("values", [[-0.0], [-0.0, 0.0], [0.0, -0.0], [-0.0, 1.0], [-1.0, -0.0]])
 def test_a_range_has_no_zero_with_a_sign(module, values) -> None:
-    """Else that of a tail would tell in which batches its rows came: a state would not be the same after a restart."""
+    """Otherwise a tail's range would tell in which batches its rows came, and a restart would change the state."""
     room, batch = module.RoomColumns([None], [np.zeros(4)], [0]), looked_at(module, batch_of(pa.array(values)))
     ((low, high),) = room.append(batch, 0)
     assert (low, high) == (min(values), max(values))
@@ -163,7 +163,7 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int8()), ("c", pa.timestamp("us"
 
 
 def gathered(module, count: int, exported=(0, 1, 0, 4), greatest=True):
-    """Rows of two parts, taken from two runs each; and the same as lists."""
+    """Return rows of two parts, each taken from two runs, and the same columns as lists."""
     rng = np.random.default_rng(count)
     form = module.RowsForm([[8, 1], [8, 16]], list(exported), greatest=greatest)
     rows, lists, parts = module.Rows(form, count), [], []
@@ -194,7 +194,7 @@ def test_rows_are_gathered_and_handed_to_arrow(module, count) -> None:
     assert batch.column(2).cast(pa.int64()).to_pylist() == lists[0]
     assert batch.column(3).to_pylist() == lists[4]
     kept = batch.column(3)
-    del batch  # a column outlives the others
+    del batch  # a column outlives its batch
     again, _ = gathered(module, count + 1)
     pa.RecordBatch._import_from_c(again.exported(), SCHEMA)
     assert kept.to_pylist() == lists[4]
@@ -269,7 +269,7 @@ def test_numbers_are_put_as_arrow_puts_them_or_not_at_all(kind, values) -> None:
     is_put = answers[0][0]
     for _, column in answers:
         expected = pa.array(values, kind) if is_put else pa.array([0] * len(values), kind)
-        width = np.dtype(f"i{kind.bit_width // 8}")  # bits, so that NaN and -0.0 count
+        width = np.dtype(f"i{kind.bit_width // 8}")  # as bits, so that NaN and -0.0 count
         assert (
             np.frombuffer(column.buffers()[1], width).tolist() == np.frombuffer(expected.buffers()[1], width).tolist()
         )

@@ -30,7 +30,7 @@ NUMBERS = FLOATS.filter(lambda value: not math.isnan(value))
 
 @st.composite
 def float_conditions(draw):
-    """Bounds, and values most of which lie on or beside a boundary of each other."""
+    """Draw a type, bounds, and values most of which lie on or beside a boundary of each other."""
     lo, hi = draw(st.tuples(NUMBERS, NUMBERS).map(sorted)) if draw(st.booleans()) else (-0.3, 0.3)
     if draw(st.integers(0, 9)) == 0:
         lo, hi = hi, lo
@@ -126,7 +126,7 @@ def test_grid_probe_is_the_oracle(case):
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e-3, 1.0, 1e15, 1e300])
 @pytest.mark.parametrize("width_factor", [1e-6, 1.0, 3.7])
 def test_no_start_bucket_hides_a_match(scale, width_factor):
-    """Right values within three steps of each end of each probe's band: where rounding decides."""
+    """The right values lie within three float steps of each end of each probe's band, where rounding decides."""
     random = np.random.default_rng(7)
     hi = float(random.random() * scale) or 5e-324
     for lo, high in ((-hi, hi), (0.0, 0.0), (0.25 * hi, hi), (-math.inf, -hi), (hi, math.inf)):
@@ -209,8 +209,10 @@ BOUNDS = {
 @pytest.mark.parametrize("share", [0.02, 0.2, 1.0])
 @pytest.mark.parametrize("kinds", ["f", "i", "fi", "if", "ff", "ii"])
 def test_special_values_in_every_place_of_a_tile(kinds, share):
-    """Whole steps of rows and rows behind them, batches and probes left over, few steps that are left by the sift or
-    most, probes between them that nothing can match."""
+    """Special values stand in whole tiles, and in the rows and probes that are left over behind them.
+
+    The sift leaves few steps or most of them. Probes that nothing can match stand between the others.
+    """
     random = np.random.default_rng(41)
     probe_count, run_count = 37, 2 * 1024 - 27
     left, right = [], []
@@ -237,7 +239,7 @@ def test_special_values_in_every_place_of_a_tile(kinds, share):
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("kinds", ["ff", "ii", "fi", "if"])
 def test_more_buckets_than_pointers(kernel, kinds):
-    """A probe that spans 200 buckets: those past the 64 that are remembered are searched from their start."""
+    """Each probe spans 200 buckets. Only 64 are remembered, so the others are searched from their start."""
     random = np.random.default_rng(11)
     left, right = columns(kinds, 30, random), columns(kinds, 2000, random)
     lo, hi = [-100, -3], [100, 3]
@@ -249,7 +251,7 @@ def test_more_buckets_than_pointers(kernel, kinds):
 @pytest.mark.parametrize("kernel", COMPILED, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("kind", ["f", "i"])
 def test_skips_gallop(kernel, kind):
-    """Few probes and one long bucket: the skip leaves its linear steps behind; every landing place is tried."""
+    """Few probes skip far in one long bucket, so a skip gallops after its linear steps; it lands at many places."""
     run = np.sort(columns(kind, 20_000, np.random.default_rng(5), 100_000)[0])
     left = np.sort(np.concatenate([run[::977], run[-3:], run[:3]]))
     layout = lay_out([left], [run], [-2], [2], first=-1, second=0, width=1)
@@ -261,7 +263,7 @@ def test_skips_gallop(kernel, kind):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_probe_that_cannot_match_still_ends_a_group(kernel):
-    """The first probe of a bucket is NaN in a further condition: the pointers of the group before it must still go.
+    """A bucket's first probe is NaN in another condition, and must still reset the pointers of the group before it.
 
     Probe 0 reads bucket 3 up to second = 9; probe 2, of the next group, needs the row at second = 1 again.
     """

@@ -5,7 +5,7 @@
     engine ──► KernelModule (type) ◄── mypy ──── engine.reference       the twins
                                    ◄── mypy ──── _kernels.pyi           the stub ◄── these tests ──► the compiled module
 
-mypy compares types; what was compiled has none, so names and signatures are compared here.
+mypy compares types. Compiled code has none, so these tests compare its names and signatures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NATIVE_TASKS = dict.fromkeys(
     ),
     TASKS,
 )
-# Methods through which the twins ask each other; the compiled kernels do so in C.
+# Methods by which the twins ask each other; the compiled kernels do so in C.
 TWIN_ONLY_MEMBERS = {
     "BatchColumns": {"column"},
     "BucketGrid": {"bucket_of", "rows_of"},
@@ -55,7 +55,7 @@ TWIN_ONLY_MEMBERS = {
     "RunIndex": {"may_match"},
     "Task": {"take", "done", "finish"},
 }
-# Twins keep these as attributes, which a class does not list.
+# The twins keep these as attributes of their objects, which a class does not list.
 TWIN_ATTRIBUTES = {
     "BatchColumns": {"batch", "rows"},
     "BatchForm": {"schema"},
@@ -65,7 +65,7 @@ TWIN_ATTRIBUTES = {
     "SealForm": {"keys"},
 }
 
-# A task is given by others: what its constructor takes is each side's own.
+# Name, kind and default of each parameter.
 Parameters = list[tuple[str, str, str]]
 CLASSES = sorted(name for name in reference.__all__ if inspect.isclass(getattr(reference, name)))
 FUNCTIONS = sorted(name for name in reference.__all__ if isinstance(getattr(reference, name), FunctionType))
@@ -73,7 +73,7 @@ CONSTANTS = sorted(set(reference.__all__) - {*CLASSES, *FUNCTIONS})
 
 
 def parameters(call: object) -> Parameters:
-    """Each parameter's name, kind and default."""
+    """Return each parameter's name, kind and default, but for `self`."""
     found = inspect.signature(call).parameters.values()
     return [
         (each.name, each.kind.name, "" if each.default is each.empty else repr(each.default))
@@ -83,7 +83,7 @@ def parameters(call: object) -> Parameters:
 
 
 def written(arguments: ast.arguments) -> Parameters:
-    """As `parameters`, of a signature in source text."""
+    """Return what `parameters` returns, of a signature in source text."""
     text = ast.unparse(ast.fix_missing_locations(_without_types(arguments)))
     names: dict[str, object] = {}
     exec(f"def call({text}): ...", {}, names)
@@ -98,10 +98,11 @@ def _without_types(arguments: ast.arguments) -> ast.arguments:
 
 
 def constructor(name: str) -> Parameters:
-    """Of a compiled class, from what it says of itself.
+    """Return the parameters of a compiled class's constructor, read from its docstring.
 
     Cython writes the signature into the first line of the docstring, with C types before some names and the star in the
-    wrong place (3.3.1). How many may be given by position is told by the error where there are too many.
+    wrong place (3.3.1). How many parameters may be given by position is read from the error that too many of them
+    raise.
     """
     kind = getattr(native, name)
     line = (kind.__doc__ or "").splitlines()[0]
@@ -117,12 +118,12 @@ def constructor(name: str) -> Parameters:
 
 
 def members(kind: type) -> set[str]:
-    """Public methods and properties, those of bases too."""
+    """Return the public methods and properties of a class, those of its bases too."""
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
 def stub_members(name: str) -> dict[str, ast.FunctionDef]:
-    """The functions of a class of the stub, those of its bases too."""
+    """Return the functions of a class of the stub by name, those of its bases too."""
     (found,) = (node for node in STUB.body if isinstance(node, ast.ClassDef) and node.name == name)
     own = {node.name: node for node in found.body if isinstance(node, ast.FunctionDef)}
     inherited = [base.id for base in found.bases if isinstance(base, ast.Name)]
@@ -183,6 +184,7 @@ def test_classes_have_the_same_members(name):
     assert members(getattr(kernel_objects, typed)) == compiled
 
 
+# `Task` is left out: other objects make tasks, and what its constructor takes is each side's own.
 @pytest.mark.parametrize("name", [name for name in CLASSES if name != "Task"])
 def test_classes_are_made_alike(name):
     made = written(stub_members(name)["__init__"].args)

@@ -1,4 +1,4 @@
-"""What the boundary refuses: by a KernelError that names the argument, before any loop runs."""
+"""What the boundary refuses, with a KernelError that names the argument, before any loop runs."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_an_error_never_shows_a_value(module):
 
 @pytest.mark.parametrize("kernel", COMPILED, ids=lambda kernel: kernel.name)
 def test_a_directory_that_lies_reads_nothing_outside(kernel):
-    """Right counts, wrong contents: any rows may be tested, but only rows that exist."""
+    """A directory of the right length with wrong contents may lead to any rows, but only to rows that exist."""
     options = grid_options()
     out_probe, out_run = np.empty(64, np.int32), np.empty(64, np.int32)
     far = 2**40
@@ -202,7 +202,7 @@ def test_a_directory_that_lies_reads_nothing_outside(kernel):
 
 
 def test_one_object_serves_one_thread_at_a_time():
-    """The loop runs without the GIL; the second caller is refused, not corrupted."""
+    """The loop runs without the GIL. A second caller is refused, and nothing is corrupted."""
     left, right = np.zeros(20_000), np.ones(200_000)
     scan = native.Scan([left], [right], [5.0], [6.0])
     ready = threading.Event()

@@ -17,7 +17,7 @@ QUICK = examples(60)
 
 
 def grid_of(module, kinds, keys, *, buckets=7, chunks=40, stride=3):
-    """An empty grid over columns of these kinds, the first of which is its position."""
+    """Return an empty grid over columns of these kinds, the first of which is its position."""
     columns = [np.zeros(chunks * module.GRID_CHUNK_ROWS, dtype=DTYPES[kind]) for kind in kinds]
     return module.BucketGrid(columns, position=0, buckets=buckets, keys=keys, stride=stride)
 
@@ -27,12 +27,12 @@ def wide(column):
 
 
 def inserted(grid, columns, numbers, lowest=-(2**62), begin=0):
-    """Insert rows; `numbers` of the columns are the keys."""
+    """Insert rows whose keys are the columns of these `numbers`; return how many are in."""
     return grid.insert(columns, [wide(columns[number]) for number in numbers], begin, lowest)
 
 
 def contents(grid):
-    """All rows of a grid, bucket by bucket."""
+    """Return all rows of a grid, bucket by bucket."""
     rows = grid.row_numbers()
     return list(zip(*(column[rows].tolist() for column in grid.columns), strict=True))
 
@@ -110,7 +110,7 @@ def test_extremes(floats, probes, band, reach, width, int_width, served):
 @QUICK
 @given(seed=st.integers(0, 10_000), hot=st.sampled_from([1, 3, 200]), disorder=st.sampled_from([0, 5, 60]))
 def test_live_rows_stay_and_dead_ones_go(seed, hot, disorder):
-    """Rows come and die for many windows: of the same rows in all implementations, no live one is ever missing."""
+    """Rows come and die for many windows. All implementations have the same rows, and no live row is ever missing."""
     rng = np.random.default_rng(seed)
     grids = [grid_of(kernel.module, ("i8", "i4"), [(False, 1)], buckets=5, chunks=400, stride=1) for kernel in KERNELS]
     live: dict[int, int] = {}
@@ -146,7 +146,7 @@ def test_live_rows_stay_and_dead_ones_go(seed, hot, disorder):
 @QUICK
 @given(seed=st.integers(0, 10_000), most=st.sampled_from([1, 2, 7, 30, 1000]))
 def test_rows_of_some_buckets_and_buckets_of_some_rows(seed, most):
-    """Some of all rows, in their order; each row is in the bucket that is said for its keys."""
+    """Rows of some buckets, and a sample of rows, keep the order of all rows; each row is in the bucket of its keys."""
     rng = np.random.default_rng(seed)
     grids = [
         grid_of(kernel.module, ("i8", "i4", "f8"), [(False, 2), (True, 0.5)], buckets=7, chunks=400, stride=3)
@@ -179,7 +179,7 @@ def test_a_full_grid_stops_and_goes_on_enlarged(kernel):
     grid = grid_of(module, ("i8", "i4"), [(False, 1)], buckets=2, chunks=4)
     batch = [np.arange(200), np.zeros(200, dtype=np.int32)]
     stopped = inserted(grid, batch, (1,))
-    assert stopped == 3 * module.GRID_CHUNK_ROWS  # bucket 0 and the two chunks that no bucket has
+    assert stopped == 3 * module.GRID_CHUNK_ROWS  # the chunk of bucket 0 and the two that no bucket has
     larger = grid.enlarged([np.zeros(20 * module.GRID_CHUNK_ROWS, dtype=column.dtype) for column in grid.columns])
     assert inserted(larger, batch, (1,), begin=stopped) == 200
     assert larger.columns[0][larger.row_numbers()].tolist() == list(range(200))

@@ -1,4 +1,4 @@
-"""Strings and binary values: hashes that are the published function's, gathering from several columns."""
+"""Strings and binary values: hashes are those of the published function; values are gathered from several columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ each_module = pytest.mark.parametrize("module", [reference, native], ids=["twin"
 
 
 def column_of(module, values, first=0):
-    """A `ByteColumn` of an array whose first values are cut off."""
+    """Return the `ByteColumn` of an array whose first values are cut off."""
     return byte_column(pa.array(values, pa.binary()).slice(first), Kernels(module, module.default_implementation()))
 
 
@@ -108,7 +108,7 @@ def test_rows_outside_are_refused(module) -> None:
 
 
 def test_more_than_a_column_holds_is_refused() -> None:
-    """Of the compiled kernel alone: the twin would make all of it first."""
+    """Only the compiled kernel is tried: the twin would make the whole column first."""
     large = native.ByteColumn(np.array([0, 1 << 20], np.int32), np.zeros(1 << 20, np.uint8))
     with pytest.raises(KernelError, match="too long"):
         native.gather_bytes([large], 0, np.zeros(2048, np.int32))

@@ -1,4 +1,4 @@
-"""Crews: tasks give what the kernels themselves give, whoever does them and in whatever order they are waited for."""
+"""Crews: a task gives what its kernel gives, whoever does it, and in whatever order tasks are waited for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def threads() -> int:
 
 
 def sorts(module, count: int, seed: int = 0):
-    """Columns, and a task to sort each."""
+    """Return columns, and a task to sort each."""
     rng = np.random.default_rng(seed)
     columns = [rng.integers(0, 1000, 1 + int(rng.integers(0, 3000))) for _ in range(count)]
     return columns, [module.grid_ordering(None, column) for column in columns]
@@ -146,9 +146,9 @@ def test_a_probing_or_a_grid_at_work_is_not_to_be_used(module) -> None:
 @only_linux
 @each_module
 def test_helpers_end_with_their_crew_whatever_is_left_to_do(module) -> None:
-    gc.collect()  # crews of earlier tests
+    gc.collect()  # ends the crews of earlier tests
     before = threads()
-    crew = module.Crew(3, [0, 1 << 14])  # a core that went away
+    crew = module.Crew(3, [0, 1 << 14])  # the second core has gone away
     assert threads() == before + crew.helpers
     _, tasks = sorts(module, 40)
     for task in tasks:
@@ -179,7 +179,7 @@ def test_in_a_forked_process_the_caller_works_alone(module, attempt) -> None:
         found = [crew.wait(task) for task in (tasks[0], *tasks[2:])]
         expected = [module.grid_order(None, column) for column in (columns[0], *columns[2:])]
         is_same = all((one == other).all() for one, other in zip(found, expected, strict=True))
-        # Begun here or there, a task is done once.
+        # A task is done once, whether a helper had begun it before the fork or not.
         return is_same and crew.wait(inserting) == grid.rows == 100_000
 
     process = os.fork()

@@ -1,4 +1,4 @@
-"""Which kernel runs: chosen once, by the CPU or by STREAMJOIN_DS_KERNEL, and each one only uses what it may."""
+"""Which kernel runs: it is chosen once, by the CPU or by STREAMJOIN_DS_KERNEL, and uses only what it may."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_features_explain_the_implementations():
 
 @pytest.mark.skipif(OBJDUMP is None or platform.machine() != "x86_64", reason="needs objdump and x86-64")
 def test_wide_registers_only_in_their_own_functions():
-    """A single AVX-512 instruction outside of its functions would end the process on an older CPU."""
+    """A single AVX-512 instruction outside of the functions for it would end the process on an older CPU."""
     listing = subprocess.run(
         [OBJDUMP, "-d", "--no-show-raw-insn", native.__file__], capture_output=True, text=True, check=True, timeout=120
     ).stdout
@@ -92,7 +92,7 @@ def test_wide_registers_only_in_their_own_functions():
         plain = re.sub(r"\..*", "", name)
         allowed = {"avx512": ("", "avx2", "avx512"), "avx2": ("", "avx2")}.get(plain.rsplit("_", 1)[-1], ("",))
         assert used in allowed, f"{name} uses {used}"
-    # by prefix and suffix: some compilers put the loop into the function that calls it
+    # Prefix and suffix find the functions: some compilers put the loop into the function that calls it.
     for operation in ("sj_scan_", "sj_grid_"):
         for suffix, registers in (("_scalar", ""), ("_avx2", "avx2"), ("_avx512", "avx512")):
             names = [name for name in functions if name.startswith(operation) and name.endswith(suffix)]

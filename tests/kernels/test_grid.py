@@ -60,7 +60,7 @@ def test_float_buckets_are_floored_clamped_and_monotone(values, width, offset):
 @given(FLOATS, FLOATS, FLOATS, FLOATS, st.floats(5e-324, 1e308))
 @examples(500)
 def test_the_start_bucket_of_a_probe_is_not_above_any_match(left, right, lo, hi, width):
-    """Also for right values on, and one step around, the very edge of the band."""
+    """This is so too for right values on the very edge of the band, and one float step to either side of it."""
     if math.isnan(lo) or math.isnan(hi):
         return
     edge = left - hi
@@ -81,7 +81,7 @@ def test_the_start_bucket_of_an_int_probe_is_exact(left, lo, hi, width):
 
 
 def test_the_start_bucket_is_tight():
-    """One step of widening, no more: else a probe would visit a bucket too many."""
+    """The band is widened by one step and no more: else a probe would visit a bucket too many."""
     left = np.arange(1, 2000) * 0.1  # multiples of half the width: half of all edges lie on a bucket's edge
     start = native.probe_buckets(left, -0.1, 0.1, 0.2)
     exact = np.array([math.floor((Fraction(value) - Fraction(0.1)) / Fraction(0.2)) for value in left.tolist()])
@@ -121,7 +121,10 @@ def test_order_is_stable_and_sorts(rows):
 @pytest.mark.parametrize("bucket_span", [None, 1, 2, 40, 5000, 2**62])
 @pytest.mark.parametrize("kind", ["float", "float32", "int", "wide int", "few", "sorted"])
 def test_order_of_many_rows(count, bucket_span, kind):
-    """Each path of the sort: one number for both keys, insertion, narrow and wide digits, one bucket, nearly one."""
+    """The sort takes each of its paths.
+
+    They are: one number for both keys, insertion, narrow and wide digits, one bucket, nearly one bucket.
+    """
     random = np.random.default_rng(count)
     second = {
         "float": random.normal(size=count),
@@ -181,7 +184,7 @@ def test_gather_reads_a_read_only_column(module):
 
 @st.composite
 def sorted_runs(draw):
-    """Runs that are each in order, with or without buckets, and how they lie one behind the other."""
+    """Draw the buckets, or None, and the second keys of runs that are each in order."""
     buckets, second = draw(keyed_rows())
     cuts = sorted(draw(st.lists(st.integers(0, len(second)), max_size=6)))
     run_buckets, run_seconds = [], []

@@ -14,7 +14,7 @@ INF = float("inf")
 
 
 def run_of(module, right, lo, hi, *, first, second, width, zone=True, fences=True, steps=True):
-    """A `RunIndex` over a run that is laid out first, and the order it was put in."""
+    """Return a `RunIndex` over a run that is laid out first, and the order in which the run was put."""
     buckets = module.grid_buckets(right[first], width, 0) if first >= 0 else None
     order = np.arange(len(right[0]), dtype=np.int32)
     if first >= 0 or second >= 0:
@@ -196,7 +196,7 @@ def test_gathering_over_runs(module):
 @pytest.mark.parametrize("module", [native, reference])
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 2048, 2304, 2305, 5000])
 def test_gathering_from_columns_larger_than_a_cache(module, count):
-    """Blocks of one run and of several, and those of one run in front of one of another."""
+    """There are blocks of rows from one run, from several, and from one run before those of another."""
     rng = np.random.default_rng(7)
     for dtype in (np.int8, np.float64, np.complex128):
         runs = [[(rng.random(size) * 100).astype(dtype)] for size in (1_100_000, 3000)]

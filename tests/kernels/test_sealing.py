@@ -1,4 +1,4 @@
-"""Batches put in grid order by one kernel: what grid order, gathering and ranges give one after the other."""
+"""Batches put in grid order by one kernel: it gives what ordering, gathering and ranges give one after the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
         ("price", pa.decimal128(18, 2)),
     ]
 )
-KEYS = [(0, False), (2, True), (3, True), (1, False), (4, False)]  # of which the first and the third are their column
+KEYS = [(0, False), (2, True), (3, True), (1, False), (4, False)]  # the first and the third are their column itself
 ITEMS = [np.int64, np.int16, np.float32, np.float64, np.int32, np.complex128]
 
 numbers = st.integers(-40, 40)
@@ -110,7 +110,7 @@ def test_boundary(module) -> None:
         with pytest.raises(KernelError) as caught:
             call()
         assert caught.value.name == name, name
-    for call in (  # here and now, or when the task is done
+    for call in (  # refused at once, or when the task is done
         lambda: module.SealForm([(0, False)]).sealing(words, [np.empty(2, np.int64)], [None], -1, 0, 1).do(),
         lambda: module.SealForm([(5, False)]).sealing(batch, values, [None], -1, 0, 1).do(),
     ):

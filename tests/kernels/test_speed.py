@@ -1,4 +1,4 @@
-"""Opt-in measurement (`pytest -m bench tests/kernels -s`): matches, pairs and sorted rows a second, one core."""
+"""Opt-in measurement (`pytest -m bench tests/kernels -s`): matches, pairs and sorted rows a second on one core."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MICROSECONDS = 900_000_000
 
 @pytest.fixture(scope="module", params=["ff", "ii", "fi"])
 def case(request):
-    """Two bands that each probe matches about 100 times, and a window of 15 minutes."""
+    """Columns and bounds of two bands that each probe matches about 100 times, and of a window of 15 minutes."""
     random = np.random.default_rng(1)
     domain = 2 * BAND * (RUN_ROWS / MATCHES_PER_PROBE) ** 0.5
 

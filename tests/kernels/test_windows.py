@@ -1,4 +1,4 @@
-"""Periodic windows in common: every implementation against exact integers."""
+"""Periodic windows that tuples have in common: every implementation against exact integers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODULES = [native, reference]
 
 
 def part(module, times, cut=0):
-    """All times of one stream, in two runs where it is cut."""
+    """Return all times of one stream, in two runs cut at `cut`, and each time's run and row."""
     values = np.array(times, dtype=np.int64)
     numbers = np.arange(len(times), dtype=np.int32)
     runs = module.RunColumns([[values[:cut].copy()], [values[cut:].copy()]])
@@ -48,14 +48,14 @@ def drained(common, room, *, with_ids=True):
 @example([[LEAST, MOST, LEAST, MOST], [MOST, LEAST, LEAST, MOST]], 1, [(MAX_DURATION_US, 3), (5, -3), (1, 0)], 3)
 @example([[LEAST, MOST, LEAST + 1, -1]], 2, [(MAX_DURATION_US, -3)] * 3, 4)
 def test_ids_are_those_whose_windows_hold_the_times(module, times, every, spans, room) -> None:
-    """Window ``i`` holds ``(i*T - W, i*T]``; looked at are the ids beside each end of what was found."""
+    """Window ``i`` holds ``(i*T - W, i*T]``; the test looks at the ids on both sides of each end of what was found."""
     every = min(every, MAX_DURATION_US // 3)
     windows = spans[: len(times)]
     make = lambda: module.CommonWindows(every, windows, [part(module, own, 2) for own in times])  # noqa: E731
     once = [result for result, _ in drained(make(), room, with_ids=False)]
     assert once == sorted(set(once))
     for result in range(4):
-        # In exact integers; those beyond int64 are no ids.
+        # Integers are exact here; numbers beyond int64 are no ids.
         lows = [-(-own[result] // every) - lag for own, (_, lag) in zip(times, windows, strict=True)]
         highs = [(own[result] + window - 1) // every - lag for own, (window, lag) in zip(times, windows, strict=True)]
         low, high = max(*lows, LEAST), min(*highs, MOST)

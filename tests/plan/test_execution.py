@@ -1,4 +1,4 @@
-"""How a cell's engine works: every form that a user may write it in, as one object, and back from JSON."""
+"""The settings of a cell's engine: every form that a user may write becomes one object, and comes back from JSON."""
 
 from __future__ import annotations
 

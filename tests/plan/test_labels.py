@@ -1,4 +1,4 @@
-"""Cell labels: distinct, and each on its own partition, by Spark's own hash."""
+"""Cell labels are distinct, and Spark's own hash spreads them evenly over the partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_labels_land_on_their_partitions(cells: int, partitions: int) -> None:
 
 
 def test_labels_do_not_change() -> None:
-    # They are in the state of every checkpoint.
+    # The state of every checkpoint holds these labels.
     assert cell_labels(4, 4) == (12, 6, 2, 0)
     assert cell_labels(4096, 4096)[:3] == cell_labels(3, 4096)
 
@@ -46,7 +46,7 @@ def test_the_hash_is_sparks(spark: SparkSession) -> None:
     partitions = 4
     labels = cell_labels(3 * partitions, partitions)
     values = sorted({*range(-50, 50), 2**31 - 1, -(2**31), 65536, -65536, *cell_labels(64, 64), *labels})
-    # As rows of SQL text: a frame made of Python values would start Python workers for nothing.
+    # The values are rows of SQL text: a frame made of Python values would start Python workers for nothing.
     listed = ", ".join(f"({value})" for value in values)
     frame = spark.sql(f"SELECT CAST(col1 AS INT) AS value FROM VALUES {listed}").repartition(partitions, "value")
     rows = frame.selectExpr("value", "hash(value) AS hash", "spark_partition_id() AS partition").collect()

@@ -1,4 +1,4 @@
-"""The grid: every combination meets once, and every row has one home."""
+"""Layouts: every combination meets once, and every row has one home."""
 
 from __future__ import annotations
 

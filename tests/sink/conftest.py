@@ -37,7 +37,7 @@ STEP_US = 1_000
 
 
 def match_rows(batch_id: int, rows: int = ROWS) -> pa.Table:
-    """Rows with event times in [batch_id * STEP_US, (batch_id + 1) * STEP_US), newest first."""
+    """Return rows with event times in [batch_id * STEP_US, (batch_id + 1) * STEP_US), newest first."""
     first = batch_id * rows
     columns = {
         "r_seq": [first + i for i in range(rows)],
@@ -129,7 +129,7 @@ class Join:
         punctuation_us: int | str | None = "end",
         ledger: pa.Table | None = None,
     ) -> CommitOutcome:
-        """Commit a batch; its punctuation is the end of the batch's time unless told otherwise."""
+        """Commit a batch; its punctuation is the end of the batch's time unless `punctuation_us` says otherwise."""
         return committer.commit(
             batch_id,
             query_id,
@@ -142,12 +142,12 @@ class Join:
         )
 
     def batches(self, table: str = "matches") -> dict[int, int]:
-        """Rows of each batch in a table."""
+        """Return the number of rows of each batch in a table."""
         column = DeltaTable(self.tables.path_of(table)).to_pyarrow_table(columns=["batch_id"]).column("batch_id")
         return {row["values"]: row["counts"] for row in column.value_counts().to_pylist()}
 
     def assert_each_once(self, batch_ids: Sequence[int]) -> None:
-        """Every table holds each of the batches once, and no other."""
+        """Assert that every table holds each of the batches once, and no other."""
         rows = {"matches": ROWS, "late": 1, "rejects": 1, "ledger": 2, "metrics": 2, "punctuations": 1}
         for table, count in rows.items():
             assert self.batches(table) == dict.fromkeys(batch_ids, count), table

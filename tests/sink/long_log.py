@@ -30,7 +30,7 @@ TRIGGER_S = 30
 KEPT_ENTRIES = 2_000
 SLOWER = 1.3
 TABLES = ("ledger", "metrics", "matches", "punctuations")
-# Entries that are kept, what comes until the next checkpoint of the log, and that again until it is old enough.
+# The entries that are kept, those until the next checkpoint of the log, and as many until that one is old enough.
 MOST_ENTRIES = KEPT_ENTRIES + 4_000
 MOST_LOG_BYTES = MOST_ENTRIES * 2_048
 MOST_LIVE = 500
@@ -39,16 +39,17 @@ MOST_FILES = 2 * 86_400 // TRIGGER_S + MOST_LIVE
 
 @dataclass
 class LongLog:
-    """A run; `violations` says what was over its bound.
+    """A run of many commits; `violations` says what went over its bound.
 
     Parameters
     ----------
     root : str
-        Path of the matches table, of which there is nothing yet.
+        Path of the matches table, which is not there yet.
     commits : int
+        Batches to commit.
     part : int
-        Batches at the end of the run that are compared with the first ones of tables that are made then, turn by turn:
-        what else the machine does slows both.
+        Batches at the end of the run, the times of which are compared with those of the first batches of young tables.
+        The two take turns, so that whatever else the machine does slows both.
     """
 
     root: str
@@ -63,11 +64,12 @@ class LongLog:
     most: dict[str, int] = field(default_factory=dict)
 
     def run(self, *, report_every: int = 0) -> None:
-        """Commit all batches, maintenance between them."""
+        """Commit all batches, with maintenance between them."""
         join = Join(self.root)
         committer = join.committer()
         for name in TABLES:
-            # By the clock, which the run is ahead of: a checkpoint of the log would hold all that was replaced in it.
+            # delta-rs goes by the machine's clock, and the run's clock is ahead of it. With a longer retention a
+            # checkpoint of the log would hold every file that the run has replaced.
             kept = {"delta.deletedFileRetentionDuration": "interval 1 minute"}
             DeltaTable(join.tables.path_of(name)).alter.set_table_properties(kept)
         tended = Maintenance(
@@ -96,19 +98,22 @@ class LongLog:
         assert sorted(rows) == list(range(self.commits)), "a batch is missing"
 
     def violations(self, *, is_quiet: bool = False) -> list[str]:
-        """What grew, or is over its bound; on a quiet machine both times of a commit have to be within theirs."""
+        """Return what is over its bound.
+
+        On a quiet machine both ratios of a commit's time have to be within theirs, else one of them.
+        """
         bounds = {"entries": MOST_ENTRIES, "log bytes": MOST_LOG_BYTES, "live files": MOST_LIVE, "files": MOST_FILES}
         found = [
             f"{self.most[name]} {name}, bound {bound}" for name, bound in bounds.items() if self.most[name] > bound
         ]
         wall, thread = self.ratios()
-        # A busy machine can put either off; a fault shows in both.
+        # A busy machine can spoil one of them; a fault shows in both.
         if (max if is_quiet else min)(wall, thread) > SLOWER:
             found.append(f"a commit takes {wall:.2f} x a first one by the clock, {thread:.2f} x by its thread")
         return found
 
     def ratios(self) -> tuple[float, float]:
-        """How many times as long the last commits take as first ones: by the clock, and of the thread's own time."""
+        """Return the time of the last commits over that of first ones: by the clock, and by the thread's own time."""
         pairs = ((self.wall_s, self.young_wall_s), (self.thread_s, self.young_thread_s))
         wall, thread = (statistics.median(old[-self.part :]) / statistics.median(young) for old, young in pairs)
         return wall, thread
@@ -143,7 +148,7 @@ def _timed(join: Join, committer: Committer, batch: int, wall_s: list[float], th
 
 
 def main() -> int:
-    """Command line; exit status 1 where something grew."""
+    """Run the command line; return exit status 1 if something grew."""
     parser = argparse.ArgumentParser(prog="python -m tests.sink.long_log", description=__doc__)
     parser.add_argument("--commits", type=int, default=20_000, help="batches (%(default)s)")
     asked = parser.parse_args()

@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
 
 
 def probed(rows, matches_per_probe=100):
-    """Matches as a cell finds them: the probe's columns in runs, the window's in any order."""
+    """Return matches as a cell finds them: the probe's columns come in runs, the window's in any order."""
     chance = np.random.default_rng(7)
     probes = rows // matches_per_probe
     times = np.repeat(np.sort(chance.integers(0, 10**9, probes)), matches_per_probe)

@@ -46,7 +46,7 @@ def test_files_of_about_the_target_size(join, committer):
 
 @pytest.mark.parametrize("meanwhile", ["compaction", "delta-rs", "delete", "append"])
 def test_what_another_writer_does_meanwhile(join, committer, monkeypatch, meanwhile):
-    """Each row once: a compaction whose files are gone gives up, one that only came second goes on."""
+    """Each row is there once. A compaction whose files are gone gives up; one that an append overtook goes on."""
     for batch_id in range(4):
         join.commit(committer, batch_id)
     before = rows_of(join)
@@ -72,14 +72,14 @@ def test_what_another_writer_does_meanwhile(join, committer, monkeypatch, meanwh
     after = rows_of(join)
     assert after.num_rows == expected
     assert len(set(after.column("r_seq").to_pylist())) == expected
-    # Nothing is left behind of what was given up; what the others replaced is theirs.
+    # A compaction that gave up leaves nothing behind; what the others replaced is theirs.
     named = {os.path.basename(uri) for uri in DeltaTable(path).file_uris()}
     assert all(name in named for name in files_of(join) if "compacted" in name)
 
 
 @pytest.mark.parametrize("whose", ["delta-rs", "ours"])
 def test_two_compactions_of_delta_rs_double_the_rows_and_ours_do_not(join, committer, monkeypatch, whose):
-    """Both begin at the same snapshot. Should delta-rs' be right one day, the runbook may say so."""
+    """Both begin at the same snapshot. If delta-rs' compaction is right one day, the runbook may say so."""
     for batch_id in range(4):
         join.commit(committer, batch_id)
     path, rows = join.tables.matches, rows_of(join).num_rows
@@ -130,7 +130,7 @@ def test_commits_come_first_and_it_is_given_up_in_the_end(join, committer, monke
 
 
 def test_an_attempt_costs_what_is_new(join, committer, monkeypatch):
-    """Beside a commit every few milliseconds one that looks at all files is always too late."""
+    """Beside a commit every few milliseconds, an attempt that looks at all files would always be too late."""
     for batch_id in range(40):
         join.commit(committer, batch_id)
     looked, find = [], compaction._files
@@ -149,7 +149,7 @@ def test_who_slept_until_the_log_was_cleaned_compacts_nothing_in_the_past(join, 
     path, forward = join.tables.matches, compaction.LogSnapshot.forward
 
     def slept(log):
-        """The log goes on, and is cleaned, behind a snapshot that looked just before."""
+        """Let the log go on, and be cleaned, behind a snapshot that looked just before."""
         forward(log)
         monkeypatch.setattr(compaction.LogSnapshot, "forward", forward)
         for batch_id in range(4, 8):

@@ -13,7 +13,7 @@ from streamjoin_ds.sink.durability import Durability
 
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths, as `os.fsync` meets them."""
+    """The paths that `os.fsync` is called for, in order."""
     found: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     return found

@@ -54,7 +54,7 @@ def test_kill_9_at_random_moments(join):
                 last = int(line.split()[0])
                 budget -= 1
             if budget == 0:
-                # The next batch is under way: the pipe holds one line, the commit holds many steps.
+                # The next batch is under way. The wait lets the kill come at any of its steps.
                 for _ in range(chance.randrange(20_000)):
                     pass
                 os.kill(process.pid, signal.SIGKILL)
@@ -71,13 +71,13 @@ def test_kill_9_at_random_moments(join):
 
 @pytest.mark.slow
 def test_two_drivers_on_one_checkpoint(join):
-    """Both commit the same batches as fast as they can: each batch is there once, whoever wins."""
+    """Both drivers commit the same batches as fast as they can: each batch is there once, whoever wins."""
     join.committer()
     processes = [driver(join.root, 0, 30) for _ in range(2)]
     ends = [process.communicate() for process in processes]
     for process, (_, errors) in zip(processes, ends, strict=True):
         assert process.returncode == 0 or "COMMIT_CONFLICT" in errors, errors
-    # Each may have lost a race to the other, and so both have ended: a third goes on, as Spark would.
+    # Each may have lost a race to the other, so that both have ended. A third one goes on, as Spark would.
     done = max([int(out.split()[-2]) for out, _ in ends if out.split()[-1] != "ready"], default=0)
     third = driver(join.root, done, 30)
     _, errors = third.communicate()

@@ -1,4 +1,7 @@
-"""A small run of `long_log`; before entries were put by the sink itself, the last commits took many times as long."""
+"""A small run of `long_log`.
+
+Before the sink put entries itself, the last commits took many times as long as the first.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_failure_is_counted_and_logged_and_no_more(join, committer, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize("batches_a_process", [1, 3])
 def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_process):
-    """A new process every few batches, each for hours: compacted, checkpointed, and cleaned as often as they say."""
+    """A new process comes every few batches of an hour each: tables are compacted, checkpointed and cleaned in time."""
     join.committer()
     born_s = time.time()
     orphan = join.write(0)[0].path
@@ -114,7 +114,7 @@ def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_p
         at_s = LogSnapshot(join.tables.matches).transactions.get("streamjoin/join-1#vacuum")
         if at_s not in [None, *cleaned]:
             cleaned.append(at_s)
-    assert [round((at_s - born_s) / 3600) for at_s in cleaned] == [*range(0, 60, 6)]  # the tables say that they are old
+    assert [round((at_s - born_s) / 3600) for at_s in cleaned] == [*range(0, 60, 6)]  # by the tables' own record
     assert not os.path.exists(f"{join.tables.matches}/{orphan}")
     for name in ("matches", "ledger", "metrics", "punctuations"):
         table = LogSnapshot(join.tables.path_of(name), with_files=True)
@@ -124,7 +124,7 @@ def test_a_join_that_restarts_is_looked_after_as_one_that_runs(join, batches_a_p
 
 
 def test_vacuum_goes_by_the_tables_own_retention(join, committer):
-    """Of a batch that is over; what a compaction wrote and has not committed yet may be of one that sleeps."""
+    """Files of batches that are over go by it. A compaction's files stay for a day: the compaction may sleep."""
     for batch_id in range(4):
         join.commit(committer, batch_id)
     folder = join.tables.matches
@@ -142,7 +142,7 @@ def test_vacuum_goes_by_the_tables_own_retention(join, committer):
 
 
 def test_vacuum_keeps_what_a_reader_or_a_running_batch_needs(join, committer):
-    """Live files; files replaced of late, however old; files of a batch that is not over."""
+    """It keeps live files, files that were replaced lately, however old, and files of a batch that is not over."""
     for batch_id in range(4):
         join.commit(committer, batch_id)
     finished, running = join.write(2)[0].path, join.write(4)[0].path
@@ -161,7 +161,10 @@ def test_vacuum_keeps_what_a_reader_or_a_running_batch_needs(join, committer):
 
 
 def test_files_that_the_log_says_were_replaced_go_when_their_time_is_over(join, committer):
-    """Whoever wrote them: a table that is compacted every few seconds, and cleaned every day, fills the disk."""
+    """They go whoever wrote them.
+
+    Otherwise a table that is compacted every few seconds, and cleaned every day, fills the disk.
+    """
     for batch_id in range(4):
         join.commit(committer, batch_id)
     folder = join.tables.matches
@@ -264,11 +267,11 @@ def test_sizes_are_brought_up_class_by_class():
     assert chosen(*[100_000] * 8) == mib
     assert chosen(*[mib] * 8, *[100_000] * 8) == 8 * mib
     assert chosen(*[5 * mib] * 8) == 64 * mib
-    assert chosen(*[40 * mib] * 500) is None  # none of them fits another
+    assert chosen(*[40 * mib] * 500) is None  # no two of them fit into one file
 
 
 def test_rows_are_rewritten_a_few_times_only():
-    """Ten thousand files of 3 kB, compacted as delta-rs does: bytes written again, and the most files at a time."""
+    """Ten thousand files of 3 kB, compacted as delta-rs does it: few bytes are written again, and files stay few."""
     live, rewritten, most = [], 0, 0
     for number in range(10_000):
         live.append(3000)
@@ -289,7 +292,7 @@ def test_rows_are_rewritten_a_few_times_only():
 
 
 def sleeping(join, other, batches, slept):
-    """`put_entry` that stops before its first entry of the matches; commits and a cleaning come in between."""
+    """Return a `put_entry` that lets commits and a cleaning come in before its first entry of the matches."""
 
     def slow(path, version, entry):
         if path == join.tables.matches and not slept:
@@ -369,7 +372,7 @@ def test_a_round_in_the_background_does_not_hold_up_commits(join, committer, mon
 
 
 def test_compaction_beside_commits(join, committer):
-    """Compaction in a loop in another thread: every batch once, no failure on either side."""
+    """Compaction loops in another thread: every batch is there once, and neither side fails."""
     stop = threading.Event()
     looked_after = Maintenance(join.tables, every_batches=1, small_files=2, background=False)
 

@@ -1,4 +1,4 @@
-"""Long logs in a process that may have few open files, as most systems have it."""
+"""Long logs in a process that may open few files, as on most systems."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(json.dumps(said))
 
 @pytest.fixture
 def long_log(join, committer) -> str:
-    """A table with 1 500 entries since it was made."""
+    """The path of a table whose log has 1 500 entries."""
     for batch_id in range(3):
         join.commit(committer, batch_id)
     for version in range(4, 1_500):

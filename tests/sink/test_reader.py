@@ -18,7 +18,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def rows_at(times_us, batch_id):
-    """Results at these times, a pair for each value of s_seq 1 and 0."""
+    """Return two results at each of these times, with the s_seq 1 and 0."""
     columns = {
         "r_seq": [7 for _ in times_us for _ in range(2)],
         "r_x": [0 for _ in times_us for _ in range(2)],
@@ -36,7 +36,7 @@ def keys(table):
 
 
 def commit_times(join, committer, batches):
-    """Commit [(times, punctuation), ...]."""
+    """Commit a batch for each (times, punctuation)."""
     for batch_id, (times_us, punctuation_us) in enumerate(batches):
         reports = join.write(batch_id, rows_at(times_us, batch_id)) if times_us else []
         join.commit(committer, batch_id, reports, punctuation_us=punctuation_us)
@@ -91,7 +91,7 @@ def test_a_table_that_is_not_there(tmp_path):
 def test_following_gives_the_same_rows_in_the_same_order_whatever_the_batching(join, seed):
     chance = random.Random(seed)
     times = [chance.randrange(1, 400) for _ in range(60)]
-    limit = 40  # a result is at most this much older than the newest of an earlier batch
+    limit = 40  # a result is at most this much older than the newest of an earlier batch, in microseconds
     times.sort(key=lambda time: time + chance.randrange(limit))
     batches, punctuation, start = [], None, 0
     while start < len(times):
@@ -142,7 +142,7 @@ def test_following_from_a_later_version_loses_nothing(join, committer):
 
 
 def consumed(path, how):
-    """What a consumer does to the table it reads: all rewrite files, or bring in rows that no batch found."""
+    """Do to a table what a consumer may do: rewrite files, or bring in rows that no batch found."""
     table = DeltaTable(path)
     if how == "delete":
         table.delete("s_seq = 1 AND r_x = 0")
@@ -166,7 +166,7 @@ def consumed(path, how):
 @pytest.mark.parametrize("how", ["delete", "update", "optimize", "restore", "append", "merge"])
 @pytest.mark.parametrize("in_order", [True, False])
 def test_what_a_consumer_writes_is_no_result(join, committer, how, in_order):
-    """Each result of the join once, whatever is done to the table after and before it is read."""
+    """A reader gives each result of the join once, whatever is done to the table before and after it is read."""
     commit_times(join, committer, [([10], 5), ([11, 30], 15)])
     follower = Follower(join.root, in_order=in_order)
     pieces = [key for _, rows in follower.poll() for key in keys(rows)]

@@ -125,7 +125,7 @@ def test_a_folder_with_files_is_refused(join):
         (lambda s: s.append(pa.field("z", pa.int64())), "z"),
         (lambda s: s.set(1, pa.field("r_x", pa.int64(), nullable=False)), "r_x"),
         (lambda s: s.set(1, pa.field("r_x", pa.int32())), "r_x"),
-        (lambda s: pa.schema([s.field(1), s.field(0), *list(s)[2:]]), "r_x"),  # the first that is out of place
+        (lambda s: pa.schema([s.field(1), s.field(0), *list(s)[2:]]), "r_x"),  # r_x is the first column out of place
     ],
 )
 def test_other_columns_are_refused_by_name(join, committer, change, name):

@@ -1,4 +1,4 @@
-"""The end of a table's log as a power cut leaves it: told right, set aside only where that is safe."""
+"""The end of a table's log as a power cut leaves it: it is read right, and set aside only where that is safe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamjoin_ds.sink.tail import TORN_FOLDER, tail_of
 
 
 def appended(path: Path, batch: int) -> None:
-    """A batch's entry, as the sink has delta-rs write it."""
+    """Append a batch's entry, as the sink has delta-rs write it."""
     facts = {"streamjoin": {"batch_id": batch, "punctuation": batch}}
     applications = [Transaction(name, batch) for name in ("streamjoin/j", "streamjoin/j/q", "streamjoin/j#punctuation")]
     properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(facts)}, app_transactions=applications)
@@ -47,7 +47,7 @@ def test_no_log(tmp_path: Path) -> None:
 
 
 def test_an_entry_cut_at_any_byte_is_torn(table: Path) -> None:
-    """At a line's end too, where what is left is JSON: the transaction ids come last."""
+    """A cut at a line's end is found too, where the rest is JSON: the transaction ids come last."""
     data = entry(table, 3).read_bytes()
     for size in range(len(data)):
         entry(table, 3).write_bytes(data[:size])

@@ -26,7 +26,7 @@ Row = tuple[int, str, float, int]
 
 
 def rows(count: int, first: int = 0) -> list[Row]:
-    """Rows a second apart; every fifth is two seconds older than its place."""
+    """Return rows a second apart; every fifth is two seconds older than its place says."""
     made = []
     for k in range(first, first + count):
         ts = START_US + k * 1_000_000 - (2_000_000 if k % 5 == 4 else 0)
@@ -48,7 +48,7 @@ def json_text(items: Iterable[Row]) -> str:
 
 
 def write(path: Path, items: Sequence[Row], *, group_rows: int = 7) -> Path:
-    """Write rows in the format that the name says."""
+    """Write rows in the format that the file's name says."""
     if path.name.endswith(".parquet"):
         columns = [pa.array(values, field.type) for values, field in zip(zip(*items, strict=True), SCHEMA, strict=True)]
         pq.write_table(pa.table(columns, schema=SCHEMA), path, row_group_size=group_rows)
@@ -64,7 +64,7 @@ def feed(path: Path, *, schema: pa.Schema = SCHEMA, ignore_missing: bool = False
 
 
 def tuples(chunks: Iterable[Any], schema: pa.Schema = SCHEMA) -> list[tuple[Any, ...]]:
-    """``(_ts, _seq, columns ...)`` of the tuples of chunks."""
+    """Return ``(_ts, _seq, columns ...)`` of each tuple of the chunks."""
     found = []
     for chunk in chunks:
         columns = [column.to_pylist() for column in chunk.tuples.columns]
@@ -73,7 +73,7 @@ def tuples(chunks: Iterable[Any], schema: pa.Schema = SCHEMA) -> list[tuple[Any,
 
 
 def steps(feed: FileFeed, start: FilePosition, size: int) -> list[FilePosition]:
-    """Positions from `start` to the end of what is there, `size` records apart."""
+    """Return positions from `start` to the end of what is there, `size` records apart."""
     found = [start]
     while count := feed.frontier(found[-1], size).rows:
         found.append(feed.position(json.loads(json.dumps(feed.advance(found[-1], count).to_facts()))))
@@ -85,7 +85,7 @@ def expected(items: Sequence[Row], first_seq: int = 0) -> list[tuple[Any, ...]]:
 
 
 def read_all(path: Path, size: int, **more: Any) -> list[tuple[Any, ...]]:
-    """Everything, in batches of `size`, each read by a feed of its own, as a task would."""
+    """Return all tuples, read in batches of `size`, each by a feed of its own, as tasks read them."""
     positions = steps(feed(path, **more), FilePosition(), size)
     found = []
     for low, high in pairwise(positions):

@@ -22,7 +22,7 @@ WRITTEN = {";": ";", "tab": "\t", "\\t": "\t", "\t": "\t", "|": "|", "^": "^"}
 
 
 def mixed_text() -> str:
-    """Good rows with every kind of broken one between them."""
+    """Return good rows with every kind of broken row between them."""
     lines = csv_text(rows(2 * len(BROKEN))).splitlines()
     for place, broken in enumerate(BROKEN):
         lines.insert(2 * place + 2, broken)

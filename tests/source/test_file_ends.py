@@ -18,7 +18,7 @@ TEXTS = {"csv": csv_text, "json": json_text}
 
 
 def frozen(path: Path) -> FileFeed:
-    """A feed of what is there now, as available_now has it."""
+    """Return a feed of what is there now, as available_now has it."""
     reader = feed(path)
     reader.freeze()
     return reader
@@ -47,12 +47,12 @@ def test_a_finished_files_last_line_is_a_line(tmp_path: Path, ending: str, newli
     path = tmp_path / f"a.{ending}"
     text = TEXTS[ending](rows(6)).encode()[:-1]
     path.write_bytes(text)
-    assert steps(feed(path), FilePosition(), 100)[-1].seq == 5  # it may go on
+    assert steps(feed(path), FilePosition(), 100)[-1].seq == 5  # the last line may go on
     reader = frozen(path)
     at = steps(reader, FilePosition(), 4)[-1]
     assert (at.seq, at.open_line, at.whole, reader.held_back_bytes) == (6, True, True, 0)
     assert tuples(feed(path).read(FilePosition(), at)) == expected(rows(6))
-    # The newline comes, and lines after it: none is lost, none comes again, and they have their numbers.
+    # The newline comes, and lines after it. No line is lost, none comes again, and each has its number.
     path.write_bytes(text + newline)
     assert frozen(path).frontier(at, 10).rows == 0
     path.write_bytes(text + newline + TEXTS[ending](rows(9)[6:]).encode().removeprefix(b"ts,name,x,n\n") + b"oops\n")

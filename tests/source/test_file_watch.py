@@ -12,7 +12,7 @@ from tests.source.feeds import FORMATS, csv_text, expected, feed, rows, steps, t
 
 
 def other(count: int, first: int = 0) -> list[tuple[int, str, float, int]]:
-    """Rows of the same length as those of `rows`, with other values."""
+    """Return rows of the same length as those of `rows`, with other values."""
     return [(ts, name.replace("n", "m"), x, n) for ts, name, x, n in rows(count, first)]
 
 

@@ -53,7 +53,7 @@ def test_any_split_gives_the_same_rows(text: str, data: st.DataObject) -> None:
     for name in whole.column_names:
         left, right = (t[name].combine_chunks() for t in (whole, joined))
         assert left.is_null().equals(right.is_null())
-        assert repr(left.to_pylist()) == repr(right.to_pylist())  # NaN is not equal to itself
+        assert repr(left.to_pylist()) == repr(right.to_pylist())  # as text, since NaN is not equal to itself
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -102,7 +102,7 @@ def test_band2d_is_the_papers_data() -> None:
 
 
 def test_known_values_never_change() -> None:
-    # Written down once: a checkpoint of a generated stream must replay on any version.
+    # These values are fixed: a checkpoint of a generated stream must replay on any version.
     r = table(made("gen:band2d?rows=3&seed=1"), 0, 3)
     assert r["x"].to_pylist() == KNOWN["x"]
     assert r["z"].to_pylist() == KNOWN["z"]
@@ -197,7 +197,7 @@ def test_errors_name_the_parameter(text: str, name: str) -> None:
 def test_every_parameter_is_documented_and_valid() -> None:
     for name, kind in GENERATORS.items():
         if not kind.make.__module__.startswith("streamjoin_ds"):
-            continue  # the simulator's own, whose tests may have run in this process
+            continue  # a generator of the simulator, whose tests may have run in this process
         assert kind.summary
         assert {"rate", "rows", "seed", "start"} <= set(kind.parameters)
         made(f"gen:{name}?rows=10")

@@ -42,7 +42,7 @@ def write(path: Path, ts: list[dt.datetime | None], seen: list[dt.datetime | Non
 
 
 def patch(path: Path, time: dt.datetime, day: int, nanoseconds: int = 0) -> None:
-    """Puts another day in the place of a time that occurs once: Arrow's writer refuses such days."""
+    """Put another day in the place of a time that occurs once; Arrow's writer refuses such days."""
     since = time - dt.datetime(1970, 1, 1)
     old = struct.pack("<qI", (since.seconds * 1_000_000 + since.microseconds) * 1000, since.days + _JULIAN_EPOCH)
     data = path.read_bytes()

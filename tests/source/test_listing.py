@@ -1,4 +1,4 @@
-"""What a folder is taken for, and what looking at it costs."""
+"""The listing of a folder: which files it finds, and what it costs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Clock:
 
 
 class Calls:
-    """Counts the looks at files and folders."""
+    """Counts the calls that look at files and folders."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts = {"stat": 0, "listdir": 0, "scandir": 0}
@@ -76,7 +76,7 @@ def test_a_trigger_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_folder_that_rests_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder_of(tmp_path, 3)
-    os.utime(tmp_path, (1, 1))  # file systems round
+    os.utime(tmp_path, (1, 1))  # an old time: file systems round times
     clock = Clock()
     location = Location(str(tmp_path), "auto", "e", clock)
     assert len(location.names()) == 3
@@ -86,7 +86,8 @@ def test_a_folder_that_rests_is_not_listed(tmp_path: Path, monkeypatch: pytest.M
         location.names()
         return calls.taken()["listdir"]
 
-    assert [listed() for clock.now in (1.0, 5.0, 9.0)] == [1, 1, 1]  # nothing says that its time moves with its names
+    # Nothing tells yet that the folder's time moves with its names.
+    assert [listed() for clock.now in (1.0, 5.0, 9.0)] == [1, 1, 1]
     folder_of(tmp_path, 1, 3)
     assert [listed() for clock.now in (10.0, 12.0, 13.5, 14.0, 15.0, 23.0, 24.0)] == [1, 1, 1, 0, 0, 0, 1]
     folder_of(tmp_path, 1, 4)
@@ -129,7 +130,7 @@ def test_changes_to_many_files_that_were_read_are_found_by_turns(tmp_path: Path)
 @pytest.mark.parametrize("late", ["000005.csv", "000305.csv", "000385.csv", "00000.csv.csv"])
 @pytest.mark.parametrize("gone", [0, 1, 25])
 def test_where_files_may_vanish_none_may_come_too_late(tmp_path: Path, late: str, gone: int) -> None:
-    """The oldest are removed while nothing runs; a file comes that sorts before what was read."""
+    """The oldest files are removed while nothing runs; then a file comes that sorts before what was read."""
     for number in range(40):
         write(tmp_path / f"{number:05d}0.csv", rows(1, number))
     reader = feed(tmp_path, ignore_missing=True)
@@ -140,7 +141,7 @@ def test_where_files_may_vanish_none_may_come_too_late(tmp_path: Path, late: str
     assert steps(feed(tmp_path, ignore_missing=True), positions[-1], 9) == [positions[-1]]
     write(tmp_path / late, rows(1))
     if late < f"{gone:05d}0.csv":
-        # Among those that were removed: seen if nothing of their group is left.
+        # It sorts among the removed files, and is seen only if nothing of their group is left.
         return
     with pytest.raises(FileOrderError) as caught:
         feed(tmp_path, ignore_missing=True).frontier(positions[-1], 9)

@@ -14,7 +14,7 @@ streams = st.lists(st.lists(st.integers(-5, 5), max_size=12), min_size=1, max_si
 
 
 def merged(times: list[list[int]]) -> list[tuple[int, int, int]]:
-    """The contract's order, spelled out: running maximum, stream, seq."""
+    """Return the contract's order, spelled out: by running maximum, stream and seq."""
     order = []
     for stream, ts in enumerate(times):
         order += [(int(m), stream, seq) for seq, m in enumerate(np.maximum.accumulate(ts) if ts else [])]

@@ -87,7 +87,7 @@ def test_broken_json(tmp_path: Path) -> None:
     "bad", ["null", " null", '{"ts": "2024-01-01"} null', '{"ts": "2024-01-01"}null', "nullnull", "1 null"]
 )
 def test_a_null_outside_of_an_object(tmp_path: Path, bad: str) -> None:
-    """Arrow's reader ends the process at such a line; nulls inside objects and texts are as good as any."""
+    """Arrow's reader ends the process at such a line. Nulls inside objects and inside texts are good."""
     good = ['{"ts": "2024-01-01", "name": "} null", "x": null, "n": 3}', '{"ts": "2024-01-01", "name": null}']
     path = tmp_path / "a.json"
     path.write_text("\n".join([*good, bad, *good, bad]) + "\n")

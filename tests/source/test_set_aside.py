@@ -1,4 +1,4 @@
-"""Bad files where the stream goes on: what was readable is read, the rest is one rejected row that names the file."""
+"""Bad files, over which the stream goes on: what can be read is read, the rest is one rejected row with its name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def careful(path: Path, **more: Any) -> FileFeed:
 
 
 def batches(path: Path, size: int, start: FilePosition | None = None, *, restarts: bool = False) -> list[Chunk]:
-    """All there is, in batches; each read by a task of its own that is told the files by its planner."""
+    """Return the chunks of all there is, read in batches.
+
+    Each batch is read by a task of its own, to which the planner tells the files, and once more as by a replay.
+    """
     planner, at, found = careful(path), start or FilePosition(), []
     while count := planner.frontier(at, size).rows:
         planner = careful(path) if restarts else planner
@@ -54,7 +57,7 @@ def rejects(chunks: list[Chunk]) -> list[Reject]:
 
 
 def data(chunks: list[Chunk]) -> list[Any]:
-    """The tuples without their numbers, which rejected rows move."""
+    """Return the tuples without their numbers, which rejected rows move."""
     return [(row[0], *row[2:]) for row in tuples(chunks)]
 
 
@@ -70,7 +73,7 @@ def cut_gz(path: Path) -> int:
 
 def damaged_gz(path: Path) -> int:
     whole = bytearray(gzip.compress(csv_text(rows(40, 5)).encode(), mtime=0))
-    whole[-6] ^= 0xFF  # of its checksum, which zlib looks at before it gives the last byte
+    whole[-6] ^= 0xFF  # in its checksum, which zlib checks before it gives the last byte
     path.write_bytes(whole)
     return 39
 
@@ -102,7 +105,10 @@ def other_type(path: Path) -> int:
 
 
 def damaged_parquet(path: Path) -> int:
-    """The third row group's column x is damaged, which a planner that looks at times alone would not see."""
+    """Damage column x of the third row group; return how many rows can be read.
+
+    A planner that looks at times alone would not see it.
+    """
     write(path, rows(40, 5), group_rows=8)
     column = pq.ParquetFile(path).metadata.row_group(2).column(2)
     begin = column.dictionary_page_offset or column.data_page_offset
@@ -167,7 +173,7 @@ def test_how_much_of_a_cut_file_is_read_does_not_depend_on_the_batches(tmp_path:
 def test_a_bad_file_stops_the_planner_before_a_batch_has_it(
     tmp_path: Path, ending: str, poison: Callable[[Path], int]
 ) -> None:
-    """Once a batch with it is logged, its task fails at every start, and quarantine comes too late."""
+    """Once a batch with such a file is logged, its task fails at every start, and quarantine comes too late."""
     write(tmp_path / f"a.{ending}", rows(5))
     poison(tmp_path / f"b.{ending}")
     with pytest.raises((FileFormatError, SchemaDriftError)):
@@ -243,7 +249,7 @@ def test_files_out_of_order_are_set_aside(tmp_path: Path, ending: str, late: int
     assert {reject.file for reject in rejects(found)} == {str(tmp_path / f"{k}5.{ending}") for k in range(late)}
     assert len(rejects(found)) == late
     assert all("FILE_ORDER" in reject.reason for reject in rejects(found))
-    # Each is known from now on: to this process, to the next, and to a stream that does not go on over bad files.
+    # Each of them is known from now on: to this process, to the next one, and to a stream without quarantine.
     for later in (planner, careful(tmp_path), feed(tmp_path)):
         assert later.frontier(places[-1], 9).rows == 0
 
@@ -313,7 +319,7 @@ def test_a_repaired_file_does_not_come_back(tmp_path: Path) -> None:
 
 
 def test_it_is_decided_once(tmp_path: Path) -> None:
-    """The file is repaired between a batch's plan and its replay: the batch is what it was."""
+    """The file is repaired between a batch's plan and its replay, and the batch stays what it was."""
     write(tmp_path / "a.csv.gz", rows(5))
     readable = cut_gz(tmp_path / "b.csv.gz")
     write(tmp_path / "c.csv.gz", rows(5, 45))

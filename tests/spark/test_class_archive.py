@@ -1,4 +1,4 @@
-"""The archive of Java's classes: whole or not there, bounded, made by one at a time, never in a start's way."""
+"""The archive of Java's classes: it is whole or not there, bounded, made by one process, and never stops a start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIONS = "spark.driver.extraJavaOptions"
 
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A Java and a Spark of empty files, and a cache of their own."""
+    """A Java and a Spark of empty files, with a cache of their own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     java, spark = tmp_path / "java", tmp_path / "spark"
     for path in (java / "bin" / "java", java / "lib" / "server" / "libjvm.so", spark / "jars" / "core.jar"):
@@ -137,7 +137,7 @@ def test_java_starts_with_an_archive_that_does_not_fit(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_session_takes_most_of_its_classes_from_the_archive(tmp_path: Path) -> None:
-    """Made by a process of its own in an empty cache (but for Delta's jars), then used by another."""
+    """One process makes the archive in a cache that holds only Delta's jars; then another one uses it."""
     jars = delta_jars()[0].parent
     cache = tmp_path / "cache"
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}

@@ -1,4 +1,7 @@
-"""The jar cache: whole or not there. Spark's resolver runs for real, against a repository that is not."""
+"""The jar cache is whole or not there.
+
+Spark's resolver runs for real, against a repository that does not exist.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from streamjoin_ds.spark.jars import delta_coordinate, delta_jars, delta_jars_in
 def stored_cache(
     root: Path, names: tuple[str, ...] = ("io.delta_delta-spark_x.jar", "io.delta_delta-storage.jar")
 ) -> Path:
-    """A cache stored the way a fetch stores it, with small jars."""
+    """Store a cache of small jars as a fetch stores it, and return its folder."""
     cache, aside = root / "cache", root / "aside"
     aside.mkdir()
     found = []
@@ -84,7 +87,7 @@ def test_a_torn_download_is_not_a_jar(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_offline_and_no_cache_is_one_named_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Port 9 discards: nothing listens there, so Spark's resolver fails as it does without a net.
+    # Nothing listens at port 9, so Spark's resolver fails as it does without a network.
     for name in ("DEFAULT_ARTIFACT_REPOSITORY", "MAVEN_MIRROR_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/")
     monkeypatch.setattr(jars, "delta_coordinate", lambda: "io.delta:delta-spark_0.0_2.13:0.0.0")

@@ -1,4 +1,4 @@
-"""Which Java is taken, from fake homes: no Java runs here but where a version must be asked for."""
+"""Which Java is taken, from fake homes. Java is run only where it must be asked for its version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamjoin_ds.spark.java import find_java
 
 
 def fake_java(home: Path, version: str, *, release_file: bool = True) -> Path:
-    """A Java home whose `java` prints its version and, from the third line on, its arguments."""
+    """Make a Java home whose `java` prints its version, or else its arguments, one a line."""
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "java"
     program.write_text(

@@ -1,4 +1,4 @@
-"""The folder of a Java process's temporary files: gone with it, or at the next start, and never another's."""
+"""The folder of a Java process's temporary files goes with the process or at the next start; no other folder goes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_it_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
 
 
 def test_it_stays_as_long_as_its_java_process_lives(tmp_path: Path) -> None:
-    """The process that made it was killed; the one that it started is there still."""
+    """The process that made it was killed, but the one that it had started still lives."""
     scratch = Scratch.new(tmp_path)
     child = subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True, pass_fds=[scratch.descriptor]
@@ -42,11 +42,11 @@ def test_only_those_that_are_certainly_ours_go(tmp_path: Path, monkeypatch: pyte
     dead = Scratch.new(tmp_path)
     os.close(dead.descriptor)
     (tmp_path / "spark-1").mkdir()
-    (tmp_path / "streamjoin-java-none").mkdir()  # no lock
+    (tmp_path / "streamjoin-java-none").mkdir()  # it has no lock
     (tmp_path / "streamjoin-java-link").symlink_to(tmp_path / "spark-1")
     (tmp_path / "streamjoin-java-elsewhere").mkdir()
     (tmp_path / "streamjoin-java-elsewhere" / "lock").write_text("another machine")
-    assert remove_dead_scratch(tmp_path, time.time()) == []  # young
+    assert remove_dead_scratch(tmp_path, time.time()) == []  # they are too young to go
     with monkeypatch.context() as patch:
         patch.setattr(os, "getuid", lambda: 4_711)
         assert remove_dead_scratch(tmp_path, LATER_S) == []
@@ -78,7 +78,7 @@ if __name__ == "__main__":
 @pytest.mark.spark
 def test_a_session_leaves_nothing_but_its_log(tmp_path: Path) -> None:
     (tmp_path / "session.py").write_text(_SESSION)
-    folder = Path(tempfile.mkdtemp(prefix="s", dir="/tmp"))  # names of sockets are short
+    folder = Path(tempfile.mkdtemp(prefix="s", dir="/tmp"))  # a short path, since the paths of sockets must be short
     environment = {name: text for name, text in os.environ.items() if name != "SPARK_LOCAL_DIRS"} | {
         "TMPDIR": str(folder)
     }
@@ -94,10 +94,10 @@ def test_a_session_leaves_nothing_but_its_log(tmp_path: Path) -> None:
         assert "blockmgr" in done.stdout
         left = {path.name.rsplit("-", 1)[0] for path in folder.iterdir() if not path.name.startswith(".")}
         if flags:
-            # As if it had been a while ago.
+            # As if it had ended a while ago.
             (dead,) = folder.glob("streamjoin-java-*")
             with (dead / "lock").open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until Java has seen that it is alone
+                fcntl.flock(lock, fcntl.LOCK_EX)  # waits until Java has ended, which sees that it is alone
             os.utime(dead, (1, 1))
         else:
             assert left == {"streamjoin-spark"}

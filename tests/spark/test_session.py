@@ -1,4 +1,4 @@
-"""The Spark session: silent, set as promised, never someone else's, gone when the process is."""
+"""The Spark session: silent, set as promised, never someone else's, and gone when its process ends."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_delta_and_python_workers(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_terminal_stays_empty_log_has_it_all_and_java_ends(tmp_path: Path) -> None:
-    """Also: a worker's words, a query in full run at the end, a stop and a second start in one process."""
+    """The program also has a worker that prints, two starts in one process, and a query that runs until its end."""
     finished = run_alone(
         f"""
         import sys
@@ -137,7 +137,7 @@ def test_someone_elses_session_is_refused_but_taken_when_given(tmp_path: Path) -
 
 
 def test_a_plain_session_is_told_what_to_set_before_anything_is_written(tmp_path: Path) -> None:
-    """Its workers have PySpark, which Spark brings along, and no package of ours."""
+    """The workers have PySpark, which Spark brings along, but not our package."""
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')

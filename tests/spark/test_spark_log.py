@@ -1,4 +1,4 @@
-"""Spark's logs: bounded while it runs, and gone some time after its processes."""
+"""Spark's logs: each is bounded while Spark runs, and goes some time after its processes have ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_logs_of_the_dead_go_but_for_the_newest(tmp_path: Path) -> None:
 
 
 def test_a_log_stays_as_long_as_any_process_writes_to_it(tmp_path: Path) -> None:
-    """The process that opened it has closed it; the one that it started has it still."""
+    """The process that opened the log has closed it, but the one that it started still writes to it."""
     path = old_log(tmp_path, 9_999)
     with path.open("ab") as log:
         hold(log)

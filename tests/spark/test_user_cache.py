@@ -1,4 +1,4 @@
-"""The user's cache folder: where it always was, and trusted only where nobody else writes."""
+"""The user's cache folder: it stays in its old place, and is trusted only if nobody else can write to it."""
 
 from __future__ import annotations
 

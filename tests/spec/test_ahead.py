@@ -1,4 +1,4 @@
-"""Records from the future: the rule against itself in plain Python, wherever a stream is cut."""
+"""Records from the future: the rule gives what plain Python gives, wherever a stream is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns brought to the types of the house: cut off towards the past, refused where they are out of range."""
+"""Columns converted to the types inside: they are cut off towards the past, and refused where they are out of range."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTS = st.one_of(
 
 
 def whole(count: int | None, unit: str, kind: pa.DataType) -> int | None:
-    """The count in the unit of a type; None where it has none in its range."""
+    """Return the count in the unit of a type; None if the type has no such value."""
     if count is None:
         return None
     ns = count * NS[unit]

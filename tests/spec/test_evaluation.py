@@ -1,4 +1,4 @@
-"""Conditions, as they are decided on whole columns, against two oracles: plain Python, row by row, and DuckDB."""
+"""Conditions decided on whole columns, against two oracles: plain Python, row by row, and DuckDB."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ JOIN = Join([Stream("e", time="none"), Stream("w", time="none")], (), "1s")
 
 
 def decided(expression: Expression, rows: pa.Table) -> list[bool]:
-    """What the product says, row by row."""
+    """Return what the package decides, row by row."""
     condition = typed_condition(normalised(expression), lambda column: SCHEMA.field(column.name).type)
     batch = rows.combine_chunks().to_batches()[0]
     return holds(condition, rows.num_rows, lambda column: batch.column(column.name)).tolist()
 
 
 def expected(expression: Expression, rows: pa.Table) -> list[bool]:
-    """What plain Python says."""
+    """Return what plain Python decides, row by row."""
     return [oracle_value(JOIN, expression, {"e": row}) is True for row in rows.to_pylist()]
 
 
@@ -55,7 +55,7 @@ def test_every_condition_is_decided_as_plain_python_does(expression: Expression,
     try:
         found = decided(expression, rows)
     except PredicateError as error:
-        if "76 digits" in error.message:  # products of 64-bit columns
+        if "76 digits" in error.message:  # products of 64-bit columns need too many digits
             return
         raise
     assert found == expected(expression, rows)
@@ -71,7 +71,7 @@ def test_what_is_printed_and_what_is_sent_means_the_same(expression: Expression,
     normal = normalised(expression)
     assert expected(normal, rows) == wanted
     assert normalised(normal) == normal
-    again = normalised(parse_condition(str(normal)))  # sums of literals are literals now
+    again = normalised(parse_condition(str(normal)))  # sums of literals have become literals
     assert expected(again, rows) == wanted
     assert normalised(parse_condition(str(again))) == again
 

@@ -1,4 +1,4 @@
-"""Event times as integers: the one rule of range and rounding, against Python's exact numbers."""
+"""Event times as integers: the one rule for range and rounding, against Python's exact numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def expected(ns: Fraction) -> int | None:
 
 @st.composite
 def counts(draw: st.DrawFn) -> tuple[str, int]:
-    """A unit, and an int64 near zero, near the ends of int64, or near the ends of the years in that unit."""
+    """Draw a unit, and an int64 near zero, near the ends of int64, or near the ends of the years in that unit."""
     unit = draw(st.sampled_from(list(UNITS)))
     ends = [0, INT64_MIN, INT64_MAX, MIN_TS_US * 1000 // UNITS[unit], MAX_TS_US * 1000 // UNITS[unit]]
     count = draw(st.sampled_from(ends)) + draw(st.one_of(st.integers(-2, 2), st.integers(-(10**6), 10**6)))
@@ -81,7 +81,7 @@ def test_the_last_days() -> None:
 
 @st.composite
 def near_ties(draw: st.DrawFn) -> float:
-    """A float next to half a microsecond, as seconds, milliseconds or microseconds."""
+    """Draw a float next to half a microsecond, in seconds, milliseconds or microseconds."""
     half = (2 * draw(st.integers(-(10**7), 10**7)) + 1) / 2
     value = half / draw(st.sampled_from([1e6, 1e3, 1.0, 1e-3])) + draw(st.sampled_from([0.0, 0.0, 1e9]))
     return float(np.nextafter(value, draw(st.sampled_from([-math.inf, value, math.inf]))))

@@ -28,7 +28,7 @@ def made(
     metadata: dict[str, str] | None = None,
     **arguments: Any,
 ) -> BoundJoin:
-    """A join, the same unless told otherwise."""
+    """Return a bound join, the same one unless the arguments change it."""
     sides = [
         Stream(**{"name": name, "source": f"{name}.csv", "delay": "2s", **facts})
         for name, facts in zip(("e", "w"), streams, strict=True)
@@ -108,7 +108,7 @@ def test_another_join(what: str) -> None:
 def test_the_same_join(what: str) -> None:
     join = SAME[what]()
     assert join.fingerprint == BASE
-    # State is kept by number of key: the same fingerprint must mean the same keys in the same places.
+    # State numbers its keys: the same fingerprint must mean the same keys in the same places.
     assert join.keys == made().keys
     assert [(c.left_key, c.right_key, c.lo, c.hi) for c in join.conditions] == [
         (c.left_key, c.right_key, c.lo, c.hi) for c in made().conditions
@@ -135,6 +135,6 @@ def test_self_pairs_over_one_input_moved_together() -> None:
 
 
 def test_golden() -> None:
-    # Tables and checkpoints in the field carry it: another value here makes all of them strangers.
+    # Tables and checkpoints in the field hold this value. Another one would make all of them foreign.
     assert len(BASE) == 32
     assert BASE == "3b7f70513fa2bcc5c2f9e81e852abae6"

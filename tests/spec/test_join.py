@@ -1,4 +1,4 @@
-"""Joins as they are written: checks and the way through JSON."""
+"""Joins as they are written: their checks, and their way through JSON."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_subclass_comes_back_as_itself() -> None:
 
 
 def test_a_self_join_sets_no_files_aside() -> None:
-    """They move numbers, and by its number a tuple is told as itself."""
+    """A file that is set aside moves the numbers after it, but by its number a self-join knows a tuple as itself."""
     streams = [Stream(name, source="data/", on_bad_file=kind) for name, kind in (("a", "stop"), ("b", "quarantine"))]
     with pytest.raises(ArgumentError, match="b is read twice") as caught:
         Join(streams, "abs(a.x - b.x) <= 1", "1s")

@@ -155,7 +155,7 @@ def test_what_is_printed_is_read_again(left: Column, right: Column, one: Bound, 
         else:
             assert (read.left, read.right) == (left, right)
             for was, found in ((lo, read.lo), (hi, read.hi)):
-                # A float is printed as its shortest exact decimal; what is read is that decimal.
+                # A float is printed as its shortest exact decimal, and read as that decimal.
                 assert type(was)(found) == was if isinstance(was, float) else found == was
 
 

@@ -1,4 +1,4 @@
-"""Streams and windows: checks, Arrow types, and their way through JSON."""
+"""Streams and windows: their checks, Arrow types, and their way through JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamjoin_ds.spec.stream import arrow_type
 
 UTC = pa.timestamp("us", tz="UTC")
 
-# Every kind of type that may come in, and what it is inside the house.
+# Every type that may come in, and the type that it has inside.
 ACCEPTED = [
     (pa.int8(), pa.int8()),
     (pa.int16(), pa.int16()),

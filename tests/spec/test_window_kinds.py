@@ -1,4 +1,4 @@
-"""Windows as they are written: every kind, one for all streams or one each; mixed and malformed ones are refused."""
+"""Windows as they are written: every kind, one for all streams or one each. Mixed and malformed ones are refused."""
 
 from __future__ import annotations
 

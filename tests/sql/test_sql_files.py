@@ -23,7 +23,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @pytest.fixture(scope="module", autouse=True)
 def small_listings(spark):
-    # VACUUM lists a folder in as many tasks as this says: 10 000, which two cores take a minute to start.
+    # VACUUM lists a folder in as many tasks as this setting says. The default of 10 000 takes two cores a minute to
+    # start.
     name = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
     before = spark.conf.get(name)
     spark.conf.set(name, "2")
@@ -33,7 +34,7 @@ def small_listings(spark):
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    """Five batches; the last punctuation is in the middle of the last batch."""
+    """A join of five batches; the last punctuation is in the middle of the last batch."""
     join = Join(f"{tmp_path_factory.mktemp('sql')}/matches")
     committer = join.committer()
     for batch_id in range(5):
@@ -48,7 +49,7 @@ def join(tmp_path):
 
 
 def run(spark, name, root):
-    """Run all statements of a file; the rows of the last."""
+    """Run all statements of a file; return the rows of the last one."""
     frame = None
     for statement in sql_statements(name, root):
         frame = spark.sql(statement)
@@ -89,7 +90,7 @@ def test_spark_reads_the_rows_and_properties(spark, filled):
     ],
 )
 def test_spark_skips_files_by_our_statistics(spark, filled, condition, accept, files):
-    """Spark takes time bounds in whole milliseconds, so a file may be read in vain, but none is overlooked."""
+    """Spark rounds time bounds to whole milliseconds, so a file may be read in vain, but none is overlooked."""
     frame = spark.table(f"delta.`{filled.root}`").where(condition)
     table = scanned(DeltaTable(filled.root)).to_table()
     times = table.column("event_time").cast("int64").to_pylist()
@@ -164,7 +165,7 @@ def test_verify_finds_missing_and_surplus_pairs(spark, join):
         committer = other.committer(schema=schema)
         rows = [{"r_seq": a, "s_seq": b, "event_time": 13, "batch_id": batch_id} for a, b in pairs]
         reports = other.write(batch_id, pa.Table.from_pylist(rows, schema=schema))
-        # The last batch ends it: all of the input is known.
+        # The last batch ends the input, so everything is complete.
         other.commit(committer, batch_id, reports, punctuation_us=13 if batch_id == 0 else 10**10)
 
     def verified(root):
@@ -200,7 +201,7 @@ def test_maintenance_beside_the_join(spark, join):
 
 
 def test_the_plain_path_is_exactly_once_too(spark, join):
-    """delta-spark writes the matches; our other tables and the guard go round it."""
+    """delta-spark writes the matches; the guard and our other tables are written before and after them."""
     committer = join.committer()
 
     def batch(batch_id, query_id=QUERY_ID, committer=committer):
@@ -284,7 +285,7 @@ def test_a_spark_stream_of_the_matches_sees_each_row_once(spark, filled, tmp_pat
 
 
 def test_spark_substitutes_the_root_itself(spark, filled):
-    """What a user types: SET, then the file as it is."""
+    """The test does what a user types: SET, then the file as it is."""
     spark.sql(f"SET streamjoin.root={filled.root}")
     statement = sql_statements("latency_per_batch", "/placeholder")[0].replace("/placeholder", "${streamjoin.root}")
     assert len(spark.sql(statement).collect()) == 5

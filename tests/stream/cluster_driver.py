@@ -1,4 +1,4 @@
-"""A driver of a cluster, as a process of its own: ``python -m tests.stream.cluster_driver MASTER FOLDER OPTIONS``."""
+"""A driver of a cluster, in a process of its own: ``python -m tests.stream.cluster_driver MASTER FOLDER OPTIONS``."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     conf = {"spark.driver.host": "127.0.0.1", "spark.cores.max": "2", "spark.executor.memory": "512m"}
     conf |= {"spark.executor.extraJavaOptions": " ".join(archive_options())}
-    conf |= {"spark.driver.extraJavaOptions": " ".join(archive_options())}  # a session has it with a local master only
-    # Both workers are to be there when it is asked what they see.
+    conf |= {"spark.driver.extraJavaOptions": " ".join(archive_options())}  # a session sets it with a local master only
+    # Both workers must be there when they are asked what they see.
     conf |= {
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",

@@ -1,4 +1,4 @@
-"""Bad files that are set aside, beside all else that a source decides: the oracle's rows, whatever comes together."""
+"""Bad files that are set aside, beside all else that a source decides: the rows are the oracle's in any mixture."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.microbatch import MicroBatches
 
 START_US = 1_704_067_200_000_000
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
-BAD = {"ts": None, "x": None}  # one record, without a time
+BAD = {"ts": None, "x": None}  # one record that has no time
 
 
 class Folders(Clocked):
-    """A join over folders of files, some of them bad; what the source gives is known record by record."""
+    """A join over folders of files, some of them bad; the test knows record by record what the source gives."""
 
     def __init__(self, join: Join, home: Path, layout: str, exchange: str) -> None:
         self.home = home
@@ -37,7 +37,7 @@ class Folders(Clocked):
         super().__init__(join, MicroBatches(bound, home, layout_of, exchange, max_rows_per_batch=5))
 
     def put(self, name: str, kind: str, *rows: tuple[int, int]) -> None:
-        """A file of its own, `good`, `cut` after its rows, `foreign`, or `late`: before one that was read."""
+        """Write a file: `good`, `cut` after its rows, `foreign`, or `late`, which sorts before one that was read."""
         path = self.home / name / f"{self.files[name]:04d}.csv"
         found = [{"ts": START_US + second * 1_000_000, "x": x} for second, x in rows]
         text = "ts,x\n" + "".join(f"{row['ts']},{row['x']}\n" for row in found)
@@ -45,7 +45,7 @@ class Folders(Clocked):
             packed = bytearray(gzip.compress(text.encode(), mtime=0))
             packed[-6] ^= 0xFF
             path.with_suffix(".csv.gz").write_bytes(packed)
-            found = [*found[:-1], BAD]  # zlib keeps the last byte to itself
+            found = [*found[:-1], BAD]  # zlib does not give the last byte
         elif kind == "foreign":
             path.write_text("what,is,this\n" + text)
             found = [BAD]
@@ -61,7 +61,7 @@ class Folders(Clocked):
         self.records[name] += found
 
     def is_begun(self, name: str) -> bool:
-        """Whether a file can come late."""
+        """Whether a file can come late: some of the stream has been read."""
         return bool(self.micro.offset["streams"][name]["seq"])
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""A Spark query whose windows lie on S3: killed, cut off, restarted, looked into and tidied; results exact."""
+"""A Spark query whose windows lie on S3: killed, cut off, restarted, inspected and tidied, with exact results."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_killed_cut_off_restarted_inspected_and_tidied(
         killed = run(tmp_path, uri, "1")
         assert killed.returncode == -9, killed.stderr
         assert "killed" in killed.stdout
-        # Another machine goes on: nothing of the first one's copies is there. It loses its line on the way.
+        # Another machine goes on, without the first one's copies. It loses its line on the way.
         for copy in (tmp_path / "tmp").rglob("*.arrow"):
             copy.unlink()
         s3.line.left_bytes = 400_000
@@ -73,7 +73,7 @@ def test_killed_cut_off_restarted_inspected_and_tidied(
 
         found = spark.read.parquet(str(tmp_path / "out")).select("l_text", "r_text").collect()
         assert sorted(map(tuple, found)) == expected()
-        assert list(tmp_path.rglob("*.arrow"))  # copies, ...
+        assert list(tmp_path.rglob("*.arrow"))  # there are copies, but no blocks in the checkpoint
         assert not list((tmp_path / "checkpoint").rglob("*.arrow"))
 
         checkpoint = str(tmp_path / "checkpoint")
@@ -99,7 +99,7 @@ def test_killed_cut_off_restarted_inspected_and_tidied(
         for path in (foreign, orphan):
             with files.open_output_stream(path) as file:
                 file.write(b"left")
-        assert "0 files" in typed("vacuum", checkpoint, "--blocks-in", uri).output  # all of them are young
+        assert "0 files" in typed("vacuum", checkpoint, "--blocks-in", uri).output  # they are too young to be removed
         monkeypatch.setattr("streamjoin_ds.cli.vacuum.time.time", lambda: time.time_ns() / 1e9 + 7200)
         dry = typed("vacuum", checkpoint, "--blocks-in", uri, "--dry-run")
         assert orphan.partition("windows/")[2] in dry.output
@@ -109,7 +109,7 @@ def test_killed_cut_off_restarted_inspected_and_tidied(
         left = objects(s3)
         assert left - {foreign.partition("windows/")[2]} == (set(named) | retired) & there
         assert foreign.partition("windows/")[2] in left
-        # One that is gone is shown.
+        # A missing block is shown.
         name = next(iter(named))
         files.delete_file(f"{BUCKET}/windows/{name}")
         assert "1 MISSING" in typed("inspect", checkpoint, "--blocks-in", uri).output

@@ -1,4 +1,4 @@
-"""A checkpoint that was taken back catches up as the ledger says, with all that was decided when it was planned."""
+"""A checkpoint that was taken back catches up: the ledger repeats everything that was decided in its batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.table_rows import contents
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int64())])
 TABLES = ("", "_late", "_rejects", "_ledger", "_punctuations")
-KEPT = 3  # batches that the checkpoint from the backup has
+KEPT = 3  # batches that the backup of the checkpoint has
 
 
 class Operated:
@@ -65,7 +65,7 @@ class Operated:
         path.write_text(text)
 
     def take_back(self, states: dict[int, bytes]) -> None:
-        """The checkpoint as it was after the first batches."""
+        """Take the checkpoint back to what it was after the first `KEPT` batches."""
         for batch in range(KEPT, self.micro.batch_id):
             for path in (f"offsets/{batch}", f"commits/{batch}", f"state/0/0/{batch + 1}.snapshot"):
                 (self.home / path).unlink()
@@ -79,7 +79,7 @@ class Operated:
         )
 
     def go_on(self) -> None:
-        """From the mended checkpoint, with a clock that starts anew."""
+        """Go on from the mended checkpoint, with a clock that starts anew."""
         self.now_s = 0.0
         self.begin(planned_recovery(self.home, TableSet(f"{self.home}/matches"), 1).cuts())
         self.micro.states, self.micro.offset = self.taken
@@ -87,7 +87,7 @@ class Operated:
 
 
 def silent(run: Operated, batch: int) -> None:
-    """`r` falls silent and comes back with what is late by then."""
+    """Let `r` fall silent, and come back with records that are late by then."""
     run.now_s = batch * 20
     run.put("l", "a.csv", 30 * batch, 30 * batch + 1)
     if batch < 2:
@@ -102,7 +102,7 @@ def from_the_future(run: Operated, batch: int) -> None:
 
 
 def bad_files(run: Operated, batch: int) -> None:
-    """One that sorts before what was read comes late, one is damaged, one changes after it was read."""
+    """Let a file come late that sorts before what was read, and another one change after it was read."""
     run.put("l", "a.csv", 10 * batch, 10 * batch + 1)
     run.put("r", f"f{batch}.csv", 10 * batch, 10 * batch + 3)
     if batch == 4:
@@ -130,7 +130,7 @@ def removed_files(run: Operated, batch: int) -> None:
 
 
 def cut_lines(run: Operated, batch: int) -> None:
-    """With availableNow a last line without its newline is read."""
+    """Leave the last line without a newline; with availableNow it is read."""
     run.put("l", "a.csv", 10 * batch, 10 * batch + 1)
     run.put("r", f"f{batch}.csv", 10 * batch, 10 * batch + 3, end="")
     run.micro.reader.prepareForTriggerAvailableNow()
@@ -200,7 +200,7 @@ def test_a_ledger_of_an_older_version_is_refused_by_name(case: str, tmp_path: Pa
 
 
 def as_an_older_version(patch: pytest.MonkeyPatch) -> None:
-    """Its ledgers have fewer columns."""
+    """Write ledgers with fewer columns, as an older version does."""
     old = pa.schema(list(commit_room.LEDGER_SCHEMA)[:-3])
     for place in ("streamjoin_ds.sink.commit", "streamjoin_ds.stream.commit"):
         patch.setattr(f"{place}.LEDGER_SCHEMA", old)
@@ -224,7 +224,7 @@ def test_a_ledger_that_says_other_places_is_refused(tmp_path: Path) -> None:
         from_the_future(run, batch)
         run.step()
     run.take_back({})
-    shutil.copy(tmp_path / "offsets" / "1", tmp_path / "offsets" / "2")  # of another history
+    shutil.copy(tmp_path / "offsets" / "1", tmp_path / "offsets" / "2")  # an offset of another history
     (finding,) = run.repair()
     assert not finding.is_mended
     assert "batch 3 cannot be done again: the ledger and the checkpoint disagree on r" in finding.text

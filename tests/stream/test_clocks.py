@@ -1,4 +1,4 @@
-"""Streams that fall silent, and records from the future: the decisions in the offsets, and the oracle with them."""
+"""Streams that fall silent, and records from the future: the offsets decide, and the oracle is told their decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOUR_US = 3_600_000_000
 
 
 class Running(Clocked):
-    """A join over files that grow, batch by batch, with clocks in the test's hand."""
+    """A join over files that grow batch by batch; the test sets its clocks."""
 
     def __init__(self, join: Join, folder: Path, layout: str = "1x2", exchange: str = "reference") -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Running(Clocked):
         return {stream.name: self.rows[str(stream.source)] for stream in self.join.streams}
 
     def check(self) -> None:
-        """Results, late tuples, rejects and punctuations are the oracle's."""
+        """Assert that results, late tuples, rejects and punctuations are the oracle's."""
         ahead = self.check_results(self.streams)
         rejects = Counter((row["stream"], row["line"] - 2) for row in self.micro.companion("rejects").to_pylist())
         assert rejects == Counter((name, number) for name, numbers in ahead.items() for number in numbers)
@@ -106,11 +106,11 @@ def test_time_goes_on_without_a_record_and_stays_when_all_are_silent(tmp_path: P
     run.now_s = 29
     assert not run.step()
     run.now_s = 31
-    assert run.step()  # nobody sent anything, and yet more is complete now
+    assert run.step()  # no record came, and yet more is complete now
     assert run.idle[-1] == ["r"]
     assert not run.step()
     run.now_s = 99
-    assert not run.step()  # all silent
+    assert not run.step()  # all streams are silent
     run.put("r", (99, 1), (101, 1))
     assert run.step()
     assert run.idle[-1] == ["l"]
@@ -133,7 +133,7 @@ def test_a_restart_does_not_count_the_time_that_nobody_looked(tmp_path: Path) ->
     run.restart()
     run.put("l", (200, 1))
     assert run.step()
-    assert run.idle[-1] == ["r"]  # the offset remembers
+    assert run.idle[-1] == ["r"]  # the offset remembers it
 
     run.restart()
     run.micro.reader._idleness.takes_what_is_there = True
@@ -144,7 +144,7 @@ def test_a_restart_does_not_count_the_time_that_nobody_looked(tmp_path: Path) ->
     run.micro.reader._idleness.takes_what_is_there = True
     run.put("l", (300, 1))
     assert run.step()
-    assert run.idle[-1] == ["r"]  # no such run is long enough: what the ones before saw counts
+    assert run.idle[-1] == ["r"]  # each run alone is too short: the silence that earlier runs saw counts
     run.check()
 
 
@@ -218,7 +218,7 @@ def test_a_record_from_the_future_is_a_reject_and_moves_no_clock(tmp_path: Path)
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("first", ["a record without a time", "no room in the batch"])
 def test_after_a_silence_the_first_time_is_measured_against_nothing(tmp_path: Path, first: str, restarts: bool) -> None:
-    """Whenever it comes: not only in the batch in which the stream is back."""
+    """It does not matter when that time comes: it may be after the batch in which the stream is back."""
     run = Running(two(tmp_path, max_ahead="1h", idle_timeout="30s"), tmp_path)
     run.put("l", (0, 1))
     run.put("r", (0, 1))
@@ -252,7 +252,7 @@ def test_after_a_silence_the_first_time_is_measured_against_nothing(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_any_schedule_of_silence_futures_and_restarts(tmp_path: Path, seed: int) -> None:
-    """Whatever the window, the layout, the way of the exchange: the oracle's rows, given the offsets' decisions."""
+    """The rows are the oracle's, given the decisions in the offsets, for any window, layout and way of the exchange."""
     dice = random.Random(seed)
     kind = dice.choice(("time", "count", "periodic"))
     window = {"time": "6s", "count": "last 4", "periodic": "every 2s for 4s"}[kind]

@@ -1,4 +1,4 @@
-"""More than one machine: two workers of a standalone cluster, one of them blind or killed; the rows are the same."""
+"""Two machines: two workers of a standalone cluster, one of them blind or killed, give the same rows."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ TIMEOUT_S = 240
 
 @dataclass(frozen=True)
 class Standalone:
-    """A cluster for all tests: each has a folder, of which one of the workers may not see all."""
+    """A cluster for all tests; one of its workers may not see all of a test's folder."""
 
     master: str
     root: Path
 
     def folder(self, name: str) -> Path:
-        """A test's own."""
+        """Return the folder of one test."""
         (self.root / name).mkdir(exist_ok=True)
         return self.root / name
 
 
-# What the second worker does not see.
+# Folders that the second worker does not see.
 BLIND_TO = ("no-checkpoint/ckpt/exchange", "no-checkpoint/ckpt/blocks", "no-table/matches")
 
 
@@ -68,7 +68,7 @@ def pairs(table) -> list[tuple[int, int]]:  # type: ignore[no-untyped-def]
 
 
 def submitted(standalone: Standalone, folder: Path, **options: object) -> dict[str, object]:
-    """The driver as a process of its own: what it says in the end."""
+    """Run the driver in a process of its own; return the facts that it prints at its end."""
     command = [sys.executable, "-m", "tests.stream.cluster_driver", standalone.master, str(folder), json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=ROOT)
     assert done.stdout, done.stderr[-3000:]

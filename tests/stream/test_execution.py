@@ -1,4 +1,4 @@
-"""Threads, index, order and merge ratio of the cells: no row depends on them, and a restart may change all of them."""
+"""Threads, index, order and merge ratio of the cells: no row depends on them, and a restart may change each of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def three_sensors(rows: int = 160) -> StreamJoin:
 
 
 def joined(folder: Path, executions: tuple[Execution, ...], cores: tuple[int, ...] = ()) -> list[str]:
-    """All matches, each batch with the next of these executions, as a restart before every batch would have it."""
+    """Return all matches; each batch has the next of these executions, as if a restart came before it."""
     join = three_sensors()
     bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
     batches = MicroBatches(bound, folder, Layout.parse("1x2x1", 3), max_rows_per_batch=90, cores=cores)
@@ -64,7 +64,7 @@ def rows_of(table: pa.Table) -> list[str]:
 
 @pytest.fixture
 def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads are used for batches of any size, and small batches too are runs."""
+    """Use threads for batches of any size, and make small batches runs too."""
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
     tuning = Tuning(tail=TailTuning(most_arrived_rows=0), probe=ProbeTuning(few_probes=4, least_part_probes=8))
     monkeypatch.setattr(CellWindows, "tuning", tuning)
@@ -83,9 +83,9 @@ def test_no_row_depends_on_the_execution_nor_on_its_changes(tmp_path: Path) -> N
 def test_cores_are_leased_for_a_batch_where_there_are_kernel_threads_to_pin() -> None:
     pinnable = cores_to_lease()
     count = len(pinnable)
-    for _ in range(3):  # a worker that is used again
+    for _ in range(3):  # the worker is used again
         with task_cores(Execution(threads=count)) as cores:
-            assert cores in ((), tuple(sorted(pinnable)))  # none: another process of these tests has one
+            assert cores in ((), tuple(sorted(pinnable)))  # no cores: another process of these tests has one
             assert not set(cores) & set(free_cores())
     for execution in (DEFAULT_EXECUTION, Execution(threads=count, pin=False), Execution(threads=count + 1)):
         with task_cores(execution) as cores:

@@ -25,7 +25,7 @@ WHERE = "n % 3 <> 1 AND (name IN ('n0', 'n2') OR n > 40)"
 
 
 def join_of(folder: Path, *, where: str | None = WHERE, on: str = ON, delay: str = "500ms") -> BoundJoin:
-    """A file with late and broken rows joined with a generated stream; `n` is wanted by the filter alone."""
+    """Return the join of a file with late and broken rows and a generated stream; only the filter reads `n`."""
     path = folder / "e.csv"
     path.write_text(csv_text(rows(COUNT)) + "soon,a,1,2\n2024-01-01,a,wide,2\n")
     generated = Generator("band2d", {"rate": 2, "rows": 90, "side": "s", "low": 1, "high": 20})
@@ -35,7 +35,10 @@ def join_of(folder: Path, *, where: str | None = WHERE, on: str = ON, delay: str
 
 
 def tuples_of(bound: BoundJoin) -> dict[str, list[dict[str, Any]]]:
-    """The streams' tuples by their numbers, for the oracle; what was rejected comes last, so no number shifts."""
+    """Return the streams' tuples by their numbers, for the oracle.
+
+    Rejects come last in the file, so they shift no number.
+    """
     from streamjoin_ds.source.generated.generator import GeneratorFeed
 
     stream = bound.join.streams[1]
@@ -54,7 +57,7 @@ def tuples_of(bound: BoundJoin) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(("layout", "batch_rows"), [("1x1", 1_000), ("2x1", 37), ("3x2", 11), ("1x2", 1)])
 def test_matches_and_ledger_are_the_contracts(tmp_path: Path, exchange: str, layout: str, batch_rows: int) -> None:
     if batch_rows == 1 and exchange != "reference":
-        batch_rows = 5  # a commit a row takes its time
+        batch_rows = 5  # with a commit for each row it would take long
     bound = join_of(tmp_path)
     tuples = tuples_of(bound)
     run = MicroBatches(bound, tmp_path, Layout.parse(layout, 2), exchange, batch_rows)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 FILES, ROWS = 3, 2_000
-TEXT = "x" * 40  # a batch of a stream is no window's tail, and more than the 64 KiB from which a run is a block
+TEXT = "x" * 40  # a batch of a stream is too large for the tail, and above the 64 KiB from which a run is a block
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def tuples(step: int) -> list[dict[str, Any]]:
 
 
 def expected() -> list[tuple[str, str]]:
-    """All lie within the window."""
+    """Return the pairs of texts, sorted; all tuples lie within the window."""
     by_x: dict[int, list[str]] = {}
     for row in tuples(7):
         by_x.setdefault(row["x"], []).append(row["text"])
@@ -62,7 +62,7 @@ def expected() -> list[tuple[str, str]]:
 def test_blocks_lie_in_the_folder_and_nowhere_else(
     scheme: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it was, ``file:`` made a folder of that name in the driver's working folder."""
+    """An earlier version took ``file:`` literally: it made a folder of that name in the driver's working folder."""
     monkeypatch.chdir(tmp_path)
     for name, step in (("l", 3), ("r", 7)):
         (tmp_path / name).mkdir()
@@ -88,5 +88,5 @@ def test_blocks_lie_in_the_folder_and_nowhere_else(
     found = spark.read.parquet(str(tmp_path / "out")).select("l_text", "r_text").collect()
     assert sorted(map(tuple, found)) == expected()
     blocks = list((tmp_path / "windows" / "of this").rglob("*.arrow"))
-    assert sum(path.stat().st_size for path in blocks) > 2 * FILES * ROWS * len(TEXT)  # all of the input
+    assert sum(path.stat().st_size for path in blocks) > 2 * FILES * ROWS * len(TEXT)  # all of the input is in them
     assert {path.name for path in set(tmp_path.iterdir()) - before} == {"windows", "out", "checkpoint"}

@@ -1,4 +1,4 @@
-"""`StreamJoin.dataframe`: DataFrames of others, streaming or static, give the rows of `start` and the contract."""
+"""`StreamJoin.dataframe`: foreign DataFrames, streaming or static, give the rows of `start` and of the contract."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FILES, ROWS = 4, 25
 
 
 def tuples(step: int) -> list[dict[str, Any]]:
-    """A tuple a second, with nulls in every column but the time."""
+    """Return a tuple for each second, with nulls in every column but the time."""
     rows: list[dict[str, Any]] = []
     for n in range(FILES * ROWS):
         row = {
@@ -85,7 +85,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def joins() -> dict[str, StreamJoin]:
-    """One join for each kind of key."""
+    """Return one join for each kind of key."""
     plain_streams = [Stream("l"), Stream("r")]
     keys = {
         "floats": [band("l.x", "r.x", 0.25)],
@@ -102,7 +102,7 @@ def joins() -> dict[str, StreamJoin]:
 
 
 def plain(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as sorted texts, without numbers: foreign tuples have none."""
+    """Return rows as sorted texts, without numbers, which foreign tuples do not have."""
     kept = []
     for row in rows:
         values = {name: value for name, value in row.items() if not name.endswith("_seq") and name != "batch_id"}
@@ -141,7 +141,7 @@ def still(spark: SparkSession, inputs: dict[str, Path]) -> dict[str, DataFrame]:
 
 
 def forced(name: str) -> dict[str, Any]:
-    """How the engine is to work, of some of the joins: no row depends on it."""
+    """Return settings of the engine for some of the joins; no row depends on them."""
     options = {"threads": 2, "merge_runs": 2, "kernel": "scalar"}
     return {"decimals": options, "floats": {"threads": 3, "pin": False, "index": "scan"}}.get(name, {})
 
@@ -158,7 +158,7 @@ def test_static_frames_give_the_contracts_rows(name: str, spark: SparkSession, i
 def test_streaming_frames_give_the_contracts_rows(
     name: str, spark: SparkSession, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    """A file a batch; Spark's watermark goes on between them."""
+    """Each batch is one file, and Spark's watermark moves on between batches."""
     join = joins()[name]
     result = join.dataframe(moving(spark, inputs), layout="2x1" if name == "large" else None, **forced(name))
     assert result.isStreaming
@@ -223,7 +223,7 @@ def test_frames_are_all_streaming_or_all_static(spark: SparkSession, inputs: dic
 
 
 def files_of(folder: Path, rows: list[dict[str, Any]]) -> list[str]:
-    """Rows as the texts of `FILES` files, for a folder that is made."""
+    """Make a folder; return rows as the texts of `FILES` files for it."""
     folder.mkdir()
     size = -(-len(rows) // FILES)
     parts = [rows[first : first + size] for first in range(0, len(rows), size)]
@@ -237,7 +237,7 @@ def put(folder: Path, texts: list[str], first: int, last: int) -> None:
 
 
 def taken_in(spark: SparkSession, result: DataFrame, folder: Path) -> StreamingQuery:
-    """Take in all that is there, a file a batch."""
+    """Take in all that is there, one file a batch."""
     query = (
         result.writeStream.format("parquet")
         .option("path", str(folder / "out"))
@@ -251,7 +251,7 @@ def taken_in(spark: SparkSession, result: DataFrame, folder: Path) -> StreamingQ
 
 @pytest.fixture
 def partitions(spark: SparkSession) -> Iterator[Callable[[int], None]]:
-    """Sets the session's shuffle partitions; a test leaves them as they were."""
+    """A function that sets the session's shuffle partitions; the setting is put back after the test."""
     key = "spark.sql.shuffle.partitions"
     before = spark.conf.get(key)
     yield lambda count: spark.conf.set(key, str(count))
@@ -261,7 +261,7 @@ def partitions(spark: SparkSession) -> Iterator[Callable[[int], None]]:
 def test_a_restart_under_another_session_setting_gives_the_same_rows(
     spark: SparkSession, tmp_path: Path, partitions: Callable[[int], None]
 ) -> None:
-    """The grid belongs to the state: Spark keeps its partitions, whatever the session says now."""
+    """The layout belongs to the state: Spark keeps its partitions, whatever the session says now."""
     join = StreamJoin([Stream("l"), Stream("r")], on=[band("l.x", "r.x", 0.5)], window="5m", select="l.ts,l.i,r.i")
     texts = {name: files_of(tmp_path / name, tuples(step)) for name, step in (("l", 3), ("r", 7))}
     for number, count in enumerate((2, 5, 1, 3)):
@@ -281,9 +281,9 @@ def test_a_restart_under_another_session_setting_gives_the_same_rows(
 
 
 def test_self_joined_frames(spark: SparkSession, inputs: dict[str, Path]) -> None:
-    """One DataFrame under two names is one input: no tuple meets itself, unless that is asked for."""
+    """One DataFrame under two names is one input: no tuple meets itself unless the join asks for it."""
     doubled = still(spark, inputs)["l"]
-    doubled = doubled.union(doubled.where("i % 3 = 0"))  # equal rows are tuples of their own
+    doubled = doubled.union(doubled.where("i % 3 = 0"))  # equal rows are different tuples
     rows = tuples(3) + [row for row in tuples(3) if row["i"] is not None and row["i"] % 3 == 0]
     for selves in (False, True):
         streams = [Stream("l", where="n > 0"), Stream("r", time="ts")]
@@ -301,7 +301,7 @@ def test_self_joined_frames(spark: SparkSession, inputs: dict[str, Path]) -> Non
 
 def test_streaming_frames_joined_with_themselves(spark: SparkSession, tmp_path: Path) -> None:
     rows = [row for row in tuples(3) for _ in range(2 if row["i"] and row["i"] % 5 == 0 else 1)]
-    rows.insert(len(rows) // FILES + 2, dict(rows[len(rows) // FILES - 1]))  # and equal rows in two batches
+    rows.insert(len(rows) // FILES + 2, dict(rows[len(rows) // FILES - 1]))  # equal rows in two batches, too
     put(tmp_path / "l", files_of(tmp_path / "l", rows), 0, FILES)
     frame = moving(spark, {"l": tmp_path / "l"}, "2 seconds")["l"]
     join = StreamJoin([Stream("l"), Stream("r")], on=[band("l.n", "r.n", 2)], window="9s", select="l.ts,l.n,r.n,r.b")
@@ -314,11 +314,11 @@ def test_streaming_frames_joined_with_themselves(spark: SparkSession, tmp_path: 
 
 
 def test_the_streams_delay_says_what_is_late(spark: SparkSession, tmp_path: Path) -> None:
-    """By the watermark at the batch's start, which is that of the contract: no session setting has a part in it."""
+    """The watermark at the batch's start decides, as in the contract; no session setting changes that."""
     texts, rows = {}, {name: tuples(step) for name, step in (("l", 3), ("r", 7))}
     for name in rows:
         texts[name] = files_of(tmp_path / name, rows[name])
-        # In the second file: 3 s before the watermark that a delay of 5 s gives, and 2 s after it.
+        # The second file has a row 3 s before the watermark that a delay of 5 s gives, and one 2 s after it.
         extra = [{**rows[name][7], "ts": rows[name][ROWS - 1]["ts"] - timedelta(seconds=s)} for s in (8, 3)]
         texts[name][1] += "".join(json.dumps(row, default=str) + "\n" for row in extra)
         rows[name] = [*rows[name][: 2 * ROWS], extra[1], *rows[name][2 * ROWS :]]

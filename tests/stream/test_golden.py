@@ -1,4 +1,4 @@
-"""Checkpoints of earlier versions are read by this one, and gone on with: the same windows, the same results."""
+"""This version reads the checkpoints of earlier versions and goes on with them: same windows, same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not change a row: batching, layout, way of the exchange, order of arrival within the delay.
+"""Batching, layout, way of the exchange, and order of arrival within the delay must not change a row.
 
 Every run goes through the real source, cells and commit (`tests.support.microbatch`) and is compared with the contract
 in plain Python (`streamjoin_ds.testing`), never with another run: results value for value, late tuples with the largest
@@ -48,8 +48,8 @@ class Way:
     layout: str
     exchange: str
     batch_rows: int
-    block_bytes: int = 0  # of a window's runs: those at least this large are blocks
-    tailed_rows: int = 0  # of batches: those of at most so many rows go to the tail
+    block_bytes: int = 0  # runs of at least so many bytes are blocks
+    tailed_rows: int = 0  # batches of at most so many rows go to the tail
     execution: Execution = DEFAULT_EXECUTION
 
 
@@ -63,7 +63,10 @@ def ways(draw: st.DrawFn, layouts: tuple[str, ...]) -> Way:
 
 
 def few(count: int) -> Any:
-    """Each example is whole runs with files and commits, tens of milliseconds a batch: few, and shrunk by hand."""
+    """Return settings with few examples and no shrinking.
+
+    Each example is whole runs with files and commits, tens of milliseconds a batch.
+    """
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
     return settings(examples(count), phases=phases, suppress_health_check=list(HealthCheck))
 
@@ -88,14 +91,14 @@ def run(scenario: Scenario, way: Way, folder: Path) -> MicroBatches:
     )
     with pytest.MonkeyPatch.context() as patch:
         tail = TailTuning(most_arrived_rows=way.tailed_rows)
-        # Threads, where there are some, are for few tuples too.
+        # With few probes, too, threads are used where there are some.
         patch.setattr(CellWindows, "tuning", Tuning(tail=tail, probe=ProbeTuning(few_probes=4)))
         batches.run()
     return batches
 
 
 def values_of(table: pa.Table) -> Counter[str]:
-    """Rows as a bag of texts: NaN equals itself, -0.0 is not 0.0, times are microseconds."""
+    """Return rows as a bag of texts: NaN equals itself, -0.0 is not 0.0, times are microseconds."""
     names = sorted(name for name in table.column_names if name != "batch_id")
     columns = [table[name] for name in names]
     columns = [c.cast(pa.int64()).to_pylist() if pa.types.is_timestamp(c.type) else c.to_pylist() for c in columns]
@@ -112,7 +115,7 @@ def expected_rows(rows: list[dict[str, Any]]) -> Counter[str]:
 
 
 def expected_late(scenario: Scenario) -> Counter[tuple[str, int, int, int]]:
-    """Late tuples: stream, number, time, and the largest time before it in its own stream."""
+    """Return the late tuples: stream, number, time, and the largest time before it in its own stream."""
     late: Counter[tuple[str, int, int, int]] = Counter()
     for stream in scenario.join.streams:
         times = scenario.tables[stream.name]["t"].to_pylist()
@@ -124,7 +127,7 @@ def expected_late(scenario: Scenario) -> Counter[tuple[str, int, int, int]]:
 
 def expected_ledger(scenario: Scenario) -> dict[str, dict[str, int]]:
     sums = {}
-    # What is compared: a null in any of it, or a NaN in a band's, keeps the tuple out of every result.
+    # Compared columns. A null in one of them, or a NaN in one of a band, keeps the tuple out of every result.
     compared: dict[str, list[tuple[str, bool]]] = {name: [] for name in scenario.join.names}
     for predicate in scenario.join.predicates:
         columns = (predicate.left, predicate.right) if isinstance(predicate, Band) else columns_of(predicate)
@@ -151,7 +154,7 @@ def expected_ledger(scenario: Scenario) -> dict[str, dict[str, int]]:
 
 
 def assert_contract(batches: MicroBatches, scenario: Scenario) -> None:
-    """Results, late tuples, ledger and punctuations are what the contract says of these streams."""
+    """Assert that results, late tuples, ledger and punctuations are what the contract says of these streams."""
     if not any(table.num_rows for table in scenario.tables.values()):
         assert batches.batch_id == 0
         return
@@ -176,7 +179,7 @@ def ledger_sums(batches: MicroBatches) -> dict[str, dict[str, int]]:
 
 
 def assert_punctuations(batches: MicroBatches) -> None:
-    """One a batch; it never goes back; no later batch holds a result before it."""
+    """Assert that each batch has its punctuation, which never goes back, and that no later result is older than it."""
     given_by_batch = batches.companion("punctuations").sort_by("batch_id").to_pylist()
     assert [row["batch_id"] for row in given_by_batch] == list(range(batches.batch_id))
     matches = batches.matches()
@@ -199,7 +202,7 @@ def assert_punctuations(batches: MicroBatches) -> None:
 
 @st.composite
 def with_missing_times(draw: st.DrawFn, base: st.SearchStrategy[Scenario]) -> Scenario:
-    """Some tuples have no event time: they are numbered, rejected and counted."""
+    """Draw streams in which some tuples have no event time: they are numbered, rejected and counted."""
     scenario = draw(base)
     chooser = random.Random(draw(st.integers(0, 2**32)))
     tables = {}
@@ -256,7 +259,7 @@ EDGE_INTEGERS = [INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX, N
 
 
 def edges(predicate: Band) -> Scenario:
-    """Every edge value against every other at one and the same event time, and a microsecond outside the window."""
+    """Return streams in which every edge value meets every other at one event time, and none outside the window."""
     schema = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("n", pa.int64())])
     columns = [pa.array([7] * 10 + [9] * 10), pa.array(EDGE_FLOATS * 2), pa.array(EDGE_INTEGERS * 2)]
     table = pa.Table.from_arrays(columns, schema=schema)
@@ -268,7 +271,7 @@ def edges(predicate: Band) -> Scenario:
 @pytest.mark.parametrize(
     ("column", "lo", "hi", "matches"),
     [
-        ("x", 0, 0, 16),  # both zeros match each other, an infinity not even itself: inf - inf is NaN
+        ("x", 0, 0, 16),  # the two zeros match each other; an infinity does not match itself: inf - inf is NaN
         ("x", -0.0, -0.0, 16),
         ("x", -1e-16, 1e-16, 28),
         ("x", 0.0, 1.7976931348623157e308, 44),
@@ -294,7 +297,7 @@ def test_edges(column: str, lo: float, hi: float, matches: int, tmp_path: Path) 
 )
 @pytest.mark.parametrize("suffix", ["csv", "json", "csv.gz"])
 def test_text_files_give_the_contracts_rows(suffix: str, window: str, tmp_path: Path) -> None:
-    """What text can hold: integers and floats to the last bit, gaps, equal times; some tuples late."""
+    """The files have what text can hold: integers and floats to the last bit, gaps, equal times, and late tuples."""
     chooser = random.Random(suffix)
     schema = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("n", pa.int64())])
     integers = [None, INT64_MIN, INT64_MAX, *range(-3, 4)]
@@ -349,7 +352,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 def test_generated_sensors_give_the_contracts_rows(
     layout: str, exchange: str, batch_rows: int, window: str, tmp_path: Path
 ) -> None:
-    """Disorder, late and NaN readings, gaps: what `streamjoin demo` joins, small."""
+    """The streams have what `streamjoin demo` joins, in small: disorder, late and NaN readings, gaps."""
     parameters = {"rate": 25, "rows": 450, "disorder": "2s", "late": 0.01, "nan": 0.02, "gaps": 0.05}
     streams = [
         Stream(name, Generator("sensor", {**parameters, "seed": seed}), "t", "2s") for seed, name in enumerate("io")

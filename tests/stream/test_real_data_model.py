@@ -1,4 +1,4 @@
-"""All known counts, and every row, through source, cells and commit under the model of Spark's micro-batches."""
+"""All known counts, and every row, through source, cells and commit with the model of Spark's micro-batches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.shared, needs_data]
 
 LAYOUTS = ("1x1", "1x2", "2x2")
 BATCHES = (1_000, 50_000, 10_000_000)
-# Every pair of layout, way and batch size at least once, spread over the joins; the smallest batches over the smallest
-# join, as they take a minute over the others. The campaign below runs all of them.
+# Every layout, way and batch size is paired with each of the others at least once, spread over the joins. The smallest
+# batches are those of the smallest join, since they take a minute with the others. The campaign below runs every
+# combination.
 _SPREAD = [
     (real, LAYOUTS[(number + shift) % 3], EXCHANGES[shift], 50_000 if batch_rows < 50_000 and number else batch_rows)
     for number, real in enumerate(REAL_JOINS)

@@ -58,7 +58,7 @@ def test_every_combination(
 
 
 def test_frames_give_the_same_rows(spark: SparkSession) -> None:
-    """`dataframe` over static frames that Spark read itself."""
+    """`dataframe` joins static frames that Spark itself has read."""
     real = BY_NAME["flights"]
     join = StreamJoin([Stream("e"), Stream("w")], on=real.on, window="15s")
     frames = {

@@ -33,13 +33,13 @@ HALF = 60
 
 
 def lines(first: int, last: int, step: int) -> str:
-    """JSON lines a second apart, values in a small range."""
+    """Return JSON lines a second apart, with values in a small range."""
     rows = ({"ts": 1_704_067_200 + n, "x": n * step % 11, "y": n / 4} for n in range(first, last))
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def write(folder: Path, first: int, last: int) -> None:
-    """One more file for each stream; names in the order of time."""
+    """Write one more file for each stream; names are in the order of time."""
     for name, step in (("l", 3), ("r", 7)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / f"{first:06d}.json").write_text(lines(first, last, step))
@@ -76,7 +76,7 @@ def expected(folder: Path) -> list[tuple[int, int]]:
 
 
 def versions(table: Path) -> dict[str, int]:
-    """The version of every table beside this one, and their files."""
+    """Return the version of each table of the join, by the table's name."""
     logs = sorted(table.parent.glob(f"{table.name}*/_delta_log"))
     return {log.parent.name: DeltaTable(str(log.parent)).version() for log in logs}
 
@@ -87,7 +87,7 @@ def files(folder: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A join that has taken in the first half of its input on layout 1x2, and stopped."""
+    """The folder of a join that has taken in the first half of its input with the layout 1x2, and stopped."""
     folder = tmp_path_factory.mktemp("begun")
     write(folder / "in", 0, HALF)
     run(spark, joined(folder / "in"), folder / "matches", folder / "checkpoint", layout="1x2", exchange="packed")
@@ -97,7 +97,7 @@ def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def copied(begun: Path, tmp_path: Path) -> Path:
-    """The same input, checkpoint and tables, to be spoilt. The input keeps its path: a checkpoint remembers it."""
+    """A copy of checkpoint and tables, to be spoilt. The input keeps its path, since the checkpoint remembers it."""
     for path in begun.iterdir():
         if path.name != "in":
             shutil.copytree(path, tmp_path / path.name)
@@ -116,12 +116,12 @@ def test_a_restart_goes_on_exactly(spark: SparkSession, tmp_path: Path) -> None:
     assert both == expected(tmp_path / "in")
     assert 100 < len(first) < len(both)
     before = versions(to)
-    run(spark, join, to, checkpoint, exchange="rows")  # nothing is new: nothing is written
+    run(spark, join, to, checkpoint, exchange="rows")  # nothing is new, so nothing is written
     assert versions(to) == before
 
 
 def test_the_input_may_move(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the files lie is not what the join is; relative paths are the caller's, not the Java process'."""
+    """Where the files lie is no part of the join. Relative paths are the caller's, not the Java process's."""
     write(tmp_path / "in", 0, HALF)
     monkeypatch.chdir(tmp_path)
     run(spark, joined(Path("in")), Path("matches"), Path("checkpoint"), layout="1x1")
@@ -216,7 +216,7 @@ def test_an_input_file_that_changed_after_it_was_read_is_refused(how: str, spark
 
 
 def _go_on(spark: SparkSession, begun: Path, folder: Path, to: Path) -> None:
-    """The join with more input, from the copied checkpoint into a table of its own."""
+    """Run the join over more input, from the copied checkpoint into a table of its own."""
     added = [begun / "in" / name / "000999.json" for name in ("l", "r")]
     try:
         for path, step in zip(added, (3, 7), strict=True):
@@ -228,7 +228,7 @@ def _go_on(spark: SparkSession, begun: Path, folder: Path, to: Path) -> None:
 
 
 def _fails(act: Callable[[], None]) -> str:
-    """The one line that `streamjoin` prints of the error."""
+    """Return the one line that `streamjoin` prints about the error."""
     with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps what its Python side raised
         act()
     text, expected_kind = error_text(caught.value)

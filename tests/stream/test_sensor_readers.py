@@ -76,7 +76,8 @@ def test_pacing_cuts_batches_by_the_clock_and_nothing_else(tmp_path: Path) -> No
         offset = reader.latestOffset(offset, ReadMaxRows(1000))
         seqs.append(offset["streams"]["sensors"]["seq"])
         now[0] += 1.5
-    assert seqs[:4] == [1, 5, 7, 10]  # three seconds of event time a step; the fifth row of five comes with the fourth
+    # A step is three seconds of event time; the fifth of five rows comes with the fourth.
+    assert seqs[:4] == [1, 5, 7, 10]
 
 
 def test_endless_streams_are_bounded_or_refused() -> None:

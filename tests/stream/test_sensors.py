@@ -1,4 +1,7 @@
-"""The data source inside Spark: batch, streaming, limits, commits. Slow tests are few; the rest needs no Spark."""
+"""The data source inside Spark: batch, streaming, limits, commits.
+
+These tests are slow, so they are few; the other tests of the source need no Spark.
+"""
 
 from __future__ import annotations
 
@@ -91,4 +94,4 @@ def test_exchange_rows_in_spark_and_blocks_gone_after_commit(session: SparkSessi
     )
     query.start().awaitTermination(120)
     assert list(read.values()) == [40, 40, 40, 22]
-    assert max(blocks.values()) <= 2 * blocks[0] + 2  # those of the batch before are gone when the next has been read
+    assert max(blocks.values()) <= 2 * blocks[0] + 2  # the blocks of a batch are gone when the next batch has been read

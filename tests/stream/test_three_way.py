@@ -1,4 +1,4 @@
-"""Three stations at once: where the air was the same in three places within six hours, against DuckDB, row for row."""
+"""Three stations at once: the same air in three places within six hours, row for row as DuckDB finds it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.shared, needs_data]
 
-# A stream of the join: which recording, and which station of it.
+# For each stream of the join: the recording, and the station in it.
 STATIONS = {"a": ("u", "Dongsi"), "b": ("s", "Changping"), "c": ("s", "Huairou")}
 PAIRS = (("a", "b"), ("b", "c"), ("a", "c"))
 SIX_HOURS_US = 6 * 3_600_000_000
 
 
 def station(name: str, rows: int, folder: Path) -> tuple[Stream, pa.Table]:
-    """The first rows of one station as a CSV file, and the same rows as DuckDB gets them."""
+    """Return the first rows of one station as a stream over a CSV file, and as the table for DuckDB."""
     recording, place = STATIONS[name]
     table = recorded(recording)
     table = table.filter(pc.equal(table["station"], place)).slice(0, rows).select(["ts", "station", "PM2.5", "TEMP"])
@@ -50,7 +50,7 @@ def same_air(rows: int, folder: Path) -> tuple[StreamJoin, dict[str, pa.Table]]:
 
 
 def answer(join: StreamJoin, tables: dict[str, pa.Table]) -> pa.Table:
-    """Every column of every result, by DuckDB."""
+    """Return every column of every result, by DuckDB."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     columns = []

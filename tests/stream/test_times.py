@@ -1,4 +1,4 @@
-"""Times through source, exchange, cells and commit: compared to the nanosecond, set aside where out of range."""
+"""Times through source, exchange, cells and commit: they are compared to the nanosecond, and set aside out of range."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def text(ns: int | None) -> str | None:
 
 
 def written(folder: Path, suffix: str) -> list[Stream]:
-    """Two streams over one event time in nanoseconds, with keys in nanoseconds."""
+    """Write two streams with event times and keys in nanoseconds; return the streams."""
     streams = []
     for name in ("l", "r"):
         path = folder / f"{name}.{suffix}"

@@ -1,4 +1,4 @@
-"""Count and periodic windows the whole way: broken records, self-joins, what is kept, replays, what is refused."""
+"""Count and periodic windows all the way: broken records, self-joins, what is kept, replays, and what is refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def runs(join: Join, folder: Path, streams: int = 2) -> list[Counter[tuple[int, 
 
 @pytest.mark.parametrize("window", KINDS)
 def test_broken_records_count_and_match_nothing(window: str, tmp_path: Path) -> None:
-    """A record with a time and a broken value has its place in the order; one without a time that of the one before."""
+    """A record with a time and a broken value has a place in the order.
+
+    One without a time has the place of the record before it.
+    """
     lines = {
         "l": ["1,0", "2,x", "9,x", "3,1", ",1", "10,1", "zz,0", "11,0", "11,1", "12,0", "8,1"],
         "r": ["1,0", "4,1", "9,0", ",0", "9,1", "10,y", "10,0", "12,1"],
@@ -81,7 +84,7 @@ def test_broken_records_count_and_match_nothing(window: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("window", [*KINDS, "last 1"])
 def test_a_self_join_leaves_out_a_tuple_with_itself(window: str, include: bool, tmp_path: Path) -> None:
-    """Two streams over one file: each is read for itself, and every pair but (n, n) is there twice, once each way."""
+    """Each of two streams over one file is read by itself. Every pair but (n, n) is there twice, once each way."""
     rows = [{"ts": ts, "n": n % 3} for n, ts in enumerate([1, 2, 2, 2, 3, 5, 4, 8, 8, 9, 9, 9, 13])]
     text = "".join(f"{row['ts']},{row['n']}\n" for row in rows)
     (tmp_path / "one.csv").write_text("ts,n\n" + text)
@@ -119,7 +122,7 @@ def test_three_streams_and_a_count_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_a_count_window_keeps_its_last_k_also_beside_a_silent_stream(exchange: str, tmp_path: Path) -> None:
-    """The watermark stands still while `r` is silent: only numbers can empty the window of `l`."""
+    """While `r` is silent the watermark stands still: only numbers can empty the window of `l`."""
     streams = [
         Stream("l", Generator("band1d", {"rate": 1000, "rows": 4_000, "seed": 1, "high": 50})),
         Stream("r", Generator("band1d", {"rate": 1000, "rows": 20, "seed": 2, "high": 50})),
@@ -129,13 +132,13 @@ def test_a_count_window_keeps_its_last_k_also_beside_a_silent_stream(exchange: s
     batches = MicroBatches(bound, tmp_path, Layout.parse("2x1", 2), exchange, 200)
     batches.run()
     kept = batches.companion("metrics").sort_by("batch_id")["state_rows"].to_pylist()
-    # A run goes when half of it is out of reach, and what one batch brought may come on top.
+    # A run goes when half of it is out of reach; the tuples of one batch may come on top.
     assert max(kept) <= 100 + 200 + 30
     assert len(kept) > 30
 
 
 def test_a_replayed_batch_has_the_same_stamps(tmp_path: Path) -> None:
-    """The stamps are a function of the offsets: a reader made anew, with nothing read ahead, gives them again."""
+    """The stamps are a function of the offsets: a new reader, which has read nothing ahead, gives the same ones."""
     streams = [
         Stream(name, Generator("sensor", {"rate": 50, "rows": 300, "seed": seed, "disorder": "1s"}), "t", "2s")
         for seed, name in enumerate("lr")
@@ -153,7 +156,7 @@ def test_a_replayed_batch_has_the_same_stamps(tmp_path: Path) -> None:
 
 
 def test_source_order_is_the_sources(tmp_path: Path) -> None:
-    """By the largest time so far, the stream, the number; a record without a time stays with the one before."""
+    """The order is by largest time so far, stream and number. A record without a time stays with the one before."""
     rows = {"l": [5, 3, None, 7], "r": [5, 6, 9]}
     tables = {name: [{"ts": ts} for ts in times] for name, times in rows.items()}
     join = Join([Stream("l"), Stream("r")], (), "last 1")
@@ -208,7 +211,7 @@ def test_explain_says_the_window(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_the_order_goes_on_where_the_batch_before_ended(form: str, tmp_path: Path) -> None:
-    """Much disorder and small batches: the largest time so far is often that of a batch long before."""
+    """With much disorder and small batches the largest time so far is often that of a batch long before."""
     chooser = random.Random(form)
     schema = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
     tables = {}
@@ -232,7 +235,7 @@ def test_the_order_goes_on_where_the_batch_before_ended(form: str, tmp_path: Pat
 def test_what_a_stream_brings_behind_the_others_comes_after_them(
     layout: str, exchange: str, batch_rows: int, tmp_path: Path
 ) -> None:
-    """The order of batches where a stream was silent: what is there then is merged, by the largest time *so far*."""
+    """A stream was silent. What it brings later is merged with what is there then, by the largest time so far."""
     schema = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
     chooser = random.Random(7)
     first = {"l": [chooser.randint(0, 100) for _ in range(30)], "r": []}
@@ -274,7 +277,7 @@ def test_what_a_stream_brings_behind_the_others_comes_after_them(
     ],
 )
 def test_on_spark_too(spark: SparkSession, window: str, exchange: str, layout: str, tmp_path: Path) -> None:
-    """In two starts: the second goes on from the first one's offsets and windows."""
+    """There are two starts: the second goes on from the first one's offsets and windows."""
     schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
     chooser = random.Random(window)
     tables = {}
@@ -310,7 +313,7 @@ def test_on_spark_too(spark: SparkSession, window: str, exchange: str, layout: s
 @pytest.mark.spark
 def test_periodic_windows_over_dataframes(spark: SparkSession) -> None:
     rows = [{"ts": 1_700_000_000_000_000 + n * 400_000, "x": n} for n in range(40)]
-    # Two frames: one under two names would be one input, whose tuples do not meet themselves.
+    # There are two frames: one under two names would be one input, whose tuples do not meet themselves.
     left, right = (spark.createDataFrame([(r["ts"], r["x"]) for r in rows], "ts BIGINT, x BIGINT") for _ in "lr")
     join = StreamJoin([Stream("l"), Stream("r")], "abs(l.x - r.x) <= 3", "every 1s for 2s")
     found = join.dataframe({"l": left, "r": right}, layout="1x2").select("l_x", "r_x", "window_id").collect()

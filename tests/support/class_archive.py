@@ -1,6 +1,6 @@
-"""The archive of Java's classes before the first test: ``python -m tests.support.class_archive`` makes it.
+"""Makes the archive of Java's classes before the first test: ``python -m tests.support.class_archive``.
 
-A join's end makes it in the background, which for the tests is too late: most of their Java processes start meanwhile.
+The end of a join makes it in the background. For the tests that is too late: most of their Java processes start before.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["archive_options", "main", "spark_classes"]
 
 
 def spark_classes() -> str:
-    """The class path with which Spark's own scripts start Java: an archive of classes fits no other."""
+    """Return the class path with which Spark's own scripts start Java; an archive of classes fits no other."""
     home = spark_home()
     first = [str(path) for path in sorted((home / "jars").glob("slf4j-api-*.jar"))]
     return os.pathsep.join([str(home / "conf"), *first, str(home / "jars" / "*")])
 
 
 def archive_options() -> list[str]:
-    """Options of a Java process with `spark_classes` that map the archive, if there is one."""
+    """Return options of a Java process with `spark_classes` that map the archive; none if there is no archive."""
     archive = ClassArchive.of(find_java().home, spark_home())
     path = None if archive is None else archive.path()
     return [] if path is None else [f"-XX:SharedArchiveFile={path}"]
@@ -34,7 +34,7 @@ def archive_options() -> list[str]:
 
 def main() -> None:
     """Make the archive, unless it is there."""
-    with contextlib.suppress(JavaMissingError):  # which the tests say better
+    with contextlib.suppress(JavaMissingError):  # the tests say this better
         _make()
 
 

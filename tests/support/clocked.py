@@ -1,4 +1,4 @@
-"""A join whose sources decide by a clock that is in the test's hand, and what the oracle says of it."""
+"""A join whose sources decide by a clock that the test sets, compared with the oracle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Clocked"]
 
 
 class Clocked:
-    """Batches of a join; where each ended and who was idle is known, as the oracle has to be told."""
+    """Runs the batches of a join, and notes for the oracle where each one ended and which streams were idle."""
 
     def __init__(self, join: Join, micro: MicroBatches) -> None:
         self.join, self.micro, self.now_s = join, micro, 0.0
@@ -26,12 +26,12 @@ class Clocked:
         self.restart()
 
     def restart(self) -> None:
-        """A new source over the same offsets and states."""
+        """Make a new source over the same offsets and states."""
         self.micro.reader = self.micro.source.streamReader(self.micro.source.schema())
         self.micro.reader._idleness = Idleness(self.join.streams, lambda: self.now_s, lambda: self.now_s + 1e9)
 
     def step(self) -> bool:
-        """A batch, if there is one."""
+        """Run a batch, if there is one; return whether there was one."""
         if not self.micro.step():
             return False
         offset = self.micro.offset
@@ -40,7 +40,7 @@ class Clocked:
         return True
 
     def check_results(self, records: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[int]]:
-        """Results, late tuples and punctuations are the oracle's; gives the records that are too far ahead."""
+        """Assert that results, late tuples and punctuations are the oracle's; return the records too far ahead."""
         known: dict[str, Any] = {"ends": self.ends, "idle": self.idle}
         columns = [f"{name}_seq" for name in self.join.names] + ["window_id"] * (self.join.window.kind == "periodic")
         found = Counter(tuple(row[name] for name in columns) for row in self.micro.matches().to_pylist())

@@ -24,7 +24,10 @@ _START_S = 60.0
 
 @dataclass
 class Cluster:
-    """Its address and processes; `hidden` folders are empty, and others', for a worker made with them."""
+    """The address and the processes of a cluster.
+
+    A worker that is added with `hidden` folders sees an empty folder in place of each.
+    """
 
     folder: Path
     master: str = ""
@@ -37,7 +40,7 @@ class Cluster:
         _wait(lambda: _listens(port), "the master to listen")
 
     def add_worker(self, *hidden: Path) -> subprocess.Popen[bytes]:
-        """One more worker of a core; in a mount namespace of its own where it is not to see some folders."""
+        """Add a worker of one core; it gets a mount namespace of its own if it is not to see some folders."""
         name = f"worker{len(self.processes)}"
         (self.folder / name).mkdir()
         arguments = ["--host", _HOST, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
@@ -48,7 +51,7 @@ class Cluster:
         return process
 
     def executors(self) -> list[psutil.Process]:
-        """The Java processes that run tasks."""
+        """Return the Java processes that run tasks."""
         return [
             child
             for process in self.processes
@@ -76,7 +79,7 @@ class Cluster:
             ]
         with (self.folder / f"{name}.log").open("wb") as log:
             environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-            environment["SPARK_SCALA_VERSION"] = "2.13"  # else it looks for a build tree
+            environment["SPARK_SCALA_VERSION"] = "2.13"  # otherwise it looks for a build tree
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         self.processes.append(process)
         return process
@@ -84,7 +87,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """A master; workers are added by the test. All of it ends with the context."""
+    """A cluster with a master, to which a test adds workers. All of its processes end with the context."""
     folder.mkdir()
     made = Cluster(folder)
     try:
@@ -101,7 +104,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def may_mount() -> bool:
-    """Whether this user may make a mount namespace, which takes root."""
+    """Whether this user may make a mount namespace, for which root is needed."""
     probe = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "mount -t tmpfs none /mnt"]
     try:
         return subprocess.run(probe, capture_output=True, check=False, timeout=30).returncode == 0

@@ -1,4 +1,4 @@
-"""Random conditions over columns of every type, and rows for them: for whoever decides conditions."""
+"""Random conditions over columns of every type, and rows for them, for tests of whatever decides conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 EPOCH = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
 NUMBERS = [-7, -2, -1, 0, 1, 2, 3, 10]
 
-# Of each family columns, by type and values.
+# The columns of each family of types, with their types and the values to choose from.
 COLUMNS: dict[str, dict[str, tuple[pa.DataType, list[Any]]]] = {
     "number": {
         "i8": (pa.int8(), [*NUMBERS, -128, 127]),
@@ -52,7 +52,7 @@ LITERALS: dict[str, list[Any]] = {
 
 @st.composite
 def values(draw: st.DrawFn, family: str, depth: int, streams: Sequence[str]) -> Expression:
-    """An expression whose values are of this family."""
+    """Draw an expression whose values are of this family."""
     kind = draw(st.integers(0, 5))
     if family == "boolean" and depth and kind > 1:
         return draw(conditions(depth - 1, streams))
@@ -82,7 +82,7 @@ def values(draw: st.DrawFn, family: str, depth: int, streams: Sequence[str]) -> 
 
 @st.composite
 def conditions(draw: st.DrawFn, depth: int = 3, streams: Sequence[str] = ("e",)) -> Expression:
-    """A condition, of any of the forms that are understood."""
+    """Draw a condition of any of the forms that are understood."""
     kind = draw(st.integers(0, 9 if depth else 5))
     if kind >= 8:
         return call("not", draw(conditions(depth - 1, streams)))
@@ -104,7 +104,7 @@ def conditions(draw: st.DrawFn, depth: int = 3, streams: Sequence[str] = ("e",))
 
 
 def table(seed: int, rows: int) -> pa.Table:
-    """Rows of all columns, a quarter of the values null."""
+    """Return rows of all columns, in which a quarter of the values is null."""
     chooser = random.Random(seed)
     cells = {name: of for family in COLUMNS.values() for name, (_, of) in family.items()}
     drawn = {

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: each test says how many it is worth, the profile how often that is.
+"""How many examples Hypothesis tries: a test says how many it is worth, and the profile multiplies that.
 
 ======== ============================================================================
 default  what `make test` runs
@@ -25,12 +25,12 @@ _PROFILES: dict[str, dict[str, object]] = {
     "ci": {"print_blob": True, "database": None},
     "thorough": {"max_examples": _USUAL_EXAMPLES * 10},
 }
-# How long drawing and running take is the machine's, and no property of the package.
+# These checks are off: how long drawing and running take depends on the machine, not on the package.
 _OF_THE_MACHINE = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
 def register_profiles() -> None:
-    """Register all profiles and load that of the environment; pytest's own option comes later, and wins."""
+    """Register all profiles and load the one that the environment names; pytest's own option comes later, and wins."""
     usual = {"max_examples": _USUAL_EXAMPLES, "deadline": None, "suppress_health_check": _OF_THE_MACHINE}
     for name, special in _PROFILES.items():
         settings.register_profile(name, settings(settings.get_profile("default"), **{**usual, **special}))
@@ -38,14 +38,14 @@ def register_profiles() -> None:
 
 
 def examples(count: int, *suppressed: HealthCheck) -> settings:
-    """Return the settings of a test that is worth so many examples, of which the profile makes more or fewer.
+    """Return the settings of a test that is worth so many examples; the profile makes them more or fewer.
 
     Parameters
     ----------
     count : int
-        In the profile `default`; a test without these settings has 100.
+        Examples in the profile `default`; a test without these settings has 100.
     suppressed : HealthCheck
-        Besides the profile's.
+        Checks that are off besides those of the profile.
     """
     scaled = count * settings.default.max_examples // _USUAL_EXAMPLES
     return settings(max_examples=max(scaled, 1), suppress_health_check=(*_OF_THE_MACHINE, *suppressed))

@@ -1,4 +1,4 @@
-"""A query over `StreamJoin.dataframe` whose windows lie in a folder of blocks: a process of its own, to be killed.
+"""A query over `StreamJoin.dataframe` whose windows lie in a folder of blocks, in a process that may be killed.
 
     python -m tests.support.frame_query FOLDER BLOCKS [BATCH]
 
@@ -31,14 +31,14 @@ __all__ = ["expected", "started", "write_input"]
 
 FILES, ROWS = 6, 2_000
 WINDOW_MS = 4_000
-_TEXT = "x" * 40  # a batch of a stream is more than the 64 KiB from which a run is a block
+_TEXT = "x" * 40  # so that a batch of a stream is above the 64 KiB from which a run is a block
 _START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 _STEPS = {"l": 3, "r": 7}
 _POLL_S = 0.0005
 
 
 def tuples(step: int) -> list[dict[str, Any]]:
-    """One a millisecond."""
+    """Return tuples, one a millisecond."""
     count = FILES * ROWS
     return [
         {"ts": _START + timedelta(milliseconds=n), "x": n * step % 1_009, "text": f"{n}{_TEXT}"} for n in range(count)
@@ -46,7 +46,7 @@ def tuples(step: int) -> list[dict[str, Any]]:
 
 
 def expected() -> list[tuple[str, str]]:
-    """The texts of each pair, sorted."""
+    """Return the texts of each pair, sorted."""
     by_x: dict[int, list[tuple[int, str]]] = {}
     for n, row in enumerate(tuples(_STEPS["r"])):
         by_x.setdefault(row["x"], []).append((n, row["text"]))
@@ -60,7 +60,7 @@ def expected() -> list[tuple[str, str]]:
 
 
 def write_input(folder: Path) -> None:
-    """The files of both streams."""
+    """Write the files of both streams."""
     for name, step in _STEPS.items():
         (folder / name).mkdir()
         rows = tuples(step)
@@ -72,7 +72,7 @@ def write_input(folder: Path) -> None:
 
 
 def started(spark: SparkSession, folder: Path, blocks: str) -> StreamingQuery:
-    """The query, until it has read all that is there."""
+    """Start the query over all that is there; return it."""
     join = StreamJoin([Stream("l"), Stream("r")], on=[equal("l.x", "r.x")], window=f"{WINDOW_MS}ms")
     reader = spark.readStream.schema("ts TIMESTAMP, x BIGINT, text STRING").option("maxFilesPerTrigger", 1)
     frames = {name: reader.json(str(folder / name)).withWatermark("ts", "0 seconds") for name in _STEPS}
@@ -87,7 +87,7 @@ def started(spark: SparkSession, folder: Path, blocks: str) -> StreamingQuery:
 
 
 def _kill_at(folder: Path, batch: int) -> None:
-    """Kill all of this when a partition's state of `batch` is written and the batch is not committed."""
+    """Kill this process and its JVM when a partition's state of `batch` is written and the batch is not committed."""
     state, commit = folder / "checkpoint" / "state" / "0", folder / "checkpoint" / "commits" / str(batch)
     while not any(path.stem == str(batch + 1) for path in state.glob("*/*") if path.name[0] != "."):
         time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Java for tests: some sixty processes that live half a minute each, so what counts is how soon they start."""
+"""Settings of Java for tests: some sixty processes live half a minute each, so that a quick start counts most."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 __all__ = ["quick_to_start"]
 
 _OPTIONS = "JAVA_TOOL_OPTIONS"
-# The second compiler pays for itself after minutes: without it a small query takes 15 instead of 27 CPU seconds, with
-# an archive of classes too (`class_archive`) 11 (measured: `tests.faults.driver`, all of the process and its Java).
+# The second compiler pays for itself only after minutes. A small query takes 27 CPU seconds with it, 15 without it, and
+# 11 with an archive of classes as well (`class_archive`). Measured with `tests.faults.driver`: the whole process and
+# its Java.
 _QUICK = "-XX:TieredStopAtLevel=1"
 
 

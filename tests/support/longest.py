@@ -1,4 +1,4 @@
-"""Files of tests that take long: they begin first, so that no worker is left alone with one of them at the end."""
+"""The test files that take longest begin first, so that no worker is left alone with one of them at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 __all__ = ["by_length"]
 
 _TESTS = Path(__file__).resolve().parents[1]
-# By what they take, CPU and waits: two minutes down to ten seconds.
+# In the order of the time that they take, CPU and waits: from two minutes down to ten seconds.
 _LONGEST = (
     "faults/test_driver_kill.py",
     "spark/test_class_archive.py",
@@ -33,10 +33,10 @@ _LONGEST = (
     "faults/test_power.py",
     "faults/test_storage.py",
 )
-# Strict: a file that was renamed is told of.
+# Strict, so that a file that was renamed is an error.
 _PLACES = {(_TESTS / name).resolve(strict=True): place for place, name in enumerate(_LONGEST)}
 
 
 def by_length(path: Path) -> int:
-    """A file's place in the order; files that take no time come after all that do, in the order in which they were."""
+    """Return a file's place in the order; files that are not listed come last, in the order that they had."""
     return _PLACES.get(path, len(_PLACES))

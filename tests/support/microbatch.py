@@ -1,11 +1,11 @@
-"""A small model of Spark's micro-batch protocol in one process: the real source, cells and commit, no Spark.
+"""A small model of Spark's micro-batch protocol in one process: the real source, cells and commit, without Spark.
 
 ::
 
     latestOffset ─► partitions ─► read ─► exchange rows ─► Cell.run (a state a cell) ─► Committer.commit ─► commit
 
-What Spark does between these calls (plan, shuffle, state store, logs) is a dictionary here, so a whole join over real
-data takes seconds and every batching, layout and way of the exchange can be tried.
+What Spark does between these calls (plan, shuffle, state store, logs) is a dictionary here. So a whole join over real
+data takes seconds, and every batching, layout and way of the exchange can be tried.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ class MicroBatches:
         self.offset = json.loads(json.dumps(self.reader.initialOffset()))
 
     def run(self) -> pa.Table:
-        """Take in all there is; the matches."""
+        """Take in all there is; return the matches."""
         self.reader.prepareForTriggerAvailableNow()
         while self.step():
             pass
-        committer_for(self.plan)[1].close()  # its thread would work on after the tables' folder is gone
+        committer_for(self.plan)[1].close()  # its thread would go on after the tables' folder is gone
         return self.matches()
 
     def step(self) -> bool:
-        """One batch; False when there is nothing new."""
+        """Run one batch; return whether there was anything new."""
         end = json.loads(json.dumps(self.reader.latestOffset(self.offset, ReadMaxRows(self.max_rows_per_batch))))
         if end == self.offset:
             return False
         if self.batch_id:
             self.reader.commit(self.offset)
-        log = self.folder / "offsets" / str(self.batch_id)  # the commit looks there
+        log = self.folder / "offsets" / str(self.batch_id)  # the commit reads the offsets there
         log.parent.mkdir(exist_ok=True)
         log.write_text(f"v1\n{{}}\n{json.dumps(end)}")
         reports = self.cells(self.exchanged(self.offset, end))
@@ -98,7 +98,7 @@ class MicroBatches:
         return True
 
     def exchanged(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-        """The exchange rows of a batch, as Spark would hand them to the cells."""
+        """Return the exchange rows of a batch, as Spark would hand them to the cells."""
         rows = []
         for partition in self.reader.partitions(start, end):
             batches = self.reader.read(partition)
@@ -110,7 +110,7 @@ class MicroBatches:
         return rows
 
     def cells(self, rows: list[Any]) -> list[Any]:
-        """What the cells report of a batch; moves their states on."""
+        """Run the cells over a batch's rows and keep their new states; return their reports."""
         by_label = defaultdict(list)
         for row in rows:
             by_label[row.cell].append(row)

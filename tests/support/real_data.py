@@ -1,4 +1,4 @@
-"""The joins over recorded sensors with their known counts, and DuckDB's answer to each, row for row."""
+"""The joins over recorded sensors with their known counts, and DuckDB's answer to each join, row for row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not
 
 @dataclass(frozen=True)
 class RealJoin:
-    """A join of ../shared/data/README.md: its streams, predicates, windows in seconds, and count."""
+    """A join of ../shared/data/README.md: its streams, predicates, windows, and the count of its matches."""
 
     name: str
     left: str
@@ -36,7 +36,7 @@ class RealJoin:
     on: tuple[str, ...]
     windows: tuple[str, str]
     matches: int
-    time_range: str  # of the two event times, in SQL
+    time_range: str  # the SQL condition on the two event times
 
     def join(self) -> StreamJoin:
         streams = [Stream(name, FILES[name], time="ts") for name in (self.left, self.right)]
@@ -82,7 +82,7 @@ BY_NAME = {join.name: join for join in REAL_JOINS}
 
 @lru_cache(maxsize=4)
 def recorded(stream: str) -> pa.Table:
-    """A stream's tuples with their numbers, read by pyarrow alone."""
+    """Return a stream's tuples with their numbers, read by pyarrow alone."""
     gaps = pyarrow.csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
     table = pyarrow.csv.read_csv(FILES[stream], convert_options=gaps)
     table = table.set_column(0, "ts", table["ts"].cast(pa.timestamp("us", tz="UTC")))
@@ -91,7 +91,7 @@ def recorded(stream: str) -> pa.Table:
 
 @lru_cache(maxsize=6)
 def answer(name: str) -> pa.Table:
-    """Every column of every result, by DuckDB: the contract's ``abs(l - r) <= eps`` in float64, nothing else."""
+    """Return every column of every result, by DuckDB: the contract's ``abs(l - r) <= eps`` in float64, nothing else."""
     real = BY_NAME[name]
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
@@ -108,14 +108,14 @@ def answer(name: str) -> pa.Table:
 
 
 def sorted_rows(table: pa.Table) -> pa.Table:
-    """Rows in the order of their numbers, columns by name, without the batch they came in."""
+    """Return rows in the order of their numbers, columns by name, without the batch id."""
     table = table.select(sorted(name for name in table.column_names if name != "batch_id"))
     seqs = [(name, "ascending") for name in table.column_names if name.endswith("_seq")]
     return table.sort_by(seqs).combine_chunks()
 
 
 def assert_same_rows(found: pa.Table, expected: pa.Table) -> None:
-    """Every value of every row is the same, null for null."""
+    """Assert that every value of every row is the same, a null like a null."""
     found, expected = sorted_rows(found), sorted_rows(expected)
     assert found.column_names == expected.column_names
     assert found.num_rows == expected.num_rows

@@ -1,4 +1,4 @@
-"""An S3 to test against: moto's server in a process of its own, behind a line that can be cut."""
+"""An S3 for tests: moto's server in a process of its own, behind a line that can be cut."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["BUCKET", "KEY", "S3", "SECRET", "Line", "needs_s3", "served"]
 
 BUCKET = "bucket"
 KEY, SECRET = "AKIDtesting", "sEcReT/of+nobody"
-_HOST, _START_TRIES = "127.0.0.1", 1200  # tries, not seconds: a machine may stand still for a while
+_HOST, _START_TRIES = "127.0.0.1", 1200  # so many tries and not seconds: a machine may stand still for a while
 
 needs_s3 = pytest.mark.skipif(
     importlib.util.find_spec("moto") is None
@@ -34,13 +34,13 @@ needs_s3 = pytest.mark.skipif(
 
 
 class Line:
-    """What lies between a client and the server: a port of its own that passes bytes on until it is cut.
+    """A port between clients and the server that passes bytes on until the line is cut.
 
     Attributes
     ----------
     port : int
     left_bytes : int or None
-        So many more are passed on to the server, then each connection breaks; None: no limit, 0: there is none.
+        So many more bytes go to the server before each connection breaks. None: there is no limit; 0: the line is cut.
     """
 
     def __init__(self, server_port: int) -> None:
@@ -87,12 +87,12 @@ class S3:
     log: Path
 
     def uri(self, path: str, *, key: str = KEY, secret: str = SECRET) -> str:
-        """Of a folder in the bucket, as a user would write it."""
+        """Return the URI of a folder in the bucket, as a user would write it."""
         place = f"{key}:{secret.replace('/', '%2F').replace('+', '%2B')}@{BUCKET}/{path}"
         return f"s3://{place}?scheme=http&region=us-east-1&endpoint_override={_HOST}:{self.line.port}"
 
     def files(self) -> fs.S3FileSystem:
-        """To look at what is there, and to spoil it; gives up at once."""
+        """Return a file system to look at what is there and to spoil it; it gives up at the first error."""
         return fs.S3FileSystem(
             access_key=KEY,
             secret_key=SECRET,
@@ -104,7 +104,7 @@ class S3:
         )
 
     def requests(self) -> list[str]:
-        """Method and path of each request so far."""
+        """Return method and path of each request so far."""
         lines = self.log.read_text(errors="replace").splitlines()
         texts = [line.split('"')[1] for line in lines if " HTTP/1." in line]
         return [
@@ -120,9 +120,9 @@ def served(folder: Path, *, checks_credentials: bool = False) -> Iterator[S3]:
     Parameters
     ----------
     folder : Path
-        For its log.
+        The folder of its log.
     checks_credentials : bool
-        Whether it refuses every request, as S3 does those of a key that it does not know.
+        Whether it refuses every request, as S3 does with a key that it does not know.
     """
     with socket.socket() as free:
         free.bind((_HOST, 0))

@@ -1,4 +1,4 @@
-"""All that a join's tables hold, whatever the order of its rows and the time of its commits."""
+"""The rows of a join's tables, whatever their order and the time of the commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["contents"]
 
 
 def contents(root: Path, suffixes: tuple[str, ...]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of the tables ``<root><suffix>`` without the wall clock, sorted, by their suffix."""
+    """Return the rows of the tables ``<root><suffix>`` by suffix, sorted, without the times of the commits."""
     found = {}
     for suffix in suffixes:
         table = scanned(DeltaTable(f"{root}{suffix}")).to_table()

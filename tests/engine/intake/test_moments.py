@@ -1,4 +1,4 @@
-"""Times in the engine: nanoseconds are compared as they are, a number has its stream's unit, nothing wraps round."""
+"""Times in the engine: nanoseconds are compared exactly, a number has its stream's unit, and nothing wraps round."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def engine_of(on: Any, schema: Any = None, *, window: str = "1h", kernel: str = 
 
 
 def timed(counts: list[int | None], unit: str) -> pa.Table:
-    """Rows at one event time, with keys of a unit."""
+    """Return rows at one event time, with keys of this unit."""
     return pa.table({"ts": pa.array([0] * len(counts), pa.timestamp("us")), "p": pa.array(counts, pa.timestamp(unit))})
 
 
@@ -44,7 +44,7 @@ def pairs_of(result: pa.Table) -> list[tuple[int, int]]:
 
 Test = Callable[[int, int], bool]
 US = 1000
-# What is asked, and whether it holds of two keys in nanoseconds.
+# Conditions, and whether each holds of two keys in nanoseconds.
 CONDITIONS: dict[str, Test] = {
     "l.p = r.p": operator.eq,
     "l.p <> r.p": operator.ne,
@@ -72,7 +72,7 @@ CONDITIONS: dict[str, Test] = {
 
 @st.composite
 def keys(draw: st.DrawFn, unit: str) -> list[int | None]:
-    """Counts of a unit near each other, near the ends of int64 and of the years, and nulls."""
+    """Draw keys of a unit: near each other, near the ends of int64 and of the years, and nulls."""
     ends = [0, 0, 0, INT64_MIN, INT64_MAX, INT64_MAX // UNITS_NS[unit], INT64_MIN // UNITS_NS[unit]]
     ends += [MAX_TS_US * US // UNITS_NS[unit], MIN_TS_US * US // UNITS_NS[unit]]
     near = st.builds(operator.add, st.sampled_from(ends), st.one_of(st.integers(-3, 3), st.integers(-2001, 2001)))
@@ -81,7 +81,7 @@ def keys(draw: st.DrawFn, unit: str) -> list[int | None]:
 
 
 def as_ns(count: int | None, unit: str) -> int | None:
-    """The key as nanoseconds; None of a null, and of what is rejected."""
+    """Return the key in nanoseconds; None for a null, and for a key whose row is rejected."""
     ns = None if count is None else count * UNITS_NS[unit]
     return ns if ns is not None and MIN_TS_US <= ns // US <= MAX_TS_US else None
 
@@ -105,7 +105,7 @@ def test_keys_of_any_units_are_compared_exactly(data: st.DataObject, on: str, le
             name: sum(key is not None and as_ns(key, unit) is None for key in keys_of)
             for name, (keys_of, unit) in rejected.items()
         }
-        for name, (keys_of, unit) in rejected.items():  # a result has the microseconds, cut off towards the past
+        for name, (keys_of, unit) in rejected.items():  # a result has microseconds, rounded down
             places = result[f"{name}_seq"].to_pylist()
             assert result.schema.field(f"{name}_p").type == pa.timestamp("us", tz="UTC")
             found = result[f"{name}_p"].cast(pa.int64()).to_pylist()
@@ -167,7 +167,7 @@ def test_only_joins_over_nanoseconds_are_other_joins_now() -> None:
         schema = pa.schema([("ts", pa.timestamp(kind)), ("p", pa.timestamp(kind)), ("x", pa.int64())])
         return bind(Join([Stream("l"), Stream("r")], on, "1h"), {"l": schema, "r": schema})
 
-    for on in ("l.x = r.x", "l.x < r.x"):  # nothing compares the times: they are as they were
+    for on in ("l.x = r.x", "l.x < r.x"):  # nothing compares the times: the fingerprint is as it was
         assert bound("ns", on).fingerprint == bound("us", on).fingerprint == bound("s", on).fingerprint
     for on in ("l.p = r.p", "l.p < r.p", "l.ts < r.ts"):
         assert bound("ns", on).fingerprint != bound("us", on).fingerprint == bound("ms", on).fingerprint
@@ -209,7 +209,8 @@ def test_times_out_of_range_are_rejected_rows(times: pa.Array) -> None:
     assert engine.counters["rejected_rows"] == {"l": 2, "r": 2}
     assert str(engine.rejected["l"]["ts"].chunk(0)) == str(times[:2])
     assert engine.watermark == 0
-    if not pa.types.is_integer(times.type) and not pa.types.is_floating(times.type):  # the same in any other column
+    # In any other column such a time is rejected as well.
+    if not pa.types.is_integer(times.type) and not pa.types.is_floating(times.type):
         engine = engine_of("l.p = r.p")
         table = pa.table({"ts": pa.array([1, 2, 3], pa.timestamp("us")), "p": times})
         assert engine.push({"l": table, "r": table})["l_p"].to_pylist() == [
@@ -282,7 +283,7 @@ def test_a_float64_is_not_rounded_to_a_float32_column() -> None:
         engine.push({"l": pa.table({"ts": [1], "x": [0.1]})})
     assert engine.counters["read_rows"]["l"] == 0
     engine.push({"l": pa.table({"ts": [1], "x": pa.array([0.1], pa.float32())})})
-    assert engine.push({"r": {"ts": 1, "x": 0.1}}).num_rows == 1  # Python has no other floats: the nearest is meant
+    assert engine.push({"r": {"ts": 1, "x": 0.1}}).num_rows == 1  # Python has no float32: the nearest one is meant
 
 
 def test_lists_of_nanoseconds_and_views_of_strings() -> None:

@@ -1,4 +1,4 @@
-"""Rows made into tuples: dicts give what the table of them gives, whichever way their values go."""
+"""Rows made into tuples: dicts give what the table of them gives, whichever way their values are converted."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def intake_of(kernel: str, time: pa.DataType, unit: str = "us", window: str = "1
 
 
 def table_of(rows: list[dict[str, Any]], unit: str) -> pa.Table:
-    """The table of dicts, their event times made by the oracle's rule."""
+    """Return the table of dicts, with event times by the oracle's rule."""
     times = [event_time_us(row["ts"], unit) for row in rows]
     columns = {name: pa.array([row.get(name) for row in rows], kind) for name, kind in FIELDS.items()}
     return pa.table({**columns, "ts": pa.array(times, pa.timestamp("us"))})
 
 
 def answer(intake: RowIntake, rows: Any) -> object:
-    """Tuples and how many rows are rejected, or that a value does not fit."""
+    """Return tuples, schema and number of rejected rows, or that a value does not fit."""
     try:
         arrival = intake.read(rows)
         tuples = intake.tuples(arrival, 7, {})
@@ -56,7 +56,7 @@ def answer(intake: RowIntake, rows: Any) -> object:
     tuples.validate(full=True)
     rejected = 0 if arrival.rejected is None else arrival.rejected.num_rows
     assert rejected == arrival.count - tuples.num_rows
-    # As text: NaN is like NaN.
+    # As text, since there NaN is like NaN.
     return str(tuples.to_pylist()), tuples.schema, rejected
 
 
@@ -161,7 +161,7 @@ def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:
         one = pa.Table.from_pylist([row], schema=schema)
         expected.append(tables.push({name: one if n % 3 else one.to_batches()[0]}))
         assert singly.late == tables.late
-        # As text: NaN is like NaN.
+        # As text, since there NaN is like NaN.
         assert str(as_lists(singly.rejected)) == str(as_lists(tables.rejected))
         for stream, table in singly.late.items():
             late[stream] += table["_seq"].to_pylist()
@@ -170,9 +170,7 @@ def test_one_dict_a_push_gives_what_batches_give(kernel, window) -> None:
     assert all(late.values())
     assert singly.counters == tables.counters
     assert singly.save() == tables.save()
-    if (
-        window != "last 40"
-    ):  # which rows a count window meets depends on how the streams' pushes fall between each other
+    if window != "last 40":  # which rows a count window meets depends on how the pushes of the streams alternate
         whole = engine()
         at_once = whole.push({"e": rows[::2], "w": rows[1::2]})
         order = [("e_seq", "ascending"), ("w_seq", "ascending")]

@@ -1,4 +1,4 @@
-"""The order in which streams join: any order gives the same results, and the chosen one few partial results."""
+"""The order in which streams join: any order gives the same results, and the chosen one makes few partial results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64()), ("y
 
 
 def table(columns: dict[str, Any], begin: int, count: int) -> pa.Table:
-    """Rows of these columns, a millisecond each from `begin` on."""
+    """Return rows of these columns, one a millisecond from `begin` on."""
     arrays = [pa.array((np.arange(begin, begin + count) * 1000).astype(np.int64)).cast(SCHEMA.field("ts").type)]
     arrays += [pa.array(np.broadcast_to(columns.get(name, 0), count).astype(np.int64)) for name in ("x", "y", "z")]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
@@ -46,12 +46,15 @@ def partials(join: Join, pushes: list[dict[str, pa.Table]], order: Any) -> tuple
 
 
 def skewed(kind: str) -> tuple[Join, list[dict[str, pa.Table]]]:
-    """Three and more streams in which one order is much worse than another, and the smallest window misleads."""
+    """Return a join of three or four streams, and its pushes.
+
+    One order is much worse than another, and the smallest window is not the best to begin with.
+    """
     rng = np.random.default_rng(3)
     names = ["a", "b", "c"] if kind != "four streams" else ["a", "b", "c", "d"]
     streams = [Stream(name, schema=SCHEMA) for name in names]
     if kind == "hot value":
-        # Half of b has the one x that most of a has; c is large, and almost never meets any a.
+        # Half of b has the one x that most of a has. c is large, and seldom meets any a.
         on = "a.x = b.x AND a.y = c.y AND abs(b.z - c.z) <= 1000"
         hot = np.where(rng.random(600) < 0.9, 7, rng.integers(0, 10**6, 600))
         rows = {
@@ -88,7 +91,7 @@ def test_the_chosen_order_makes_few_partial_results(kind: str) -> None:
     forced = [partials(join, pushes, order) for order in permutations(join.names)]
     assert {count for _, count in forced} == {rows}
     made = [count for count, _ in forced]
-    # One order for tuples of all streams is less free than what is chosen for each of them.
+    # A forced order is one for the new tuples of all streams; the chosen orders may differ from stream to stream.
     assert chosen <= 1.1 * min(made), (chosen, made)
     assert chosen < 0.3 * max(made), (chosen, made)
     assert chosen > 0

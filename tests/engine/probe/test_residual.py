@@ -28,7 +28,7 @@ QUICK = examples(60)
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    """Two or three streams with columns of every type, conditions on any of them, now and then a band and a filter."""
+    """Draw two or three streams with columns of every type, conditions on any of them, at times a band and a filter."""
     names = ["e", "w", "v"][: draw(st.sampled_from([2, 2, 3]))]
     seed = draw(st.integers(0, 2**32))
     chooser = random.Random(seed)
@@ -90,7 +90,7 @@ def test_a_filter_and_the_same_condition_in_the_predicates_are_one(scenario: Sce
 
 
 def bound(on: str, **wheres: str) -> BoundJoin:
-    """A join of r(x, y, s) and t(x, y, s)."""
+    """Return the bound join of r(x, y, s) and t(x, y, s)."""
     schema = pa.schema([("ts", TIME), ("x", pa.float64()), ("y", pa.int64()), ("s", pa.string())])
     streams = [Stream(name, where=wheres.get(name)) for name in ("r", "t")]
     return bind(Join(streams, on, "1s", ["r.s", "t.s"]), dict.fromkeys(("r", "t"), schema))
@@ -128,7 +128,7 @@ COLUMN = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
 
 
 def product(on: str = "") -> JoinEngine:
-    """A join of two streams in which all tuples of a push are in each other's windows."""
+    """Return a join of two streams in which all tuples of a push are in each other's windows."""
     return JoinEngine(Join([Stream("e", schema=COLUMN), Stream("w", schema=COLUMN)], on or (), "1s"))
 
 

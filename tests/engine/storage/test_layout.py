@@ -1,4 +1,4 @@
-"""How a run is laid out: which streams' bands decide."""
+"""The sort layout of a run: which streams' bands decide it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ ROWS = 100_000
 
 
 def chooser_and_keys(names: str, stream: int):
-    """Of a chain with two bands between neighbours; all of the window is in everyone's time."""
+    """Return the chooser of a stream, its keys, and the keys' columns.
+
+    The streams are a chain with two bands between neighbours. All of a window is within everyone's time.
+    """
     on = " AND ".join(f"abs({a}.x - {b}.x) <= 10 AND abs({a}.y - {b}.y) <= 10" for a, b in pairwise(names))
     join = Join([Stream(name, schema=SCHEMA) for name in names], on, f"{ROWS}us")
     bound = bind(join, dict.fromkeys(names, SCHEMA))
@@ -33,7 +36,7 @@ def chooser_and_keys(names: str, stream: int):
 
 @pytest.mark.parametrize(("names", "stream"), [("rs", 0), ("rst", 0), ("rst", 1), ("rst", 2), ("rstu", 0), ("rstu", 3)])
 def test_a_stream_that_shares_no_band_but_time_does_not_decide(names: str, stream: int) -> None:
-    """It joins after others, so both bands of a neighbour serve, whoever else there is."""
+    """Such a stream joins after others. So the layout serves both bands of a neighbour, whatever streams there are."""
     chooser, keys, columns = chooser_and_keys(names, stream)
     grid = chooser.choose(keys)
     assert {columns[grid.first], columns[grid.second]} == {"x", "y"}
@@ -51,7 +54,7 @@ def test_where_no_band_narrows_the_rows_are_scanned() -> None:
 @pytest.mark.parametrize("kind", [np.int64, np.float64])
 @pytest.mark.parametrize("values", ["even", "gaps", "one"])
 def test_a_directory_is_the_same_searched_or_passed_over(values: str, kind) -> None:
-    """Few buckets of many rows are searched for, in runs of any size here; buckets that do not occur are left out."""
+    """One run searches for its few buckets, the other passes over all rows. Both leave out buckets without rows."""
     rng = np.random.default_rng(3)
     x = {"even": rng.integers(-5000, 5000, 3000), "gaps": rng.choice([-900, 17, 4000], 3000), "one": np.full(3000, 5)}
     schema = pa.schema({"ts": pa.int64(), "x": pa.from_numpy_dtype(kind), "y": pa.int64()})

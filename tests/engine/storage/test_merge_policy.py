@@ -1,4 +1,4 @@
-"""Merging of windows that are written as blocks: each row twice at most, whatever the window, and few runs to probe."""
+"""Merging of windows that are written as blocks: a row is written twice at most, whatever the window; runs stay few."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEMS = ("00-0000", "01-0000")
 
 
 class Scales(BlockStore):
-    """A store that knows what was written to it."""
+    """A store that counts the bytes written to it."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root))
@@ -38,13 +38,16 @@ class Scales(BlockStore):
 
 
 def batches(bound: BoundJoin, count: int, rows: int) -> Iterator[tuple[dict[int, object], int]]:
-    """A batch a second of stream 0, and the watermark after each."""
+    """Yield a batch of stream 0 for each second, and the watermark after it."""
     for n in range(count):
         yield {0: tuples(bound, 0, rows, start_us=n * SECOND_US, seq=n * rows)}, (n + 1) * SECOND_US
 
 
 def weighed(folder: Path, seconds: int, weighed_batches: int, **options: int) -> tuple[float, float, int]:
-    """Copies of each new row among the blocks, bytes of the state row a batch, and the most runs; windows are full."""
+    """Return the copies of a new row among the blocks, bytes of the state row a batch, and the most runs.
+
+    They are measured while the windows are full.
+    """
     bound = band_join(window=f"{seconds}s")
     blocks = Scales(folder)
     store = RunStore(blocks, STEMS, "", least_bytes=16_000)
@@ -67,7 +70,7 @@ def test_bytes_written_for_a_row_stay_flat_while_the_window_grows_16_times(tmp_p
     small, row_bytes, _ = weighed(tmp_path / "small", 12, 128, block_bytes=16_000)
     large, larger_row_bytes, most_runs = weighed(tmp_path / "large", 192, 128, block_bytes=16_000)
     assert 1.5 < small < large < 1.3 * small
-    assert large < 2.1  # headers included
+    assert large < 2.1  # the headers included
     assert most_runs <= 50
     assert larger_row_bytes - row_bytes < 200 * most_runs
 
@@ -127,7 +130,7 @@ def test_small_batches_wait_in_the_state_row_until_they_make_a_block(tmp_path: P
         facts = snapshot.described(join.save(store))[0]
         sizes.append(sum(run.get("size_bytes", 0) for run in facts))
         assert all(run["rows"] * ROW_BYTES >= 40_000 for run in facts if "block" in run)
-    # The tail, and a run that is no block: 1 050 rows.
+    # Only the tail and a run of 1 050 rows, too small for a block, lie in the state row.
     assert max(sizes) <= 2 * (40_000 + 300 * ROW_BYTES)
     assert sum(run.block is not None for run in join.windows[0].runs) > 3
 

@@ -1,4 +1,4 @@
-"""Runs in blocks: the same join, written once, and nothing believed that is not what the state says."""
+"""Runs in blocks: the same join, every block written once, and no block believed that the state does not confirm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.engine.streams import band_join, filled, tuples
 from tests.support.examples import examples
 
 STEMS = ("00-0000", "01-0000")
-# Fewer go to the tail, which is never a block.
+# Fewer rows go to the tail, which is never a block.
 ROWS = 1500
 SIZES = (0, 1, 40, 120, 900, 1100)
 
@@ -134,7 +134,7 @@ def test_damage_is_named_before_anything_is_joined(tmp_path: Path, damage: str) 
 
 
 def test_a_whole_block_of_another_run_is_refused(tmp_path: Path) -> None:
-    # Its checksum is right, its name is in the state: only the facts tell that it is not the run that was saved.
+    # Its checksum is right, and its name is in the state. Only the facts tell that it is not the run that was saved.
     bound, store = band_join(), stored(tmp_path)
     join = filled(bound, rows=ROWS)
     blob = join.save(store)
@@ -163,7 +163,7 @@ def test_blocks_without_a_folder(tmp_path: Path) -> None:
 def test_saved_and_restored_between_any_pushes(
     tmp_path_factory: pytest.TempPathFactory, pushes: list[tuple[int, int]], least_bytes: int, warm: bool
 ) -> None:
-    """Through blocks after every push, or never saved at all: the same results and the same bytes."""
+    """A join restored from blocks after every push gives the results and the runs of one that is never saved."""
     bound, store = band_join("3s"), stored(tmp_path_factory.mktemp("blocks"), least_bytes=least_bytes)
     kept, moved = WindowJoin(bound), WindowJoin(bound)
     seq = 0
@@ -181,7 +181,7 @@ def test_saved_and_restored_between_any_pushes(
 
 
 class _Meeting(BlockStore):
-    """A store far away; the first two of its readers wait until both are there."""
+    """A store far away whose first two reads wait for each other."""
 
     def __init__(self, folder: Path, machine: str) -> None:
         there = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())

@@ -1,4 +1,4 @@
-"""State blobs: canonical, and never trusted."""
+"""State blobs: the same state is the same bytes, and no blob is trusted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_tuple_costs_its_columns_and_no_more() -> None:
     bound = band_join(on="abs(r.x - s.a) <= 10")
     join = WindowJoin(bound)
     list(join.push({0: tuples(bound, 0, 10_000)}))
-    # _ts, _seq, x, y: 8 bytes each; v: 4
+    # Bytes of a row: _ts, _seq, x and y have 8 each, v has 4.
     assert len(join.save()) < 10_000 * 36 + 4096
 
 

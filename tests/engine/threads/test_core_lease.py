@@ -1,4 +1,4 @@
-"""Leases of cores: never shared, given back, and nothing worse than unpinned threads where they cannot be had."""
+"""Leases of cores: never shared, and given back. Where there are none to be had, threads are not pinned."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_process_that_dies_gives_its_lease_back(tmp_path):
 
 
 def test_a_lease_ends_with_its_context_though_a_child_lives_on(tmp_path: Path) -> None:
-    """A forked child has the lock's descriptor too; the lease is the context's all the same."""
+    """The forked child has the lock's descriptor too, but the lease is the context's."""
     with leased_cores(1, tmp_path) as cores:
         assert len(free_cores(tmp_path)) == len(os.sched_getaffinity(0)) - 1
         child = os.fork()
@@ -107,7 +107,7 @@ def test_each_physical_core_comes_before_its_second_thread(monkeypatch: pytest.M
     monkeypatch.setattr(pinning, "_SIBLINGS", f"{tmp_path}/{{}}")
     monkeypatch.setattr(pinning, "control_group_cores", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 5, 9})
-    # 7, the sibling of 5, is not ours; of 9 the system says nothing.
+    # 7, the sibling of 5, is not ours. Of 9 the system says nothing.
     assert cores_to_lease() == (0, 2, 4, 5, 9, 1, 3)
 
 
@@ -131,14 +131,14 @@ def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucke
     join = WindowJoin(feed.bound, threads=2, cores=cores, bucket_rows=bucket_rows)
     crew = {int(thread) for thread in os.listdir("/proc/self/task")} - before
     assert len(crew) == 1
-    # A join that has the process for itself keeps each thread on a core of its own.
+    # A join with bucket grids has the process for itself, and keeps each thread on a core of its own.
     expected = set(cores) if bucket_rows is None else set(cores[1:])
     assert all(os.sched_getaffinity(thread) == expected for thread in crew)
     for place in range(0, 80_000, 20_000):
         for _ in join.push({stream: feed.batch(stream, place, 20_000) for stream in (0, 1)}):
             assert os.sched_getaffinity(0) == usable
     assert os.sched_getaffinity(0) == usable
-    # Arrow's own pool lives as long as the process: none of its threads may have been made on a pinned one.
+    # Arrow's own pool lives as long as the process: a pinned thread must not have started any of its threads.
     fresh = {int(thread) for thread in os.listdir("/proc/self/task")} - before
     assert all(os.sched_getaffinity(thread) == usable for thread in fresh - crew)
 

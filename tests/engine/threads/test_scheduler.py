@@ -1,4 +1,4 @@
-"""Works on several threads: results in the order of one thread, nothing left at work, errors where they belong."""
+"""Work on several threads: results in the order of one thread, errors where they belong, nothing left at work."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ITEMS = np.arange(100)[::-1].copy()
 
 
 def sort(module: Any) -> Any:
-    """A kernel's task."""
+    """Return a kernel's task."""
     return module.grid_ordering(None, ITEMS)
 
 
 class Piece:
-    """Chunks of one piece, each after a step of some tasks."""
+    """A piece of work that makes chunks, each after a step of some tasks."""
 
     def __init__(self, module: Any, number: int, size: int, tasks: int = 1, fails: int | None = None) -> None:
         self.module, self.number, self.size, self.tasks, self.fails = module, number, size, tasks, fails

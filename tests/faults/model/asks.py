@@ -1,4 +1,4 @@
-"""What a run asks for: its streams, predicates and windows, of every kind that there is."""
+"""The joins that runs ask for: streams, predicates and windows of every kind that there is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from tests.faults.model.schedule import Schedule
 
 __all__ = ["Asked", "asked_of"]
 
-_NAMES = ("l", "r", "s")  # ascending: the ledger is read in the order of names
+_NAMES = ("l", "r", "s")  # in ascending order: the ledger is read in the order of names
 _TICK_US = 250_000
 
-# With what goes in for the two streams, and the columns whose null keeps a tuple out; a residual may have none.
+# Each text has places for two streams' names. Beside it are the columns whose null keeps a tuple out; a residual may
+# have none.
 _BANDS = (
     ("abs({0}.x - {1}.x) <= 1", "x"),
     ("abs({0}.y - {1}.y) <= 0.5", "y"),
@@ -36,9 +37,9 @@ class Asked:
     Attributes
     ----------
     compared : dict of str to str
-        Of each stream the columns, a letter each, whose null keeps a tuple from joining.
+        For each stream the columns, a letter each, whose null keeps a tuple from joining.
     inputs : dict of str to str
-        Of each stream the one whose records it has: itself, or in a self-join an earlier one.
+        For each stream the one whose records it has: itself, or in a self-join an earlier one.
     """
 
     join: Join
@@ -47,8 +48,8 @@ class Asked:
 
 
 def asked_of(schedule: Schedule) -> Asked:
-    """The join of a schedule: a function of its seed and of what it asks for."""
-    # What two streams had before there was more to ask for stays as it was: seeds of old keep their meaning.
+    """Return the join of a schedule: a function of its seed and of what it asks for."""
+    # Old seeds keep their meaning: `dice` still draws what two streams had before there was more to ask for.
     dice, more = random.Random(f"case {schedule.seed}"), random.Random(f"asks {schedule.seed}")
     names = _NAMES if "three" in schedule.asks else _NAMES[:2]
     delays = [dice.choice((0, 1_000_000, 2_000_000)) for _ in _NAMES[:2]]
@@ -62,7 +63,7 @@ def asked_of(schedule: Schedule) -> Asked:
         pair = more.choice((("l", "r"), ("r", "l"), (names[-1], "l")))
         parts.append((more.choice(_RESIDUALS), pair))
         if more.random() < 0.3:
-            del parts[0]  # no band between those: all within the window are candidates
+            del parts[0]  # no band between these two: all within the window are candidates
     compared = dict.fromkeys(names, "")
     for (_, columns), pair in parts:
         for name in pair:
@@ -72,14 +73,14 @@ def asked_of(schedule: Schedule) -> Asked:
     if "where" in schedule.asks:
         wheres = {name: more.choice(_WHERES) for name in more.sample(names, more.randint(1, len(names)))}
         if more.random() < 0.3:
-            on.append("l.y < 1.25")  # of one stream alone: as its `where`
+            on.append("l.y < 1.25")  # on one stream alone, so it acts as its `where`
     inputs, include = dict(zip(names, names, strict=True)), False
     if "self" in schedule.asks:
         selves = random.Random(f"selves {schedule.seed}")
         same = names if len(names) == 2 else selves.choice((("l", "r"), ("r", "s"), ("l", "s"), names))
         inputs |= dict.fromkeys(same, same[0])
         include = selves.random() < 0.25
-    # The oracle asks which streams are over one input; where it lies is said later (`Case.bound`).
+    # The oracle asks which streams are over one input. Where the input lies is said later (`Case.bound`).
     sources = {name: f"{inputs[name]}.csv" if "self" in schedule.asks else None for name in names}
     clocks = random.Random(f"clocks {schedule.seed}")
     timeouts = {name: clocks.choice((None, "3s", "3s", "8s")) if "idle" in schedule.asks else None for name in names}

@@ -1,4 +1,4 @@
-"""What a run joins, and what must come out: rows of a seed, and the contract's answer in plain Python."""
+"""What a run joins, and what must come out: the rows of a seed, and the contract's answer in plain Python."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["Case", "allow_listed", "case_of", "facts_text"]
 
 _COLUMNS = {"ts": pa.timestamp("us", tz="UTC"), "x": pa.int64(), "y": pa.float64()}
 _START_US = 1_704_067_200_000_000
-_TICK_US = 250_000  # few different times: pairs exactly a window, or a delay, apart are common
-_FUTURE_US = 40_000_000  # further than any `max_ahead`, which is further than all of a run
+_TICK_US = 250_000  # few different times, so that pairs exactly a window, or a delay, apart are common
+_FUTURE_US = 40_000_000  # further than any `max_ahead`, which is longer than a whole run
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Case:
     Attributes
     ----------
     rows : dict of str to list of dict
-        A record that cannot be read has no time.
+        The records of each stream; one that cannot be read has no time.
     results : list of dict
         As `streamjoin_ds.testing.oracle_join` gives them.
     late, filtered : dict of str to list of int
@@ -46,17 +46,17 @@ class Case:
     compared : dict of str to str
         Columns, a letter each, whose null keeps a tuple from joining.
     inputs : dict of str to str
-        Whose records each stream has.
+        For each stream the one whose records it has.
     ahead : dict of str to list of int
         Numbers of the records that are too far ahead of their stream.
     ends : list of list of int
-        Of each batch how many records of each stream were read at its end; where something goes by that (`given`).
+        For each batch how many records of each stream were read at its end; only if something depends on it (`given`).
     watermarks : list of int or None
-        At the end of each of these batches.
+        The watermark at the end of each of these batches.
     files : dict of str to tuple of InputFile
-        Of each input, where it is a folder.
+        The files of each input that is a folder.
     places : dict of str to list of (str, int)
-        Of each record its file's name and its line there.
+        For each record the name of its file and its line there.
     """
 
     join: Join
@@ -74,11 +74,14 @@ class Case:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The streams' names, in order."""
+        """Return the streams' names, in order."""
         return self.join.names
 
     def bound(self, source: str, folder: Path, *, stops: bool = False) -> BoundJoin:
-        """The join over files in `folder`, or over the generator `listed`; `stops`: at a bad file."""
+        """Return the join over files in `folder`, or over the generator `listed`.
+
+        With `stops` it stops at a bad file.
+        """
         schema = pa.schema([pa.field(name, kind, name != "ts") for name, kind in _COLUMNS.items()])
         streams = []
         for name, stream in zip(self.names, self.join.streams, strict=True):
@@ -95,11 +98,14 @@ class Case:
         return bind(join, dict.fromkeys(self.names, schema))
 
     def text(self, name: str) -> bytes:
-        """A stream as CSV."""
+        """Return a stream as CSV."""
         return (HEADER + "".join(f"{line_of(row)}\n" for row in self.rows[name])).encode()
 
     def with_aside(self, asides: Mapping[str, Sequence[tuple[int, str]]]) -> Case:
-        """The case where files were set aside that nobody could foresee: of each stream numbers, and files' names."""
+        """Return the case in which further files were set aside, which nobody could foresee.
+
+        `asides` has for each stream the number of the record, and the name of the file.
+        """
         rows = {name: list(listed) for name, listed in self.rows.items()}
         places = {name: list(listed) for name, listed in self.places.items()}
         for name, found in asides.items():
@@ -109,7 +115,10 @@ class Case:
         return _judged(replace(self, rows=rows, places=places))
 
     def given(self, ends: Sequence[Sequence[int]], idle: Sequence[Sequence[str]]) -> Case:
-        """The case where streams were idle: what must come out, once it is known when, and what had been read then."""
+        """Return the case in which streams were idle.
+
+        What must come out is known only with the end of each batch, and the streams that were idle then.
+        """
         of_batches = [dict(zip(self.names, end, strict=True)) for end in ends]
         known = {"ends": of_batches, "idle": idle}
         ahead = {name: ahead_rows(self.join, name, self.rows[name], **known) for name in self.names}
@@ -125,19 +134,19 @@ class Case:
     # ------------------------------------------------------------------ what each batch must say
 
     def largest_us(self, name: str, first: int, last: int) -> int | None:
-        """Largest event time of the records [first, last)."""
+        """Return the largest event time of the records [first, last)."""
         rows = list(enumerate(self.rows[name]))[first:last]
         times = [row["ts"] for number, row in rows if row["ts"] is not None and number not in self.ahead[name]]
         return max(times, default=None)
 
     def floor_us(self, name: str, number: int) -> int | None:
-        """The watermark at the start of a record's batch, where streams were idle."""
+        """Return the watermark at the start of a record's batch, in a run whose streams were idle."""
         stream = self.names.index(name)
         batch = sum(end[stream] <= number for end in self.ends)
         return self.watermarks[batch - 1] if batch and self.watermarks else None
 
     def watermark_us(self, ends: Sequence[int]) -> int | None:
-        """The query's watermark when so many records of each stream were read; None while one had no tuple."""
+        """Return the watermark when so many records of each stream were read; None while one stream had no tuple."""
         lows = []
         for name, stream, end in zip(self.names, self.join.streams, ends, strict=True):
             largest = self.largest_us(name, 0, end)
@@ -147,7 +156,7 @@ class Case:
         return min(lows)
 
     def ledger(self, name: str, first: int, last: int) -> dict[str, int]:
-        """A stream's row of the ledger for the batch with the records [first, last)."""
+        """Return a stream's row of the ledger for the batch with the records [first, last)."""
         late = sum(first <= number < last for number in self.late[name])
         ahead = {number for number in self.ahead[name] if first <= number < last}
         rejected = sum(row["ts"] is None for row in self.rows[name][first:last]) + len(ahead)
@@ -169,22 +178,23 @@ class Case:
         }
 
     def late_facts(self) -> Counter[tuple[str, int, int, int]]:
-        """Late tuples: stream, number, time, largest time before it."""
+        """Return the late tuples: stream, number, time, largest time before it."""
         found: Counter[tuple[str, int, int, int]] = Counter()
         for name in self.names:
             for number in self.late[name]:
                 largest, time = self.largest_us(name, 0, number), self.rows[name][number]["ts"]
                 delay_us = self.join.streams[self.names.index(name)].delay_us
-                if largest is None or time >= largest - delay_us:  # by the watermark alone
+                if largest is None or time >= largest - delay_us:  # it is late by the watermark alone
                     largest = self.floor_us(name, number)
                 assert largest is not None
                 found[name, number, time, largest] += 1
         return found
 
     def result_facts(self, ends: Sequence[Sequence[int]] = ()) -> Counter[tuple[str, ...]]:
-        """Results: their columns' values and names but for the batch's.
+        """Return the results as counts of their columns' names and values, without the batch id.
 
-        `ends`: of each batch how many records of each stream were read, where a window's order goes by batches.
+        `ends` says for each batch how many records of each stream were read. It is given where a window's order goes by
+        batches.
         """
         results = self.results
         if ends:
@@ -204,13 +214,13 @@ class Case:
 
 
 def facts_text(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """A row that can be compared and sorted, whatever is null."""
+    """Return a row in a form that can be compared and sorted, also with nulls."""
     return tuple(f"{name}={facts[name]}" for name in sorted(facts))
 
 
 @lru_cache(maxsize=64)
 def case_of(schedule: Schedule) -> Case:
-    """The case of a schedule, whatever its faults (`case_key`)."""
+    """Return the case of a schedule; its faults do not matter."""
     asked = asked_of(schedule)
     join = asked.join
     rows: dict[str, list[dict[str, Any]]] = {}
@@ -247,12 +257,12 @@ def _judged(case: Case) -> Case:
 def _rows(dice: random.Random, delay_us: int, schedule: Schedule) -> list[dict[str, Any]]:
     rows = []
     step = dice.choice((1, 2, 2, 2, 3))
-    # Few different times and values in half of the cases: what lies exactly on a bound is what goes wrong.
+    # Half of the cases have few different times and values, since errors show exactly on a bound.
     coarse = schedule.seed % 2 == 0
     values = 2 if coarse else 6
     broken = 0.06 if schedule.source == "csv" else 0.0
     for number in range(schedule.rows):
-        # One step more than the delay: exactly at the bound of being late, or late by a little.
+        # The delay and sometimes one step more: exactly at the bound of being late, or late by a little.
         most = delay_us // _TICK_US + (step if dice.random() < 0.3 else 0)
         behind = dice.randint(0, most)
         time = _START_US + (number * step - (behind // step * step if coarse else behind)) * _TICK_US
@@ -279,7 +289,7 @@ _kept: dict[int, list[dict[str, Any]]] = {}
 
 
 def _keep(rows: list[dict[str, Any]]) -> int:
-    """Hand rows to the generator: its parameters are plain values."""
+    """Keep rows for the generator, and return the key to them: the generator's parameters are plain values."""
     key = zlib.crc32(repr(rows).encode())
     _kept[key] = rows
     if len(_kept) > _KEPT:
@@ -288,7 +298,10 @@ def _keep(rows: list[dict[str, Any]]) -> int:
 
 
 class _ListedRows:
-    """Rows as they were given: a generator's stream is read in several parts, a file's in one."""
+    """A generator of given rows.
+
+    A generator's stream is read in several parts, a file's in one.
+    """
 
     columns = tuple(pa.field(name, kind) for name, kind in _COLUMNS.items() if name != "ts")
 
@@ -311,5 +324,5 @@ LISTED = GeneratorKind("rows that a test gave", _ListedRows, {"stream": "", "row
 
 
 def allow_listed() -> None:
-    """Make the generator known in this process."""
+    """Make the generator `listed` known in this process."""
     GENERATORS["listed"] = LISTED  # type: ignore[index]

@@ -1,7 +1,7 @@
 """What Spark keeps of a query: its logs of offsets and commits, and versions of its state.
 
-As Spark 4: an entry of a log is put if absent; version n + 1 of the state is what batch n left, written under that name
-by every attempt; what lies more than `retain` batches back is purged.
+The rules are those of Spark 4. An entry of a log is put if absent. Version n + 1 of the state is what batch n left;
+every attempt writes it under that name. What lies more than `retain` batches back is purged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class ConcurrentWriteError(Exception):
 
 
 class StateDiffersError(Exception):
-    """Two attempts left different bytes under one name: which of them counts is then a matter of luck."""
+    """Two attempts left different bytes under one name, so that it is a matter of luck which of them counts."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Checkpoint:
     ----------
     states : dict of (partition, version) to dict of cell to bytes
     kinds : dict of (partition, version) to object
-        Under which settings each was written: states of two need not be the same bytes.
+        The settings under which each version was written: under other settings the bytes may differ.
     """
 
     retain: int
@@ -49,11 +49,11 @@ class Checkpoint:
         self.commits.add(batch)
 
     def keep_state(self, partition: int, version: int, state: dict[int, bytes], kind: object = None) -> None:
-        """Write a version; over one that is there, as Spark's first format of checkpoints does.
+        """Write a version, also over one that is there, as Spark's first format of checkpoints does.
 
-        One that nobody can come back to may differ: a driver that stopped before it logged its offsets finds, once they
-        are purged, nothing that fences it, and cuts batches of its own. A version goes with the offsets of the batch
-        that left it, and these are purged when a batch is planned, before there is a newer version.
+        A version that nobody can come back to may differ. A driver that stopped before it logged its offsets finds
+        nothing that fences it once these are purged, and then cuts batches of its own. A version goes with the offsets
+        of the batch that left it. These are purged when a batch is planned, before there is a newer version.
         """
         there = self.states.get((partition, version))
         differs = there is not None and there != state and self.kinds.get((partition, version)) == kind
@@ -63,7 +63,7 @@ class Checkpoint:
         self.states[partition, version], self.kinds[partition, version] = state, kind
 
     def purge(self, batch: int, retain: int) -> None:
-        """What Spark does at the start of `batch`, and its maintenance of the state some time later."""
+        """Remove what Spark removes at the start of `batch`, and what its maintenance of the state removes later."""
         first = batch - retain
         self.offsets = {n: text for n, text in self.offsets.items() if n >= first}
         self.commits = {n for n in self.commits if n >= first}
@@ -71,10 +71,10 @@ class Checkpoint:
         self.states = {key: state for key, state in self.states.items() if key[1] >= newest - retain}
 
     def taken_back(self, batches: int) -> int:
-        """Take the query back by up to so many batches, as far as everything for it is kept; how many it was.
+        """Take the query back by up to so many batches, as far as everything for it is kept; return how many it was.
 
-        The entries after the batch that is to be repeated go, as an operator removes them; versions of the state that
-        are newer stay, and are written over.
+        The entries after the batch that is to be repeated go, as an operator removes them. Newer versions of the state
+        stay, and are written over.
         """
         if not self.offsets:
             return 0
@@ -90,6 +90,6 @@ class Checkpoint:
         return last - first
 
     def _has(self, version: int) -> bool:
-        """Whether the state of this version is there, and the offsets that it goes with."""
+        """Whether the state of this version is there, and the offsets with which it goes."""
         partitions = {partition for partition, _ in self.states}
         return version - 1 in self.offsets and all((partition, version) in self.states for partition in partitions)

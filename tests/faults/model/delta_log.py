@@ -1,7 +1,7 @@
-"""Entries of Delta logs as a process of a run writes them: before each one it can die, stop, or find no room.
+"""Entries of Delta logs: before each entry the process that writes it can die, stop, or find no room.
 
-The log is the package's own (`streamjoin_ds.sink.log`, ``snapshot``). What stands in front of `put_entry` here are the
-two points ``<table> log`` and ``<table> logged``; with ``delta-rs`` below, entries are put as on an object store.
+The log is the package's own (`streamjoin_ds.sink.log`, ``snapshot``). Around `put_entry` there are two points,
+``<table> log`` and ``<table> logged``. With ``delta-rs`` entries are put as on an object store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["pointed"]
 
 @contextmanager
 def pointed(delta: str) -> Iterator[None]:
-    """Come to a point before and after each entry, for as long as the context lasts."""
+    """Make a point before and after each entry, for as long as the context lasts."""
     put_entry = log.put_entry
 
     def at_points(table_path: str, version: int, entry: log.LogEntry) -> bool:

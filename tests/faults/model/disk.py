@@ -1,8 +1,8 @@
 """The file system as the processes of a run see it: before each change one can die, stop, or find no room.
 
-Points are named by what the file is (``exchange``, ``block``, a table) and the step (``open``, ``write``, ``sync``,
-``rename``, ``remove``). A write cut short by a death leaves half of its bytes. Only files of the run are looked at;
-nothing else that this Python process does with files is touched.
+Points are named by what the file is (``exchange``, ``block``, a table) and by the step (``open``, ``write``, ``sync``,
+``rename``, ``remove``). A write that a death cuts short leaves half of its bytes. Only files of the run have points;
+whatever else this Python process does with files is not touched.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.faults.model.process import Killed
 
 __all__ = ["Watcher", "at", "filesystem_of", "no_room", "table_name", "unlink", "watched"]
 
-# The functions as they were: hooks stand in front of them while a run lasts.
+# The real functions: while a run lasts, hooks are called instead of them.
 unlink = os.unlink
 _write, _fsync, _replace = os.write, os.fsync, os.replace
 
 
 class Watcher(Protocol):
-    """Who is asked at each point; `root` is the folder of the run."""
+    """The object that is asked at each point; `root` is the folder of the run."""
 
     root: str
 
@@ -46,7 +46,7 @@ _watcher: Watcher | None = None
 
 
 def at(name: str, *, writes: bool = False) -> None:
-    """Come to a point; `writes` where room is needed."""
+    """Come to a point; `writes` says that room is needed."""
     if _watcher is not None and _watcher.current is not None:
         _watcher.point(name, writes=writes)
 
@@ -56,7 +56,7 @@ def no_room() -> OSError:
 
 
 def table_name(path: str) -> str:
-    """ "matches", "late", ..., of a table's path or of a file's in it."""
+    """Return "matches", "late", ... for the path of a table or of a file in it."""
     start = path.find("/matches") + 1
     return path[start:].split("/", 1)[0].removeprefix("matches_") if start else "table"
 
@@ -79,7 +79,7 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 def _kind(path: Any) -> str | None:
-    """What a file of the run is; None of any other, and where no process of the run is at work."""
+    """Return what a file of the run is; None for any other file, and while no process of the run is at work."""
     if _watcher is None or _watcher.current is None:
         return None
     path = os.fspath(path)
@@ -117,7 +117,7 @@ def _hooked_fsync(descriptor: int) -> None:
         at(f"{kind} sync")
         assert _watcher is not None
         path = os.readlink(f"/proc/self/fd/{descriptor}")
-        if os.path.exists(path):  # not what another process has put a file in the place of meanwhile, or purged
+        if os.path.exists(path):  # it may have been purged, or replaced by another process
             _watcher.forced(path)
 
 
@@ -135,12 +135,12 @@ def _hooked(function: Callable[..., None], step: str) -> Callable[..., None]:
 
 
 def filesystem_of(table_path: str) -> tuple[Any, str]:
-    """In place of `streamjoin_ds.sink.tables.filesystem_of`, for the writer of Parquet files."""
+    """Return the file system for the writer of Parquet files, in place of `streamjoin_ds.sink.tables.filesystem_of`."""
     return _TableFiles(), table_path
 
 
 class _TableFiles:
-    """The local file system, its steps as points."""
+    """The local file system, whose steps are points."""
 
     type_name = "local"
 
@@ -175,7 +175,7 @@ class _OutputFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         size = len(data)
-        # Arrow closes what is left open when it is collected, whoever runs by then.
+        # Arrow closes an open file when it is collected, and another process may run by then.
         if _watcher is None or _watcher.current is not self._owner:
             return size
         try:

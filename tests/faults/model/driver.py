@@ -5,8 +5,8 @@
     recover ─► plan ─► offsets/n ─► source.commit(n - 1), purge ─► read ─► cells ─► sink ─► commits/n ─► plan ...
                new batches only                                    (tasks, attempts)
 
-A batch whose offsets are logged but not its commit is done again with the same offsets; it is not planned again, so the
-source hears of the batch before it with the next one only, as in Spark.
+A batch whose offsets are logged but not its commit is done again with the same offsets. It is not planned again, so the
+source hears of the batch before it only with the next one, as in Spark.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _ATTEMPTS = 4
 
 
 class StateMissingError(Exception):
-    """Spark does not find a version of the state, or an entry of its log: it was purged meanwhile."""
+    """Spark does not find a version of the state, or an entry of its log, since it was purged meanwhile."""
 
 
 class TaskFailedError(Exception):
-    """A task died as often as Spark tries one."""
+    """A task died as often as Spark tries it."""
 
 
 class Driver:
@@ -70,9 +70,10 @@ class Driver:
         self.reader, self.tasks = SensorsStreamReader(parsed, schema, *clocks), SensorsStreamReader(parsed, schema)
 
     def run(self) -> None:
-        """Until there is nothing new."""
+        """Run batches until there is nothing new."""
         log = self.world.checkpoint
-        log.retain = min(log.retain, self.plan.retain_batches)  # what is gone does not come back with more to keep
+        # What is gone does not come back when more is to be kept.
+        log.retain = min(log.retain, self.plan.retain_batches)
         cuts = self.world.recovered()
         if cuts:
             self._connect({**self.options, **cuts_option(cuts)})
@@ -97,7 +98,7 @@ class Driver:
             start, batch, planned = end, batch + 1, False
 
     def _planned(self, batch: int, start: str) -> str | None:
-        """The end of a new batch, logged; None where there is nothing new."""
+        """Log the end of a new batch and return it; None if there is nothing new."""
         world, log = self.world, self.world.checkpoint
         world.point("plan")
         while True:
@@ -110,7 +111,7 @@ class Driver:
                 return None
         world.point("offsets")
         log.log_offsets(batch, end)
-        world.planned.setdefault(batch, json.loads(end))  # who logs it again was stopped, and comes too late
+        world.planned.setdefault(batch, json.loads(end))  # a driver that logs it again had stopped, and comes too late
         world.point("offsets logged")
         before = log.offsets.get(batch - 1)
         if before is not None:
@@ -132,7 +133,7 @@ class Driver:
         self.reports = []
         partitions = self.plan.partitions
         for number in self._shuffled(range(partitions)):
-            # Spark's partition of a cell: labels are chosen so that cells go round (`plan.labels`).
+            # The partition that Spark gives a cell: labels are chosen so that cells go round (`plan.labels`).
             cells = {cell: label for cell, label in enumerate(self.plan.labels) if cell % partitions == number}
             self.reports += self._task("cell", lambda n=number, c=cells: self._cells(batch, n, c, by_label))
         world.point("sink")
@@ -153,7 +154,7 @@ class Driver:
         return reports
 
     def _shuffled(self, items: Any) -> list[Any]:
-        """Spark promises no order of rows, tasks or results."""
+        """Return the items in random order: Spark promises no order of rows, tasks or results."""
         items = list(items)
         self.dice.shuffle(items)
         return items
@@ -161,7 +162,7 @@ class Driver:
     # ------------------------------------------------------------------ tasks
 
     def _task(self, actor: str, body: Callable[[], list[Any]]) -> list[Any]:
-        """The result of one of the attempts that ended well."""
+        """Return the result of one of the attempts that ended well."""
         world = self.world
         for _ in range(_ATTEMPTS):
             process = world.task_process(actor, self.process, self.dice)
@@ -172,7 +173,7 @@ class Driver:
                     raise
                 continue
             if result is None:
-                continue  # it has stopped: another attempt takes its place
+                continue  # this attempt has stopped: another one takes its place
             for choice in world.second_attempts(process):
                 again = world.attempt(world.task_process(actor, self.process, self.dice), body)
                 result = again if choice % 2 and again is not None else result
@@ -194,7 +195,7 @@ class Driver:
         return rows
 
     def _cells(self, batch: int, partition: int, cells: dict[int, int], by_label: dict[int, list[Any]]) -> list[Any]:
-        """One task of the stateful operator: every key of a partition that has rows, then the state's new version."""
+        """Run one task of the stateful operator: each key of a partition that has rows, then the state's version."""
         world = self.world
         world.point("begin")
         state = dict(world.checkpoint.states.get((partition, batch), {}))

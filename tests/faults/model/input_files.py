@@ -1,4 +1,4 @@
-"""The input as it comes: files that grow at any byte, or folders of files, in which things happen that should not."""
+"""The input as it comes: files that grow at any byte, or folders of files in which things go wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Folders", "GrowingFiles"]
 
 
 class GrowingFiles:
-    """A file each stream; nothing where the source is a generator."""
+    """One file for each stream; none where the source is a generator."""
 
     def __init__(self, case: Case, folder: Path, *, is_read: bool) -> None:
         self._folder = folder
@@ -28,7 +28,7 @@ class GrowingFiles:
             (folder / f"{name}.csv").touch()
 
     def feed(self, world: World, *, everything: bool = False) -> None:
-        """Let them grow."""
+        """Let the files grow."""
         for name, text in self._files.items():
             if "idle" in world.schedule.asks and not everything and world.clock.random() < 0.6:
                 continue
@@ -45,7 +45,7 @@ class GrowingFiles:
 
     @property
     def whole(self) -> bool:
-        """Whether no more comes."""
+        """Whether all of the input is there."""
         return all(self._written[name] == len(text) for name, text in self._files.items())
 
     def told(self, found: dict[str, list[tuple[str, str]]]) -> list[str]:
@@ -54,10 +54,11 @@ class GrowingFiles:
 
 
 class Folders:
-    """A folder each stream; while they grow, a file may come too late, or one that was read become another.
+    """A folder for each stream. While files come, one may come too late, or one that was read may change.
 
-    Both are done once it is certain what they are: the late one sorts before what a logged batch has begun, and the
-    other one lies before all that is read again. One of the latter a stream: a start cannot tell two from one.
+    Both happen only when it is certain how they will be judged. The late file sorts before one that a logged batch has
+    begun, and the changed file lies before everything that is read again. At most one file of a stream changes, since a
+    start cannot tell two changes from one.
 
     Attributes
     ----------
@@ -105,9 +106,10 @@ class Folders:
             self._next[name], self._written[name] = self._next[name] + 1, 0
 
     def disturb(self, world: World) -> None:
-        """Let a file come late, or change: also while nobody runs."""
+        """Let a file come late, or change; this may also happen while no driver runs."""
         for name in self._files:
-            # Two streams over one folder set aside at places of their own: numbers no longer tell which are the same.
+            # Two streams over one folder set files aside at places of their own, so that numbers no longer tell equal
+            # records.
             if world.schedule.grows and not world.is_settling and self._streams_of[name] == [name]:
                 self._disturb(name, world)
 
@@ -126,13 +128,13 @@ class Folders:
 
     @property
     def whole(self) -> bool:
-        """Whether no more comes."""
+        """Whether all of the input is there."""
         return all(self._next[name] == len(files) for name, files in self._files.items())
 
     def told(self, found: dict[str, list[tuple[str, str]]]) -> list[str]:
-        """What is wrong with what the offsets set aside: each file that came late or changed, once.
+        """Return what is wrong with what the offsets set aside: each file that came late or changed, once.
 
-        `found`: of each stream kind and name; of a file that changed while nobody looked the name is not known.
+        `found` has kind and name for each stream. The name of a file that changed while nobody looked is not known.
         """
         texts = []
         for name in self._files:
@@ -148,7 +150,7 @@ class Folders:
 
 
 def _appears(path: Path, data: bytes) -> None:
-    """Whole from the first moment on."""
+    """Put a file there that is whole from the first moment on."""
     aside = path.with_name(f".{path.name}")
     aside.write_bytes(data)
     os.rename(aside, path)
@@ -159,6 +161,6 @@ def _last(checkpoint: Checkpoint) -> tuple[int, int]:
 
 
 def _file_at(checkpoint: Checkpoint, batch: int, name: str) -> str:
-    """The file that was read last when a batch was planned; empty where that is not known."""
+    """Return the file that was read last when a batch was planned; "" if that is not known."""
     text = checkpoint.offsets.get(batch)
     return "" if text is None else str(json.loads(text)["streams"][name]["file"])

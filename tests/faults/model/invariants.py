@@ -25,7 +25,7 @@ __all__ = ["violations"]
 
 
 def violations(world: World) -> list[str]:
-    """All that is wrong with a run that has ended; empty of a good one."""
+    """Return all that is wrong with a run that has ended; nothing for a good one."""
     found = list(world.violations)
     if any("did not finish" in text for text in found):
         return found
@@ -36,7 +36,7 @@ def violations(world: World) -> list[str]:
 
 
 class _Tables:
-    """The tables by their logs alone: rows with the version that added them."""
+    """The tables as their logs alone tell them: the commits of each table, with the rows that each one added."""
 
     def __init__(self, world: World) -> None:
         self.set = TableSet(world.plan.table_root)
@@ -44,7 +44,7 @@ class _Tables:
         self.commits = {name: read(self.set.path_of(name)) for name in TableSet.names()}
         if read == self._live:
             self.commits["matches"] = self._of_batches(self.commits)
-        # What was planned is known from the ledger's read counts only where it is right; offsets are purged.
+        # The ends of batches come from the ledger's read counts, which are checked first: offsets are purged.
         self.ends: dict[int, list[int]] = {}
         names = world.case.names
         self.case = world.case
@@ -61,11 +61,12 @@ class _Tables:
 
     @staticmethod
     def _asides(names: Sequence[str], planned: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, str, str]]]:
-        """What the offsets of the batches set aside: of each stream number, kind and file."""
+        """Return what the offsets of the batches set aside: for each stream number, kind and file."""
         found: dict[str, list[tuple[int, str, str]]] = {}
         for name in names:
             facts = [one for offset in planned for one in offset["streams"][name].get("aside", ())]
-            # A batch without a record of a stream ends where it began, to the letter.
+            # A batch without a record of a stream ends where it began, so it repeats what the batch before it set
+            # aside.
             found[name] = list(dict.fromkeys((number, kind, file) for number, _, _, _, file, kind, *_ in facts))
         return found
 
@@ -82,12 +83,12 @@ class _Tables:
         return commits
 
     def _live(self, path: str) -> list[tuple[Any, list[dict[str, Any]]]]:
-        """As a reader who knows nothing of us finds the table: its log is cleaned, and its files are compacted."""
+        """Return the rows as any reader finds them: the log has been cleaned, and files have been compacted."""
         return [(None, [row for uri in DeltaTable(path).file_uris() for row in _rows(uri)])]
 
     @staticmethod
     def _of_batches(commits: Any) -> list[tuple[Any, list[dict[str, Any]]]]:
-        """The matches of each batch, with the punctuation that its row gives."""
+        """Return the matches of each batch, with the punctuation of its row in the table of punctuations."""
         rows: dict[int, list[dict[str, Any]]] = {}
         for row in commits["matches"][0][1]:
             rows.setdefault(row["batch_id"], []).append(row)
@@ -103,7 +104,7 @@ class _Tables:
 
 
 def _rows(path: str) -> list[dict[str, Any]]:
-    """Rows of a file, times as microseconds."""
+    """Return the rows of a file, with times as microseconds."""
     with open(path, "rb") as stream, pq.ParquetFile(pa.BufferReader(stream.read()), pre_buffer=False) as file:
         table = file.read(use_threads=False)
     columns = {
@@ -119,11 +120,12 @@ def _differences(found: Counter[Any], expected: Counter[Any]) -> list[str]:
 
 
 def _pairs(world: World, tables: _Tables) -> list[str]:
-    """Each result of the oracle once, its columns those of its tuples, and no other."""
+    """Each result of the oracle is there once, with the columns of its tuples, and no other result."""
     found: Counter[Any] = Counter()
     for row in tables.rows("matches"):
         found[facts_text({name: value for name, value in row.items() if name != "batch_id"})] += 1
-    # Files that grow are not there as a whole: a count window's order is that in which batches brought the records.
+    # Files that grow are not there from the start. A count window's order is then that in which batches brought
+    # records.
     by_batch = world.schedule.grows and not tables.case.ends and world.case.join.window.kind == "count"
     whole = [ends for _, ends in sorted(tables.ends.items()) if len(ends) == len(world.case.names)]
     return _differences(found, tables.case.result_facts(whole if by_batch else ()))
@@ -144,7 +146,7 @@ def _late(world: World, tables: _Tables) -> list[str]:
 
 
 def _ledger(world: World, tables: _Tables) -> list[str]:
-    """One row a batch and stream, and each says what the records of its batch are."""
+    """There is one row for each batch and stream, and it says what the records of its batch are."""
     texts = []
     names = world.case.names
     read = dict.fromkeys(names, 0)
@@ -159,7 +161,7 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
         tables.ends.setdefault(row["batch_id"], []).append(last)
         right = {"batch_id": row["batch_id"], "stream": name, **tables.case.ledger(name, first, last)}
         right["largest_ts"] = tables.case.largest_us(name, 0, last)
-        if row | right != row:  # the other columns are told by the log of offsets
+        if row | right != row:  # the log of offsets tells the other columns
             texts.append(f"{row} is not {right}")
     if any(read[name] != len(tables.case.rows[name]) for name in names):
         texts.append(f"read {read}")
@@ -167,7 +169,7 @@ def _ledger(world: World, tables: _Tables) -> list[str]:
 
 
 def _punctuations(world: World, tables: _Tables) -> list[str]:
-    """Never back, never before a row it speaks of, each with its batch, and as far as the input allows."""
+    """Each batch has its punctuation, never back, never ahead of a later row, and as far as the input allows."""
     texts = []
     promised = None
     none = [0] * len(world.case.names)
@@ -196,7 +198,7 @@ def _punctuations(world: World, tables: _Tables) -> list[str]:
 
 
 def _restored(world: World) -> Iterator[tuple[int, int, CellWindows | StreamJoinError]]:
-    """Version, cell, and the windows of each state that is kept, or why they cannot be loaded."""
+    """Yield version, cell, and the windows of each state that is kept, or the error if they cannot be loaded."""
     before, run_store._cache = run_store._cache, Cache(1 << 26)
     try:
         for (_, version), state in sorted(world.checkpoint.states.items()):
@@ -210,9 +212,9 @@ def _restored(world: World) -> Iterator[tuple[int, int, CellWindows | StreamJoin
 
 
 def _manifests(world: World, tables: _Tables) -> list[str]:
-    """Spark may come back by as many batches as it is told to retain: all blocks of those versions are there.
+    """Spark may come back by as many batches as it is told to retain, and all blocks of those versions are there.
 
-    It may hold older ones by luck, where it died before it purged; nothing is promised of them.
+    It may hold older versions by luck, where it died before it purged them. Nothing is promised of these.
     """
     del tables
     oldest = max((version for _, version in world.checkpoint.states), default=0) - 1 - world.checkpoint.retain
@@ -222,18 +224,19 @@ def _manifests(world: World, tables: _Tables) -> list[str]:
             named |= windows.blocks | {name for _, name in windows.state.retired}
         elif version >= oldest:
             texts.append(f"version {version} of cell {cell} cannot be loaded: {windows.code} {windows.name}")
-    # After a power cut what was removed may be there again: orphans, for `streamjoin vacuum`.
+    # After a power cut a removed file may be there again, as an orphan for `streamjoin vacuum`.
     return texts if world.schedule.power else texts + _blocks(world, named)
 
 
 def _blocks(world: World, named: set[str]) -> list[str]:
-    """No block but those that a manifest names, those that wait for their end, and those of processes long passed."""
+    """Each block is named by a manifest, waits for its end, or was written by a process that had stopped."""
     if world.schedule.blocks is None:
         return ["a folder of blocks"] if world.block_names() else []
     there = world.block_names()
     leaked = {name for name in there - named - world.late_blocks if not name.startswith(".")}
     if "settings" in world.schedule.asks:
-        leaked = set()  # of a batch that was done again in blocks of another size: `streamjoin vacuum`
+        # A batch may have been done again in blocks of another size: `streamjoin vacuum` removes the first ones.
+        leaked = set()
     texts = [f"{name} leaks" for name in sorted(leaked)]
     aside = len({name for name in there if name.startswith(".")})
     deaths = sum(fault.kind != "twice" for fault in world.fired)

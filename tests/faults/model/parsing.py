@@ -1,6 +1,7 @@
-"""Arrow's reader of CSV, asked once for the same bytes of a run: it is a function of them.
+"""Arrow's reader of CSV is asked once for the same bytes of a run, since its answer is a function of them.
 
-The planner, each task, each attempt and each driver parse the same lines; what they make of the table stays theirs.
+The planner, each task, each attempt and each driver parse the same lines. What they make of the table is their own
+work.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["remembering_csv"]
 
 
 def remembering_csv() -> Any:
-    """In place of the module ``pyarrow.csv``, for one run."""
+    """Return a module to use in place of ``pyarrow.csv``, for one run."""
     known: dict[tuple[Any, ...], pa.Table | str] = {}
 
     def read_csv(source: pa.BufferReader, read: Any, parse: Any, convert: Any) -> pa.Table:

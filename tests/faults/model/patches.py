@@ -1,4 +1,4 @@
-"""The model below and around the package, for as long as a run lasts."""
+"""Puts the model below and around the package, for as long as a run lasts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["installed"]
 
-# What a worker may use of its machine: the same for all of them, and asked once instead of by each task.
+# What a worker may use of its machine. It is the same for all workers, and asked once instead of by each task.
 _limits = cache(run_store._limits)
 
 
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[None]:
-    """Spark, the file system and the clocks of a run in place of the real ones."""
+    """Put Spark, the file system and the clocks of a run in place of the real ones."""
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         stack.enter_context(disk.watched(world))

@@ -1,4 +1,4 @@
-"""Files of a folder, some of them bad: what of each can be read, and the one record that stands for the rest."""
+"""Files of a folder, some of them bad: what can be read of each, and the one record that stands for the rest."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class InputFile:
     Attributes
     ----------
     at_once : bool
-        Whether it appears whole; else it may grow at any byte.
+        Whether it appears whole; otherwise it may grow at any byte.
     records : list of dict
-        Those that are read of it, the rest that is set aside as one without a time.
+        The records that are read from it. A rest that is set aside is one record without a time.
     lines : list of int
-        Where each of them begins, from 1.
+        The line where each of them begins, from 1.
     """
 
     name: str
@@ -40,12 +40,12 @@ class InputFile:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """A record as CSV, without the newline."""
+    """Return a record as CSV, without the newline."""
     return BROKEN if row["ts"] is None else ",".join("" if value is None else str(value) for value in row.values())
 
 
 def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[InputFile, ...]:
-    """Rows over a few files, with bad ones among them; what bad files lose is nobody's row."""
+    """Return the rows as a few files, with bad files among them; no row is lost in a bad file."""
     dice = random.Random(f"files {name} {seed}")
     cuts = sorted(dice.sample(range(1, len(rows)), min(dice.choice((1, 2, 3)), len(rows) - 1)))
     files: list[InputFile] = []
@@ -57,14 +57,14 @@ def files_of(name: str, rows: Sequence[dict[str, Any]], seed: int) -> tuple[Inpu
 
 
 def _unreadable(stem: str, dice: random.Random) -> InputFile:
-    """A file of which nothing can be read: garbage in place of gzip, or another header."""
+    """Return a file of which nothing can be read: garbage in place of gzip, or another header."""
     if dice.random() < 0.5:
         return InputFile(f"{stem}.csv.gz", b"this is not gzip", True, [_NOTHING], [1])
     return InputFile(f"{stem}.csv", b"ts,z,y\n1,1,1\n", True, [_NOTHING], [1])
 
 
 def _file(stem: str, rows: Sequence[dict[str, Any]], dice: random.Random) -> InputFile:
-    """Rows that can be read, and after them what the dice add: nothing, a gzip's missing end, or a line too long."""
+    """Return rows that can be read, and after them nothing, a gzip's missing end, or a line that is too long."""
     text = (HEADER + "".join(f"{line_of(row)}\n" for row in rows)).encode()
     lines = list(range(2, len(rows) + 2))
     bad = dice.choice(("", "", "cut", "long"))
@@ -77,5 +77,5 @@ def _file(stem: str, rows: Sequence[dict[str, Any]], dice: random.Random) -> Inp
         packer = zlib.compressobj(wbits=31)
         text = packer.compress(text) + packer.flush(zlib.Z_FULL_FLUSH)
         rest = packer.compress(dice.randbytes(40).hex().encode() if bad else b"") + packer.flush()
-        text += rest[:6] if bad else rest  # no end of a line is in it
+        text += rest[:6] if bad else rest  # the part that is cut holds the end of no line
     return InputFile(f"{stem}.csv{'.gz' if packed else ''}", text, packed, list(rows), lines)

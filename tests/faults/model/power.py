@@ -1,8 +1,8 @@
 """A power cut: what was not forced to the device may be gone, empty, cut short, zeros or there; names in any order.
 
-`Device` knows which inodes' bytes and which names of which folders were forced (`os.fsync`). A cut keeps those, and
-decides by dice about everything else: a new name is there or not, a removed one comes back or not, a file's bytes are
-there, or none, or half of them, or zeros. Worse than any real file system, so that nothing rests on the habits of one.
+`Device` knows the inodes whose bytes, and the folders whose names were forced (`os.fsync`). A cut keeps those, and
+leaves everything else to dice: a new name is there or not, a removed one comes back or not, a file has all of its
+bytes, none, a part, or zeros. No real file system is as bad as this, so nothing can rest on the habits of one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ __all__ = ["Device", "kept", "names_in"]
 
 
 def kept(path: str, attic: Path) -> int:
-    """The inode of a file; a link to it stays, so that its number means this file for ever."""
+    """Return the inode of a file.
+
+    A link to the file stays in the attic, so that the inode means this file for ever.
+    """
     inode = os.stat(path).st_ino
     with contextlib.suppress(FileExistsError):
         os.link(path, attic / str(inode))
@@ -26,7 +29,10 @@ def kept(path: str, attic: Path) -> int:
 
 
 def names_in(folder: str, attic: Path, known: set[int] | None = None) -> dict[str, int]:
-    """The names in a folder and their inodes, a link to each file; none to one that is `known` to have it."""
+    """Return the names in a folder with their inodes, and keep a link to each file.
+
+    A file whose inode is in `known` has its link already.
+    """
     names = {}
     for entry in os.scandir(folder):
         inode = entry.inode()
@@ -45,42 +51,42 @@ def names_in(folder: str, attic: Path, known: set[int] | None = None) -> dict[st
 
 
 class Device:
-    """What would survive, of the folders in one.
+    """What would survive a power cut, of the folders in one folder.
 
     Parameters
     ----------
     root : Path
-        Folders in it are looked at; the input (files directly in it, folders named so) always survives.
+        The folder whose folders are looked at. The input always survives: files directly in it, folders named so.
     attic : Path
-        Where files lie that were removed and may come back; on the same file system.
+        Where removed files lie that may come back; it is on the same file system.
     """
 
     def __init__(self, root: Path, attic: Path) -> None:
         self.root, self._attic = root, attic
         attic.mkdir()
-        self._names: dict[int, dict[str, int]] = {}  # of a folder's inode
+        self._names: dict[int, dict[str, int]] = {}  # by the inode of a folder
         self._bytes: set[int] = set()
         self.lost = 0
         self._settle(root)
 
     def survives(self, inodes: Iterable[int], folders: Mapping[int, dict[str, int]]) -> None:
-        """Take over what other processes forced: files, and the names in folders; `kept` has a link to each."""
+        """Take over what other processes forced: files, and the names in folders; `kept` has made a link to each."""
         self._bytes.update(inodes)
         self._names.update(folders)
 
     def force(self, path: str) -> None:
-        """What `os.fsync` of a file or folder does."""
+        """Do what `os.fsync` of a file or folder does."""
         if not os.path.isdir(path):
             self._bytes.add(kept(path, self._attic))
             return
         self._names[os.stat(path).st_ino] = names_in(path, self._attic)
 
     def cut(self, dice: random.Random) -> None:
-        """The power goes, and comes back: what is on the disk now."""
-        stays = dice.choice((0.0, 0.3, 0.7, 0.9, 1.0))  # all new names lost, or none, or in any order
+        """Cut the power, and leave on the disk what the dice say."""
+        stays = dice.choice((0.0, 0.3, 0.7, 0.9, 1.0))  # all new names are lost, none, or some in any order
         for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name):
             if not entry.is_dir(follow_symlinks=False) or entry.name.startswith("input-"):
-                continue  # what streams are read from is not ours to force
+                continue  # the input of streams is not ours to force
             if entry.path != str(self._attic):
                 self._cut(Path(entry.path), dice, stays)
         self._settle(self.root)
@@ -114,11 +120,11 @@ class Device:
         if what == "whole" or not data:
             return
         self.lost += 1
-        path.unlink()  # not the link in the attic: its bytes stay
+        path.unlink()  # the link in the attic is another name of the file, and keeps its bytes
         path.write_bytes({"empty": b"", "short": data[: dice.randrange(len(data))], "zeros": bytes(len(data))}[what])
 
     def _settle(self, folder: Path) -> None:
-        """All that is there has been on the device for long."""
+        """Take all that is there as having been on the device for long."""
         self.force(str(folder))
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False) and entry.path != str(self._attic):

@@ -1,8 +1,8 @@
-"""Processes that can die or stop between any two steps: at most one runs at a time, so a run is a function of its seed.
+"""Processes that can die or stop between any two steps; at most one runs at a time, so its seed determines a run.
 
-A process that was killed does nothing more, not even what its code does on the way out: each step it still tries
-raises `Killed`. One that stops (SIGSTOP) waits in a thread of its own until its time comes, and then goes on in the
-middle of what another one is doing.
+A process that was killed does nothing more, not even what its code does on the way out: each step that it still tries
+raises `Killed`. A process that stops (SIGSTOP) waits in a thread of its own until its time comes, and then goes on in
+the middle of what another one is doing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ CACHE_BYTES = 1 << 26
 
 
 class Killed(BaseException):
-    """The process is dead. Not an `Exception`: no handler may take it for an error of its own."""
+    """The process is dead.
+
+    It is not an `Exception`, so that no handler can take it for an error of its own.
+    """
 
 
 @dataclass(eq=False)
@@ -33,9 +36,9 @@ class Process:
     batch : int
         The batch it works for now.
     cache : Cache
-        Of its Python worker.
+        The cache of its Python worker.
     driver : Process or None
-        Whose task it is.
+        The driver of a task.
     fiber : Fiber or None
         The thread in which it can stop; a task without one stops with its driver.
     """
@@ -48,21 +51,21 @@ class Process:
     fiber: Fiber | None = None
     dead: bool = False
     frozen: int = 0  # steps for which its driver is to stop
-    stopped: bool = False  # once, so it may be late with all that it does
+    stopped: bool = False  # it has stopped once, so it may be late with all that it does
 
     @property
     def root(self) -> Process:
-        """The driver."""
+        """Return the driver of a task, or the driver itself."""
         return self if self.driver is None else self.driver
 
     @property
     def gone(self) -> bool:
-        """Dead, by itself or with its driver."""
+        """Whether it is dead, by itself or with its driver."""
         return self.dead or (self.fiber is None and self.driver is not None and self.driver.dead)
 
 
 class Fiber:
-    """A body in a thread of its own that runs only while someone waits in `resume` for it to stop or end."""
+    """A body in a thread of its own, which runs only while someone waits in `resume` for it to stop or end."""
 
     def __init__(self, body: Callable[[], Any]) -> None:
         self._body = body
@@ -73,7 +76,7 @@ class Fiber:
         self.done = self._started = False
 
     def resume(self) -> None:
-        """Run it on; back when it has stopped or ended."""
+        """Run the body on; return when it has stopped or ended."""
         if not self._started:
             self._started = True
             self._thread.start()
@@ -81,12 +84,12 @@ class Fiber:
         self._back.acquire()
 
     def stop(self) -> None:
-        """Called by the body: stop here until resumed."""
+        """Stop here until resumed; the body calls this."""
         self._back.release()
         self._go.acquire()
 
     def result(self) -> Any:
-        """What the body returned; raises what it raised."""
+        """Return what the body returned, or raise what it raised."""
         if self.error is not None:
             raise self.error
         return self.value
@@ -108,7 +111,7 @@ class CacheOfCurrent:
     Parameters
     ----------
     world : object
-        Whose attribute `current` is the process at work, or None.
+        Its attribute `current` is the process at work, or None.
     """
 
     def __init__(self, world: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a reader may see at any moment, a power cut's included: no punctuation ahead of the matches it speaks of."""
+"""What a reader may see at any moment, also after a power cut: no punctuation is ahead of its matches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["readable"]
 
 
 def readable(world: World) -> list[str]:
-    """What is wrong with the tables as a reader finds them."""
+    """Return what is wrong with the tables as a reader finds them."""
     last = {}
     for name in ("matches", "punctuations"):
         with contextlib.suppress(TableError):

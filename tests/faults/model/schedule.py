@@ -1,4 +1,4 @@
-"""Schedules: what a run is given, and the faults it meets; printed as one line, read back from it, shrunk."""
+"""Schedules: what a run is given, and the faults that it meets. They are printed in one line, read back, and shrunk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "shrunk",
 ]
 
-# The names of ARCHITECTURE.md, "Crash points": of batch n, C8 is in the planning of batch n + 1.
+# The names of ARCHITECTURE.md, "Crash points". C8 of batch n is in the planning of batch n + 1.
 CRASH_POINTS = {
     "C1": ("driver", "offsets"),
     "C2": ("driver", "offsets logged"),
@@ -66,7 +66,7 @@ KINDS = {
     "back": "the driver dies, and the checkpoint is taken back by some of the batches that it retains",
 }
 
-# What a run's join may ask for beside a band within a time of each stream's own; see `asks`.
+# What the join of a run may ask for beside a band within a time window of each stream; see `asks`.
 ASKS = {
     "count": "the last k tuples of each stream, in place of a time",
     "periodic": "windows that come every T and look back W, some across a lag",
@@ -81,7 +81,7 @@ ASKS = {
     "upkeep": "compaction, checkpoints of the logs, their cleaning, VACUUM",
     "relaid": "layouts that change while the query runs",
 }
-# Steps of the upkeep, of the tables that have files in every batch.
+# Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
 UPKEEP_POINTS = tuple(f"{table} {step}" for table in ("matches", "ledger") for step in _UPKEEP)
 
@@ -95,8 +95,8 @@ class Fault:
     kind : str
         One of `KINDS`.
     delay : int
-        Of a process that stops: how many steps of others later it goes on. Of "twice": which attempt counts. Of "back":
-        by how many batches.
+        For a process that stops: after how many steps of others it goes on. For "twice": which attempt counts.
+        For "back": by how many batches the checkpoint is taken back.
     """
 
     kind: str
@@ -118,20 +118,20 @@ class Schedule:
     Parameters
     ----------
     seed : int
-        Of the input, and of what Spark leaves open: the order of rows, tasks and reports, which worker has a task.
+        Determines the input, and what Spark leaves open: the order of rows, tasks and reports, and a task's worker.
     rows : int
-        Records of each stream; the first of as many as the seed gives.
+        Records of each stream: the first ones of those that the seed gives.
     blocks : int or None
-        Bytes from which a run is a block; None: no folder of blocks.
+        Bytes from which a run is a block; None: there is no folder of blocks.
     tailed : int
         Rows up to which a batch goes to a window's tail, and is no run.
     asks : tuple of str
-        Of `ASKS`; none: as all schedules were before there were any.
+        Some of `ASKS`; none: a plain join, as all schedules were at first.
     merge_runs : int or None
-        Of the cells' windows, forced; None: what suits windows in blocks.
+        The forced merge ratio of the cells' windows; None: what suits windows in blocks.
     power : bool
-        Whether the power may be cut: all is forced to the device that must be, Spark's files are files, and a fault of
-        the kind "cut" comes at the step of the run that its `nth` says.
+        Whether the power may be cut. Everything that must be is then forced to the device, and Spark's files are files.
+        A fault of the kind "cut" comes at the step of the run that its `nth` says.
     """
 
     seed: int
@@ -152,7 +152,7 @@ class Schedule:
     power: bool = False
 
     def to_text(self) -> str:
-        """One line of JSON."""
+        """Return the schedule as one line of JSON."""
         facts = asdict(self)
         if self.merge_runs is None:
             del facts["merge_runs"]
@@ -162,7 +162,7 @@ class Schedule:
 
     @classmethod
     def from_text(cls, text: str) -> Schedule:
-        """The schedule that `to_text` wrote, also before there were asks."""
+        """Return the schedule that `to_text` wrote, also before there were asks."""
         facts = json.loads(text)
         faults = tuple(Fault(**fault) for fault in facts["faults"])
         return cls(**{**facts, "faults": faults, "asks": tuple(facts.get("asks", ()))})
@@ -185,12 +185,13 @@ LAYOUTS_FROM = 600_000
 
 
 def random_schedule(seed: int) -> Schedule:
-    """The schedule of a seed: 0 to 5 faults, mostly 1 to 3; of two seeds in five a plain join's (`plain_schedule`).
+    """Return the schedule of a seed: 0 to 5 faults, mostly 1 to 3; two seeds in five have a plain join.
 
-    From `SELVES_FROM` on every fifth is a self-join as well, from `CLOCKS_FROM` on every fourth has streams that fall
-    silent, and every fourth records from the future; from `CHANGES_FROM` on every fourth has folders with bad
-    files, four in ten restart under other settings, and one in twelve has its tables looked after; from
-    `LAYOUTS_FROM` on the layout of seven in ten changes while they run.
+    A plain join is that of `plain_schedule`. From `SELVES_FROM` on every fifth is a self-join as well. From
+    `CLOCKS_FROM` on every fourth has streams that fall silent, and every fourth records from the future. From
+    `CHANGES_FROM` on every fourth has folders with bad files, four in ten restart under other settings, and one in
+    twelve has its tables looked after. From `LAYOUTS_FROM` on
+    the layout of seven in ten changes while they run.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -207,7 +208,7 @@ def random_schedule(seed: int) -> Schedule:
 
 
 def power_schedule(seed: int, cuts: int = 0) -> Schedule:
-    """A schedule with power cuts, one to three where `cuts` does not say, beside the faults of the seed."""
+    """Return a schedule with power cuts beside the faults of the seed; if `cuts` is 0 there are one to three."""
     dice = random.Random(f"power {seed}")
     schedule = random_schedule(seed)
     others = tuple(fault for fault in schedule.faults if fault.kind != "back" and dice.random() < 0.5)
@@ -217,21 +218,21 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
 
 
 def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
-    """A schedule of a plain join with this asked for."""
+    """Return the schedule of a plain join with these asks added."""
     if "three" in asks:
         dice = random.Random(f"three {schedule.seed}")
         layout = dice.choice(("1x1x1", "1x2x1", "2x1x1", "1x1x2", "2x1x2"))
         schedule = replace(schedule, layout=layout, rows=min(schedule.rows, 14), batch_rows=max(schedule.batch_rows, 6))
-    if "idle" in asks:  # who is silent is a matter of files that grow
+    if "idle" in asks:  # only streams over files that grow can be silent
         schedule = replace(schedule, source="csv", grows=True)
     if "future" in asks:
         schedule = replace(schedule, source="csv")
     more = random.Random(f"changes {schedule.seed}")
     if "self" in asks:
-        asks = tuple(name for name in asks if name != "quarantine")  # which is refused
-    if "quarantine" in asks:  # what comes late, or changes, can do so while files come
+        asks = tuple(name for name in asks if name != "quarantine")  # a self-join over bad files is refused
+    if "quarantine" in asks:  # a file can come late, or change, only while files come
         schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
-    if "settings" in asks and not schedule.faults:  # nothing would start again
+    if "settings" in asks and not schedule.faults:  # otherwise nothing would start again
         schedule = replace(schedule, faults=(Fault("crash", more.randrange(3), "driver", "offsets logged"),))
     if "relaid" in asks:  # one cell has one layout
         cells = ("1x2x1", "2x1x2", "2x1x2") if "three" in asks else ("1x2", "2x2", "2x2", "1x6")
@@ -257,7 +258,7 @@ def _random_asks(dice: random.Random) -> tuple[str, ...]:
 
 
 def plain_schedule(seed: int) -> Schedule:
-    """The schedule of a seed before there were asks: two streams, a band or an equality, a time window."""
+    """Return the schedule that a seed had before there were asks: two streams, a band or an equality, a time window."""
     dice = random.Random(seed)
     rows = dice.choice((12, 18, 24, 30))
     schedule = Schedule(
@@ -299,7 +300,7 @@ def _random_fault(dice: random.Random, batches: int) -> Fault:
 
 
 def shrunk(schedule: Schedule, fails: Callable[[Schedule], bool], most: int = 150) -> Schedule:
-    """A schedule that still fails and of which nothing can be left out; `most` runs at most."""
+    """Return a schedule that still fails and of which nothing can be left out, after at most `most` runs."""
     runs = 0
     while runs < most:
         for smaller in _smaller(schedule):
@@ -315,7 +316,7 @@ def shrunk(schedule: Schedule, fails: Callable[[Schedule], bool], most: int = 15
 
 
 def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    """Simpler schedules, the simplest first."""
+    """Yield simpler schedules, the simplest first."""
     faults = schedule.faults
     if faults:
         yield replace(schedule, faults=())

@@ -1,6 +1,6 @@
-"""What one life of the query is started with: a restart may bring other settings, and some are refused by name.
+"""The settings with which each life of the query is started: a restart may bring others, and some are refused by name.
 
-What must stay (layout, partitions) is the product's own to remember: it stands in the checkpoint's ``join.json``.
+The package itself must remember what may not change (layout, partitions): it is in the checkpoint's ``join.json``.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _BAD_FILES = (FileChangedError, FileFormatError, FileOrderError, SchemaDriftErro
 
 @dataclass(frozen=True)
 class Settings:
-    """A life's.
+    """The settings of one life.
 
     Attributes
     ----------
     plan : Plan
     options : dict of str to str
-        Of the source.
+        Options of the source.
     may_refuse : tuple of classes
-        Errors that such a life may end with; all is then as it was.
+        Errors with which such a life may end; everything is then as it was before.
     must_refuse : class or None
-        The one with which its start has to end.
+        The error with which its start has to end.
     """
 
     plan: Plan
@@ -57,7 +57,7 @@ class Settings:
 
 
 def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
-    """The plan of a schedule."""
+    """Return the plan of a schedule."""
     layout = Layout.parse(_layout(schedule.layout, len(case.names)), len(case.names))
     return Plan(
         case.bound(schedule.source, folder),
@@ -78,8 +78,8 @@ def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
 def _retained(world: World, batches: int) -> int:
     """How many batches a life retains: where the checkpoint was taken back, no fewer than the first life.
 
-    Versions of the state that are newer than that stay, and Spark counts back from the newest: nobody takes a checkpoint
-    back and asks for less of it at once.
+    Newer versions of the state stay, and Spark counts back from the newest. So nobody takes a checkpoint back and asks
+    for less of it at once.
     """
     return max(batches, world.schedule.retain) if any(fault.kind == "back" for fault in world.fired) else batches
 
@@ -94,17 +94,17 @@ def _relaid(schedule: Schedule, first: Layout) -> Iterator[tuple[int, Layout]]:
 
 
 def _layout(text: str, streams: int) -> str:
-    """The layout for so many streams: those it does not name are in one group."""
+    """Return the layout for so many streams; those that `text` does not name have one group."""
     return "x".join([*text.split("x"), *("1",) * streams][:streams])
 
 
 def make_identity(plan: Plan, folder: Path) -> None:
-    """What the first start of a query leaves in its checkpoint."""
+    """Write what the first start of a query leaves in its checkpoint."""
     CheckpointIdentity.create(folder / "identity", plan.bound, plan.layout, plan.partitions)
 
 
 def settings_of(world: World, life: int) -> Settings:
-    """What this life is started with: as the first one, or with whatever may be another."""
+    """Return the settings of this life: those of the first one, or with changes in what may change."""
     schedule, plan = world.schedule, world.plan
     if "settings" not in schedule.asks or world.is_settling:
         return Settings(plan)
@@ -142,12 +142,12 @@ def settings_of(world: World, life: int) -> Settings:
 
 
 def kept_partitions(of_state: int, of_session: int) -> int:
-    """How many partitions Spark is told to use."""
+    """Return the number of partitions that Spark is told to use."""
     return of_state
 
 
 def refuse(settings: Settings, folder: Path) -> None:
-    """Refuse what a checkpoint's query may not become, as its start does.
+    """Refuse settings that a checkpoint's query may not have, as its start does.
 
     Raises
     ------
@@ -162,7 +162,10 @@ def refuse(settings: Settings, folder: Path) -> None:
 
 
 def _bound(world: World, dice: random.Random, *, stops: bool = False, delay_us: int = 0) -> BoundJoin:
-    """The join with other clocks: none that changes what must come out, as records of the future lie far ahead."""
+    """Return the join with other clocks.
+
+    They do not change what must come out, since records from the future lie far ahead.
+    """
     join, schedule = world.case.join, world.schedule
     streams = [
         replace(

@@ -1,4 +1,4 @@
-"""A run from a schedule, in a folder of its own that goes when it is over."""
+"""A run of a schedule, in a folder of its own that goes when the run is over."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["simulated"]
 
 
 def _scratch() -> Path:
-    """In memory where that is possible: a run makes a few hundred small files."""
+    """Return a new folder, in memory where that is possible: a run makes a few hundred small files."""
     memory = Path("/dev/shm")
     return Path(tempfile.mkdtemp(prefix="streamjoin-faults-", dir=memory if memory.is_dir() else None))
 
 
 @contextmanager
 def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
-    """A run of a schedule, done; its folder is there until the context ends."""
+    """Run a schedule; the run's folder is there until the context ends."""
     pa.set_cpu_count(1)
     folder = _scratch()
     try:

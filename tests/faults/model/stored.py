@@ -22,16 +22,16 @@ _LZ4 = struct.Struct("<8sBiiI")
 
 @dataclass
 class StoredCheckpoint(Checkpoint):
-    """A checkpoint whose files a power cut may tear; `reload` is what a new driver reads.
+    """A checkpoint whose files a power cut may tear; `reload` reads what a new driver reads.
 
-    Spark's maintenance writes a snapshot of each version here, the keenest that it can be.
+    Spark's maintenance writes a snapshot of every version here, which is the most often that it could.
     """
 
     folder: Path = field(default_factory=Path)
     query_id: str = ""
 
     def begin(self) -> None:
-        """What Spark does first when a query starts."""
+        """Do what Spark does first when a query starts."""
         path = self.folder / "metadata"
         if not path.exists():
             _write(path, json.dumps({"id": self.query_id}).encode())
@@ -64,7 +64,7 @@ class StoredCheckpoint(Checkpoint):
                 _remove(path)
 
     def reload(self) -> None:
-        """Read all, as Spark does when a query starts; an error is one with which it would end."""
+        """Read all files, as Spark does when a query starts; an error is one with which that query would end."""
         self.offsets = {
             int(path.name): _read(path).decode().splitlines()[2] for path in _entries(self.folder / "offsets")
         }
@@ -85,7 +85,7 @@ class StoredCheckpoint(Checkpoint):
             except AssertionError:
                 if int(path.stem) == newest:
                     raise
-                continue  # two attempts wrote it in turns; nobody loads it, and who needs it misses it
+                continue  # two attempts wrote it in turns; nobody loads it, and whoever needs it finds it missing
             state = {int(cell): base64.b64decode(text) for cell, text in texts.items()}
             self.states[int(path.parent.name), int(path.stem)] = state
 
@@ -95,12 +95,12 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def sums_path(path: Path) -> Path:
-    """Where the checksums of a file lie."""
+    """Return the path of a file's checksums."""
     return path.with_name(f".{path.name}.crc")
 
 
 def sums_of(data: bytes) -> bytes:
-    """Hadoop's checksums of a file's bytes."""
+    """Return Hadoop's checksums of a file's bytes."""
     checksums = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
     return b"crc\x00" + (512).to_bytes(4, "big") + checksums
 
@@ -109,7 +109,7 @@ def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     disk.at("spark write", writes=True)
     aside, number = path.with_name(f".{path.name}.tmp"), 0
-    # What is there is of an attempt that has stopped, or died: each writes under a name of its own.
+    # A file that is there is of an attempt that has stopped or died, so each attempt writes under a name of its own.
     while aside.exists() or sums_path(aside).exists():
         aside, number = path.with_name(f".{path.name}.{number}.tmp"), number + 1
     aside.write_bytes(data)
@@ -125,7 +125,7 @@ def _remove(path: Path) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """As Hadoop does: where there are checksums of it, they must fit."""
+    """Return a file's bytes; as in Hadoop its checksums must fit, if there are any."""
     data, sums = path.read_bytes(), sums_path(path)
     if sums.exists() and len(text := sums.read_bytes()) >= 8:
         found = b"".join(zlib.crc32(data[at : at + 512]).to_bytes(4, "big") for at in range(0, len(data), 512))
@@ -134,13 +134,13 @@ def _read(path: Path) -> bytes:
 
 
 def lz4_file(data: bytes) -> bytes:
-    """As Spark writes a file of the state: LZ4's blocks, and the empty one that closes them."""
+    """Return a file of the state as Spark writes it: LZ4's blocks, and the empty block that closes them."""
     check = xxhash.xxh32_intdigest(data, 0x9747B28C) & 0x0FFFFFFF
     block = _LZ4.pack(b"LZ4Block", 0x15, len(data), len(data), check) + data
     return block + _LZ4.pack(b"LZ4Block", 0x15, 0, 0, 0)
 
 
 def lz4_text(data: bytes) -> bytes:
-    """What `lz4_file` was given."""
+    """Return the bytes that `lz4_file` was given."""
     assert len(data) > 2 * _LZ4.size, "premature EOF"
     return data[_LZ4.size : -_LZ4.size]

@@ -1,6 +1,6 @@
-"""What keeps the tables small, as a part of a run: done by each driver itself, days ahead of the files that it finds.
+"""The upkeep of tables as a part of a run: each driver does it itself, by a clock that is days ahead.
 
-Its steps are points (``matches compact``, ``ledger clean``, ...); files come to the points of a table's.
+Its steps are points (``matches compact``, ``ledger clean``, ...). Its files come to the points of their table.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["NoUpkeep", "looked_after", "upkeep_of"]
 
-_AHEAD_S = 3 * 86_400.0  # longer than a table keeps anything, shorter than what is of no known batch is kept
+# 3 days: longer than a table keeps anything (6 hours), shorter than files of no known batch are kept (168 hours).
+_AHEAD_S = 3 * 86_400.0
 _EVERY_STEPS = 40
 
 
 class NoUpkeep:
-    """Most runs are without: it costs more than all the rest."""
+    """Stands for the upkeep in most runs, which have none: upkeep costs more than all the rest."""
 
     def after_commit(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def upkeep_of(world: World, tables: TableSet) -> Maintenance:
-    """A driver's: a round after every second or third batch, for which little is enough."""
+    """Return the upkeep of one driver: a round after every second or third batch, which small tables call for too."""
     return Maintenance(
         tables,
         every_batches=2 + world.schedule.seed % 2,
@@ -63,7 +64,7 @@ class _Files:
 
 @contextmanager
 def looked_after() -> Iterator[None]:
-    """Come to points on the way, for as long as the context lasts."""
+    """Make the steps of the upkeep points, for as long as the context lasts."""
 
     def at_points(step: str, function: Callable[..., Any], path_of: Callable[[Any], str]) -> Callable[..., Any]:
         def hooked(first: Any, *arguments: Any, **options: Any) -> Any:

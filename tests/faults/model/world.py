@@ -1,4 +1,4 @@
-"""A run: drivers one after the other, or two at a time, until all is joined; and who dies or stops at which step."""
+"""A run: drivers one after the other, or two at a time, until all is joined, and the faults that they meet."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class World:
     ----------
     schedule : Schedule
     folder : Path
-        Empty; of this run.
+        An empty folder for this run alone.
     delta : {"log", "delta-rs"}
         Who writes the entries of the tables' logs: see `delta_log`.
 
@@ -69,7 +69,7 @@ class World:
         self.ticks = 0
         self.parked: list[tuple[int, Process]] = []
         self.unfired = list(schedule.faults)
-        self._awaited = {fault.point for fault in schedule.faults}  # no other point is looked at twice
+        self._awaited = {fault.point for fault in schedule.faults}  # at other points no fault is looked for
         self.fired: list[Fault] = []
         self.passed: dict[tuple[str, int, str, str], int] = {}
         self.full: Process | None = None
@@ -78,7 +78,7 @@ class World:
         self.workers = [Cache[Any](CACHE_BYTES) for _ in range(schedule.workers)]
         self.committers: dict[Process, tuple[Committer, Any]] = {}
         self.violations: list[str] = []
-        self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody looks after them
+        self.late_blocks: set[str] = set()  # written by a process that had stopped: nobody removes them
         self.now_s = 0.0
         self.clock = random.Random(f"clock {schedule.seed}")
         self.planned: dict[int, dict[str, Any]] = {}  # the offsets of each batch
@@ -106,7 +106,7 @@ class World:
     # ------------------------------------------------------------------ the run
 
     def run(self) -> None:
-        """Until a driver has found nothing new, after which all that had stopped goes on, and one more driver looks."""
+        """Run drivers until one has found nothing new; then settle."""
         with installed(self):
             for _ in range(_MAX_DRIVERS):
                 if self.drive() and self.fed:
@@ -116,7 +116,7 @@ class World:
             self.settle()
 
     def settle(self) -> None:
-        """Let go on what had stopped; after that a driver without faults finds all done."""
+        """Let everything go on that had stopped; after that a driver without faults must find all done."""
         self.is_settling = True
         self.unfired = []
         while self.parked:
@@ -126,10 +126,11 @@ class World:
             if len(self.fired) == fired:
                 self.violations.append("a driver without faults did not finish")
                 return
-            fired = len(self.fired)  # a power cut, which comes by the clock, while the last driver was at work
+            # A power cut, which comes at a step of the run, came while the last driver was at work.
+            fired = len(self.fired)
 
     def drive(self) -> bool:
-        """One driver, until it ends or stops; whether it found nothing new."""
+        """Run one driver until it ends or stops; return whether it found nothing new."""
         process = Process(f"driver {len(self.drivers)}", "driver", 0, Cache(1))
         self.input.disturb(self)
         settings = self.lives[process] = settings_of(self, len(self.drivers))
@@ -159,7 +160,7 @@ class World:
         self.current = before
 
     def _judged(self, process: Process, error: BaseException | None) -> BaseException | None:
-        """Note an error that nothing explains; room is made when a query has stopped for want of it."""
+        """Note an error that nothing explains, and make room again if a query has stopped for want of it."""
         full, self.full = self.full, None if process is self.full else self.full
         if error is None or isinstance(error, (Killed, TaskFailedError)):
             return error
@@ -175,7 +176,7 @@ class World:
     # ------------------------------------------------------------------ points
 
     def point(self, name: str, *, writes: bool = False) -> None:
-        """The running process comes to a step: here it may die, stop, or find no room, and others go on."""
+        """Come to a step of the running process: here it may die, stop, or find no room, and others may go on."""
         process = self.current
         if process is None:
             return
@@ -206,7 +207,7 @@ class World:
 
     @property
     def seen(self) -> Counter[tuple[str, str]]:
-        """How often a process of each kind came to each point."""
+        """Return how often a process of each kind came to each point."""
         seen: Counter[tuple[str, str]] = Counter()
         for (_, _, actor, name), count in self.passed.items():
             seen[actor, name] += count
@@ -217,14 +218,14 @@ class World:
         return self.current is not None and not self.current.gone
 
     def _cut_off(self, fault: Fault) -> None:
-        """The power goes: nothing runs any more, and the disk is what the dice leave of it."""
+        """Cut the power: nothing runs any more, and the disk is what the dice leave of it."""
         assert self.device is not None
         self.fired.append(fault)
         for driver in self.drivers:
             driver.dead = True
         self.parked.clear()
         self.workers[:] = [Cache(CACHE_BYTES) for _ in self.workers]
-        before, self.current = self.current, None  # what happens to the disk now is nobody's doing
+        before, self.current = self.current, None  # no process is to blame for what happens to the disk now
         self.device.cut(random.Random(f"cut {fault.delay} {self.schedule.seed}"))
         self.violations += readable(self)
         self.current = before
@@ -236,7 +237,7 @@ class World:
             self.device.force(path)
 
     def recovered(self) -> list[Any]:
-        """What a start does before its query; how the source is to cut the next batches."""
+        """Do what a start does before its query; return how the source is to cut the next batches."""
         if not isinstance(self.checkpoint, StoredCheckpoint):
             return []
         cuts = recovered(self.checkpoint.folder, TableSet(self.plan.table_root), self.plan.partitions)
@@ -245,7 +246,7 @@ class World:
         return cuts
 
     def block_written(self, name: str) -> None:
-        """Note what a process writes that had stopped, or one with a rival: nobody may look after it."""
+        """Note a block written by a process that had stopped, or that has a rival: nobody may remove it."""
         assert self.current is not None
         if self.current.stopped or self.current.root.stopped:
             self.late_blocks.add(name)
@@ -284,7 +285,7 @@ class World:
         running.fiber.stop()
 
     def _go_on(self, process: Process) -> None:
-        """A process that had stopped goes on while others have long done its work."""
+        """Let a process go on that had stopped, while others have long done its work."""
         assert process.fiber is not None
         process.stopped = True
         if process.actor == "driver":
@@ -296,7 +297,7 @@ class World:
             self._judged(process, process.fiber.error)
 
     def _taken_back(self, batches: int) -> None:
-        """An operator stops all drivers, and takes the checkpoint back; not while files grow: batches would differ."""
+        """Stop all drivers and take the checkpoint back; not while files grow, since batches would differ then."""
         for driver in self.drivers:
             driver.dead = True
         if not self.schedule.grows and "idle" not in self.schedule.asks:
@@ -305,7 +306,7 @@ class World:
     # ------------------------------------------------------------------ what drivers ask for
 
     def task_process(self, actor: str, driver: Process, dice: random.Random) -> Process:
-        """A new attempt, on any of the workers."""
+        """Return the process of a new attempt, on any of the workers."""
         self.tasks += 1
         cache = dice.choice(self.workers)
         process = Process(f"{actor} task {self.tasks} of {driver.name}", actor, driver.batch, cache, driver)
@@ -314,14 +315,14 @@ class World:
         return process
 
     def attempt(self, process: Process, body: Callable[[], Any]) -> Any:
-        """What an attempt gave; None if it has stopped; `Killed` if it died."""
+        """Return what an attempt gave, or None if it has stopped; raise `Killed` if it died."""
         try:
             if process.fiber is None:
                 return self._within(process, body)
             process.fiber = Fiber(lambda: self._within(process, body))
             self._resume(process)
             while not process.fiber.done and process.frozen:
-                # The driver stops, and its task with it: on this thread the task waits for the driver.
+                # The driver stops, and its task with it: on its own thread the task waits for the driver.
                 delay, process.frozen = process.frozen, 0
                 driver = process.root
                 self._stop(driver, driver, delay)
@@ -332,35 +333,38 @@ class World:
             return process.fiber.result() if process.fiber.done else None
         except Killed:
             if not process.root.dead:
-                # Not there any more where the worker died before, of another task's death.
+                # If the worker died before, with another task, its cache is not there any more.
                 self.workers[:] = [Cache(CACHE_BYTES) if mine is process.cache else mine for mine in self.workers]
             raise
 
     def second_attempts(self, process: Process) -> Iterator[int]:
-        """Of a task that has a second attempt: which of the two counts."""
+        """Yield, for each second attempt of a task, which of the two counts."""
         for fault in list(self.unfired):
             is_ours = (fault.kind, fault.batch, fault.actor) == ("twice", process.root.batch, process.actor)
-            if is_ours and fault in self.unfired:  # not: a rival's task had it, while this one's attempts ran
+            if is_ours and fault in self.unfired:  # meanwhile this fault may have gone to a rival's task
                 self.unfired.remove(fault)
                 self.fired.append(fault)
                 yield fault.delay
 
     def feed(self, *, everything: bool = False) -> None:
-        """Let the input go on."""
+        """Let more input come."""
         self.input.feed(self, everything=everything)
 
     @property
     def fed(self) -> bool:
-        """Whether the input is whole."""
+        """Whether all of the input is there."""
         return self.input.whole
 
     def block_names(self) -> set[str]:
-        """Files of blocks, finished or not."""
+        """Return the files of blocks, finished or not."""
         folder = self.folder / "blocks"
         return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
     def committer_for(self, plan: Plan) -> tuple[Committer, Any]:
-        """In place of `streamjoin_ds.stream.commit.committer_for`: one a driver, which is a process."""
+        """Return the driver's committer, in place of `streamjoin_ds.stream.commit.committer_for`.
+
+        Each driver has one, since a driver is a process.
+        """
         assert self.current is not None
         driver = self.current.root
         if driver not in self.committers:

@@ -7,11 +7,11 @@
       │ bad files         │ settings, vacuum, repair                      ▼
       └────────────────── faults                             oracle, bounds on what may grow
 
-The source, the cells, the commits and the tables are the package's and delta-rs'; processes, files, signals and the
-disk are the system's. Spark's part (offset log, commit log, state) is `checkpoint.Checkpoint`, in Spark's own formats,
-which makes a batch cost tens of milliseconds instead of hundreds: two hours hold as many batches as half a day of
-triggers. A driver begins as `StreamJoin.start` does: its lock, the recovery, the tables. What a power cut takes is told
-by `tests.faults.model.power`, from what the processes wrote down that they forced.
+The source, the cells, the commits and the tables are those of the package and of delta-rs. Processes, files, signals
+and the disk are those of the system. Spark's part (offset log, commit log, state) is `checkpoint.Checkpoint`, in
+Spark's own formats. It makes a batch cost tens of milliseconds instead of hundreds, so two hours hold as many batches
+as half a day of triggers. A driver begins as `StreamJoin.start` does: its lock, the recovery, the tables.
+`tests.faults.model.power` decides what a power cut takes, from what the processes wrote down that they forced.
 
 ``python -m tests.faults.soak --minutes 10`` runs it; each bound is a line of `bounds.BOUNDS`.
 """

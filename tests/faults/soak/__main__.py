@@ -22,7 +22,7 @@ _ROOM_BYTES = 4 << 30
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
-    """Put a file system of its own below a folder, which can be filled; whether that was allowed."""
+    """Put a file system of its own below a folder, which a soak can fill; yield whether that was allowed."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_ROOM_BYTES}", "tmpfs", str(folder)]
     try:
         is_mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0

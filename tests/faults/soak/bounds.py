@@ -16,37 +16,37 @@ from streamjoin_ds.sink.tables import TableSet
 __all__ = ["BOUNDS", "Samples", "batch_lines"]
 
 BOUNDS: Mapping[str, float] = {
-    # medians, so that a fault in the middle of a batch weighs nothing; of the last 1 000 batches over the first 1 000
+    # the median of the last 1 000 commits over that of the first 1 000: a fault in the middle of a batch weighs nothing
     "commit_growth": 1.3,
-    # of one table: a round of compaction is due every 250 batches, and a long one may be under way
+    # files of one table: a round of compaction is due every 250 batches, and a long one may be under way
     "live_files": 600,
-    # of one table: the newest 10 000 entries stay, and those that come until the next checkpoint and cleaning
+    # entries of one table's log, in bytes and in number: the newest 10 000 stay, and those until the next cleaning
     "log_bytes": 48 << 20,
     "log_entries": 13_000,
-    # of the disk, where it is the soak's own: all rows, what was replaced and not removed yet, logs, checkpoint
+    # bytes on the disk that is the soak's own: all rows, files that were replaced and not removed yet, logs, checkpoint
     "disk_bytes": 2 << 30,
-    # a process's maps of files that are deleted: retired blocks
+    # a process's maps of files that are deleted: these are retired blocks
     "deleted_maps": 64,
-    # two of a thread's stack, and what is mapped of blocks; the system allows 65 530
+    # a process's maps: two for each thread's stack, and those of blocks; the system allows 65 530
     "maps": 4_000,
-    # delta-rs opens up to a thousand entries of a log at once
+    # a process's open files: delta-rs opens up to a thousand entries of a log at once
     "open_files": 1_200,
-    # delta-rs alone may have 512 that wait for files, each for as long as it has work and 10 s more
+    # a process's threads: delta-rs alone may have 512 that wait for files, as long as it has work and 10 s more
     "threads": 640,
-    # resident; the first sample of a process comes after its imports
+    # resident bytes; the first sample of a process comes after its imports
     "driver_bytes": 900 << 20,
     "worker_bytes": 700 << 20,
-    # in the checkpoint: blocks of the windows, what the exchange holds
+    # files in the checkpoint: blocks of the windows, and of the exchange
     "block_files": 400,
     "exchange_files": 400,
 }
 
-_SHARE = 1_000  # batches at either end whose commits are compared
+_SHARE = 1_000  # batches at the beginning and at the end whose commits are compared
 
 
 @dataclass
 class Samples:
-    """The largest value seen of each measure, and where."""
+    """The largest value seen of each measure, and where it was seen."""
 
     largest: dict[str, float] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Samples:
         """Look at a driver or a worker; one that has just gone is left out."""
         try:
             maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
-            # sealed in no block, and no loaded library: a mapped file of the checkpoint
+            # only blocks count, and no other deleted files such as libraries
             deleted = sum(line.endswith("(deleted)") and "/blocks/" in line for line in maps)
             resident, threads, files = process.memory_info().rss, process.num_threads(), process.num_fds()
         except (psutil.Error, OSError):
@@ -93,8 +93,8 @@ class Samples:
             self.note("disk_bytes", shutil.disk_usage(root).used, "disk")
 
     def commits(self, root: Path) -> None:
-        """Compare the time of a commit in the last 1 000 batches with the first 1 000; fewer say nothing."""
-        # Forced to the device or not, they are not to be compared.
+        """Compare the time of a commit in the last 1 000 batches with the first 1 000, once there are so many."""
+        # Only batches of durable lives: forcing files takes time, so the others cannot be compared.
         times = [line["commit_s"] for line in batch_lines(root) if line.get("durable")]
         if len(times) >= 2 * _SHARE:
             growth = statistics.median(times[-_SHARE:]) / statistics.median(times[:_SHARE])
@@ -110,7 +110,7 @@ class Samples:
 
 
 def batch_lines(root: Path) -> list[dict[str, float]]:
-    """Return what the lives wrote of their batches; a line that a kill cut short is left out."""
+    """Return what the lives wrote about their batches, without lines that a kill cut short."""
     path = root / "batches.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}") and line.count("{") == 2]

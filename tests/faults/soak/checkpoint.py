@@ -1,7 +1,7 @@
 """What Spark keeps of a query on a local disk, in its formats: offsets before a batch, states, a commit after it.
 
-State partition n holds cell n; version b + 1 is what batch b left, as a snapshot. Nothing is forced to the device here,
-as Spark forces nothing.
+State partition n holds cell n. Version b + 1 is what batch b left, as a snapshot. Nothing is forced to the device here,
+since Spark forces nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Checkpoint:
     Parameters
     ----------
     folder : Path
-        Of the checkpoint; made where it is not there.
+        The folder of the checkpoint; it is made if it is not there.
     retain : int
-        Batches that a query can be taken back by.
+        How many batches a query can be taken back by.
     """
 
     def __init__(self, folder: Path, retain: int) -> None:
@@ -37,7 +37,7 @@ class Checkpoint:
         self._state = folder / "state" / "0"
 
     def begin(self, query_id: str) -> None:
-        """What Spark does first when a query starts."""
+        """Do what Spark does first when a query starts."""
         for name in ("offsets", "commits"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         path = self.folder / "metadata"
@@ -61,7 +61,7 @@ class Checkpoint:
         self._put_new(self.folder / "offsets" / str(batch_id), text.encode())
 
     def log_commit(self, batch_id: int) -> None:
-        """Log that a batch is done, and forget what no longer can be gone back to."""
+        """Log that a batch is done, and remove what nobody can go back to any more."""
         self._put_new(self.folder / "commits" / str(batch_id), b'v1\n{"nextBatchWatermarkMs":0}')
         for name in ("offsets", "commits"):
             for number in self._numbers(name):
@@ -79,7 +79,7 @@ class Checkpoint:
         return lz4_text(_read(self._state / str(cell) / f"{batch_id + 1}.snapshot"))
 
     def states(self, batch_id: int) -> Iterator[tuple[int, bytes]]:
-        """Give each cell and its state after a batch."""
+        """Yield each cell and its state after a batch."""
         for folder in sorted(self._cells()):
             yield int(folder.name), lz4_text(_read(folder / f"{batch_id + 1}.snapshot"))
 
@@ -104,7 +104,7 @@ class Checkpoint:
         os.replace(sums_path(aside), sums_path(path))
 
     def _put_new(self, path: Path, content: bytes) -> None:
-        """Write an entry whole, and only where there is none."""
+        """Write an entry whole, and only if there is none."""
         aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         aside.write_bytes(content)
         sums_path(aside).write_bytes(sums_of(content))
@@ -120,7 +120,7 @@ class Checkpoint:
 
 
 def _read(path: Path) -> bytes:
-    """As Hadoop does: where there are checksums of it, they must fit."""
+    """Return a file's bytes; as in Hadoop its checksums must fit, if there are any."""
     data, sums = path.read_bytes(), sums_path(path)
     if sums.exists() and len(text := sums.read_bytes()) >= 8 and text != sums_of(data):
         msg = f"ChecksumException: {path}"

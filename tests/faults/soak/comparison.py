@@ -1,4 +1,4 @@
-"""What must be in the tables at the end, and what is: every result once, every record accounted for."""
+"""What must be in the tables at the end, and what is there: every result once, every record accounted for."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _CHANGED = "what the file holds now" + _ASIDE
 def differences(
     root: Path, recorded: dict[str, Recorded], dropped: Counter[tuple[str, str]], consumer: Consumer
 ) -> list[str]:
-    """Return what is not as it must be, as text.
+    """Return what is not as it must be, as texts.
 
     Parameters
     ----------
     root : Path
-        Of the tables.
+        The folder of the tables.
     recorded : dict of str to Recorded
         What was written, by stream.
     dropped : Counter of (stream, file)
         Bad files (`poison.Poison.dropped`).
     consumer : Consumer
-        After its last look.
+        The consumer, after its last look.
     """
     tables = TableSet(str(root / "matches"))
     wanted = expected(recorded["e"], recorded["w"])
@@ -65,7 +65,7 @@ def _of_results(what: str, wanted: np.ndarray, found: np.ndarray) -> list[str]:
 
 
 def _of_fates(tables: TableSet, recorded: dict[str, Recorded]) -> list[str]:
-    """By the ledger's counts, and by the rows that are kept of what was not joined."""
+    """Compare the ledger's counts, and the rows that are kept of records that were not joined."""
     found = []
     ledger = _rows(tables.ledger).to_pylist()
     kept = {"late": tables.late, "rejected": tables.rejects}
@@ -81,7 +81,7 @@ def _of_fates(tables: TableSet, recorded: dict[str, Recorded]) -> list[str]:
 
 
 def _of_files(tables: TableSet, dropped: Counter[tuple[str, str]]) -> list[str]:
-    """The rejects name every bad file once."""
+    """Check that the rejects name every bad file once."""
     rows = [row for row in _rows(tables.rejects).to_pylist() if (row["text"] or "").endswith(_ASIDE)]
     named = Counter((row["stream"], "" if row["text"] == _CHANGED else Path(row["file"]).name) for row in rows)
     lost, surplus = dropped - named, named - dropped

@@ -15,7 +15,7 @@ from streamjoin_ds.sink.reader import Follower
 __all__ = ["COLUMNS", "DELETED_REST", "DELETED_STEP", "Consumer", "triples"]
 
 COLUMNS = ("e_seq", "w_seq", "event_time")
-DELETED_STEP, DELETED_REST = 97, 3  # it deletes what it has read of these left numbers
+DELETED_STEP, DELETED_REST = 97, 3  # of what it has read it deletes the results with these left numbers
 
 
 def triples(table: pa.Table) -> np.ndarray:
@@ -25,14 +25,14 @@ def triples(table: pa.Table) -> np.ndarray:
 
 
 class Consumer:
-    """Follows one table.
+    """A consumer that follows one table.
 
     Attributes
     ----------
     followed : list of numpy.ndarray
         What the follower gave, in its order.
     deleted_before_us : int
-        Results before it, of the numbers to delete, are gone from the table.
+        Results older than this, with the numbers to delete, are gone from the table.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class Consumer:
         )
         try:
             metrics = DeltaTable(self._path).delete(condition)
-        except CommitFailedError:  # a batch was committed meanwhile: nothing was deleted, the next look tries again
+        except CommitFailedError:  # a batch was committed meanwhile, so nothing was deleted; the next look tries again
             return 0
         self.deleted_before_us = before_us
         return int(metrics["num_deleted_rows"])

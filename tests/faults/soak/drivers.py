@@ -1,4 +1,4 @@
-"""The driver processes of a soak, one after the other, and what each says of its batches."""
+"""The driver processes of a soak, one after the other, and what each one says about its batches."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Drivers:
     Parameters
     ----------
     root : Path
-        As of `life.Life`.
+        The root of `life.Life`.
     dice : random.Random
-        What settings are drawn with.
+        The dice that draw settings.
 
     Attributes
     ----------
     life : subprocess.Popen or None
-        The driver that drives.
+        The driver that drives now.
     """
 
     def __init__(self, root: Path, dice: random.Random) -> None:
@@ -57,7 +57,7 @@ class Drivers:
 
     @property
     def ended(self) -> int | None:
-        """With what the driver ended; None while it lives, or where there is none."""
+        """Return the exit status of the driver; None while it lives, or if there is none."""
         return None if self.life is None else self.life.poll()
 
     def tree(self) -> list[psutil.Process]:
@@ -77,7 +77,10 @@ class Drivers:
         self.life = None
 
     def stop(self, marker: str, most_s: float) -> str:
-        """Let the driver end by itself: "stop" after the batch at hand, "drain" when all is read; what is wrong."""
+        """Let the driver end by itself; return what went wrong, or "".
+
+        With the `marker` "stop" it ends after the batch at hand, with "drain" when all is read.
+        """
         assert self.life is not None
         (self.root / marker).touch()
         try:
@@ -89,19 +92,19 @@ class Drivers:
         return f"a driver that was to end ended with {status}" if status else ""
 
     def last_words(self) -> str:
-        """The end of what the driver wrote."""
+        """Return the end of what the driver wrote."""
         return self._log_path.read_text(errors="replace")[-4_000:]
 
 
 def killed(processes: list[psutil.Process]) -> None:
-    """Kill these processes, where they are not gone."""
+    """Kill those of these processes that are still there."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
 class Lines:
-    """The end of the file of batches, read on."""
+    """Reads on at the end of the file of batches."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at, self._rest = path, 0, b""

@@ -37,19 +37,19 @@ FAULTS = {
     "vacuum": "`streamjoin vacuum` beside the driver, or beside its restart",
     "repair": "`streamjoin repair --dry-run` after a stop or a kill finds nothing to mend",
 }
-_FULL_BYTES = 3 << 20  # left on a full disk
-_VACUUM_AFTER_S = 5  # a batch takes a fifth of a second
+_FULL_BYTES = 3 << 20  # bytes left on a full disk
+_VACUUM_AFTER_S = 5  # many times the fifth of a second that a batch takes
 _LEFT = "left-behind.arrow"
 
 
 class Faults:
-    """Does what its methods are named by."""
+    """Does the faults after which its methods are named."""
 
     def __init__(self, soak: Soak, dice: random.Random) -> None:
         self._soak, self._dice, self._drivers = soak, dice, soak.drivers
         self.poisons = Poison(soak.feeder, dice)
         self.back_at = 0.0  # when a silent stream writes again
-        self.lost = 0  # files that power cuts took, or tore
+        self.lost = 0  # files that power cuts took or tore
 
     def driver(self) -> None:
         self._drivers.kill()
@@ -74,7 +74,7 @@ class Faults:
             self.back_at = time.monotonic() + self._soak.fault_every_s / 2
 
     def poison(self) -> None:
-        """A bad file in the order of names; then one that is not, found while the driver runs or when one starts."""
+        """Add a bad file in the order of names, and then one out of order, while the driver runs or before a start."""
         name = self._dice.choice([name for name in NAMES if name != self._soak.feeder.silent])
         self.poisons.drop(name, self._dice.choice(RESTS))
         self._soak.feeder.step()
@@ -83,7 +83,7 @@ class Faults:
         self._soak.catch_up()
         for name in NAMES:
             self._soak.feeder.next_file(name)
-        self._soak.feeder.step()  # the file that a changed one is before
+        self._soak.feeder.step()  # the file after a changed one
         self._soak.catch_up()
         if self._soak.violations:
             return
@@ -98,24 +98,25 @@ class Faults:
         self._soak.catch_up()
 
     def sleeper(self) -> None:
-        """A driver and its workers stop, as on a machine that went to sleep; another takes over; they wake."""
+        """Stop a driver and its workers, as on a machine that went to sleep; let another one take over; wake them."""
         sleeping, life = self._drivers.tree(), self._drivers.life
         _signalled(sleeping, signal.SIGSTOP)
         self._drivers.start(take_over=True)
         self._soak.feed_until(self._soak.batches + 3, 60.0)
         _signalled(sleeping, signal.SIGCONT)
         assert life is not None
-        # It loses at the next thing that it tries to write, or there is nothing new for it to try: then it is ended.
+        # The sleeper loses at the next thing that it tries to write. If there is nothing new for it to write, it is
+        # ended.
         with contextlib.suppress(subprocess.TimeoutExpired):
             life.wait(5.0)
         killed(sleeping)
         life.wait()
-        # Each may have stopped the other: the table took the batch of the one that came first.
+        # Each of the two may have stopped the other, since the table took the batch of the one that came first.
         if self._drivers.ended is not None:
             self._drivers.start()
 
     def full(self) -> None:
-        """Take the room away until the driver has stopped, and give it back."""
+        """Take the room on the disk away until the driver has stopped, and give it back."""
         ballast = self._soak.root / "ballast"
         disk = os.statvfs(self._soak.root)
         with ballast.open("wb") as file:
@@ -129,9 +130,10 @@ class Faults:
         self._drivers.start()
 
     def power(self) -> None:
-        """The consumer stands still meanwhile: of what it had read nothing is lost.
+        """Cut the power, once or again while a driver recovers.
 
-        A driver that forces is cut off, in a batch or as it recovers from the cut before.
+        The driver forces its files. It is cut off in a batch, or while it recovers from the cut before. The consumer
+        stands still meanwhile, and nothing that it had read may be lost.
         """
         self._drivers.kill()
         self._soak.consumer.read_on()
@@ -158,9 +160,9 @@ class Faults:
             self._soak.wait("a driver recovers from a power cut", lambda: self._drivers.lines.starts > starts)
 
     def vacuum(self) -> None:
-        """Beside a driver at work; or beside one that starts, when all that its states name is older than asked for."""
+        """Run `vacuum` beside a driver at work, or beside one that starts when all blocks are old enough to go."""
         if not self._drivers.lines.starts:
-            return  # the first driver has not come so far as to make the checkpoint
+            return  # the first driver has not yet made the checkpoint
         left = self._soak.root / "checkpoint" / "blocks" / _LEFT
         if left.parent.is_dir():
             left.write_bytes(b"of a task that died")

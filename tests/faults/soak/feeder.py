@@ -1,4 +1,4 @@
-"""Files that grow as devices write them: a few lines at a time, a new file now and then, one side silent at times."""
+"""Files that grow as devices write them: a few lines at a time, sometimes a new file, sometimes one side silent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Feeder:
     Parameters
     ----------
     root : Path
-        A folder a stream is made below it.
+        The folder below which each stream gets a folder.
     seed : int
     step_rows : int
         Records of each stream that `step` writes.
@@ -38,14 +38,14 @@ class Feeder:
         self._now_us = START_US
         self._silent: str | None = None
         self._numbers = dict.fromkeys(NAMES, 0)
-        self._rows = dict.fromkeys(NAMES, 0)  # of the file that is written
+        self._rows = dict.fromkeys(NAMES, 0)  # rows of the file that is written now
         for name in NAMES:
             (root / name).mkdir(parents=True)
             self._write(name, 0)
 
     @property
     def silent(self) -> str | None:
-        """The stream that writes nothing now."""
+        """Return the stream that writes nothing now, if there is one."""
         return self._silent
 
     def fall_silent(self, name: str) -> None:
@@ -55,8 +55,8 @@ class Feeder:
     def come_back(self) -> None:
         """Write for the silent stream again, and only for it: the next `step` goes on with both.
 
-        What it writes is as young as what the others have written, so it is late by no clock; but only if it is read
-        before the others go on.
+        What it writes is as young as what the others have written, so no clock finds it late. This holds only if it is
+        read before the others go on.
         """
         assert self._silent is not None
         name, self._silent = self._silent, None
@@ -70,14 +70,14 @@ class Feeder:
                 self._write(name, self.step_rows)
 
     def next_file(self, name: str) -> Path:
-        """Return the file that is written now; what follows goes into another one."""
+        """Return the file that is written now; later lines go into another one."""
         path = self._path(name)
         self._numbers[name] += 1
         self._rows[name] = 0
         return path
 
     def lines(self, name: str, count: int) -> tuple[list[str], list[int]]:
-        """Note records of one stream; return their lines, and its largest time after each."""
+        """Record the next lines of one stream; return them, and the stream's largest time after each."""
         recorded, lines, largest_us = self.recorded[name], [], []
         for number in range(count):
             lines.append(recorded.line(self._dice[name], self._now_us, is_measured=number > 0))

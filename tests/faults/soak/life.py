@@ -1,7 +1,7 @@
-"""One life of the soak's driver: ``python -m tests.faults.soak.life ROOT SETTINGS``; a kill ends it at any moment.
+"""One life of the soak's driver: ``python -m tests.faults.soak.life ROOT SETTINGS``; a kill may end it at any moment.
 
-It runs batches until ROOT/stop is there, and ends with the batch at hand; with ROOT/drain it ends when there is nothing
-new. Each batch is a line of ROOT/batches.jsonl. SETTINGS is JSON: what may be another at each start.
+It runs batches until ROOT/stop is there, and ends with the batch at hand. With ROOT/drain it ends when there is nothing
+new. Each batch is a line of ROOT/batches.jsonl. SETTINGS is JSON, with what may change at each start.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = ["QUERY_ID", "Life", "plan_of"]
 
 QUERY_ID = "soak"
 RETAIN_BATCHES = 5
-_ATTEMPTS = 4  # of a task, as Spark has them
+_ATTEMPTS = 4  # attempts of a task, as many as Spark makes
 _IDLE_S = 0.01
 
 
 def plan_of(root: Path, exchange: str, execution: Mapping[str, Any], *, durable: bool) -> Plan:
-    """Return the plan of the soak's join over the files below `root`; gives a new checkpoint its identity."""
+    """Return the plan of the soak's join over the files below `root`, and give a new checkpoint its identity."""
     join, folder = soak_join(str(root / "input")), root / "checkpoint"
     bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
     layout = Layout.parse("1x2", 2)
@@ -84,11 +84,11 @@ class Life:
     Parameters
     ----------
     root : Path
-        Where all files of the soak lie.
+        The folder of all files of the soak.
     exchange, durable, execution, source
-        What may be another at each start; `source` are its options.
+        What may change at each start; `source` has the source's options.
     take_over : bool, keyword-only
-        Whether a driver holds the checkpoint that sleeps.
+        Whether the checkpoint is held by a driver that sleeps.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Life:
         self.options = {"plan": self.plan.to_json(), **source, **cuts_option(cuts)}
         sensors = SensorsDataSource(self.options)
         self.reader = sensors.streamReader(sensors.schema())
-        self._context = multiprocessing.get_context("spawn")  # delta-rs does not live in a forked process
+        self._context = multiprocessing.get_context("spawn")  # delta-rs does not survive a fork
         self._workers = [self._new_worker() for _ in range(2)]
         self.batches = root / "batches.jsonl"
         committer_for(self.plan)
@@ -124,7 +124,7 @@ class Life:
         self._say(begins=done, read=_read_up_to(self._start_of(done + is_committed if done >= 0 else 0)))
         if done >= 0 and not is_committed:
             self._batch(done, self._start_of(done), self.checkpoint.offset(done))
-        # As Spark does, it goes on from what it has done itself: a rival's entries are in its way, not on it.
+        # As Spark does, it goes on from what it has done itself: a rival's entries stop it, and are not its start.
         start = self._start_of(done + 1)
         while not (self.root / "stop").exists():
             end = _plain(self.reader.latestOffset(start, ReadMaxRows(self.max_rows)))
@@ -170,7 +170,7 @@ class Life:
             file.write(json.dumps(facts) + "\n")
 
     def _done(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
-        """Return what the tasks gave, in their order; a task whose worker dies is tried again by another."""
+        """Return what the tasks gave, in their order; another worker tries a task again whose worker dies."""
         results: list[Any] = [None] * len(tasks)
         left = [(number, 0) for number in range(len(tasks))]
         while left:
@@ -179,7 +179,7 @@ class Life:
                 if not left:
                     break
                 number, attempts = left.pop(0)
-                with contextlib.suppress(OSError):  # dead: told below, where it gives no answer
+                with contextlib.suppress(OSError):  # the worker is dead, which shows below when it gives no answer
                     worker.pipe.send(tasks[number])
                 under_way.append((place, number, attempts))
             for place, number, attempts in under_way:
@@ -207,7 +207,7 @@ class Life:
 
 
 def _read_up_to(offset: dict[str, Any]) -> dict[str, int]:
-    """How many records of each stream were read at an offset."""
+    """Return how many records of each stream were read at an offset."""
     return {stream: 0 if position is None else position["seq"] for stream, position in offset["streams"].items()}
 
 

@@ -1,13 +1,13 @@
-"""Bad files among the input: what of each is read, and the one record that stands for what is set aside.
+"""Bad files among the input: what is read of each, and the one record that stands for what is set aside.
 
 ::
 
-    cut        gzip that ends in the middle: the lines that can be read, and the rest
-    long       a line over the limit: the lines before it, and the rest
-    damaged    no gzip, whatever its name says: all of it
-    drift      a header with other columns: all of it
-    late       a file that sorts before what was read: all of it
-    changed    a file that was read to its end, and has grown since: what it holds now
+    cut        gzip that ends in the middle: the lines that can be read are read, the rest is set aside
+    long       a line over the limit: the lines before it are read, the rest is set aside
+    damaged    no gzip, whatever its name says: all of it is set aside
+    drift      a header with other columns: all of it is set aside
+    late       a file that sorts before what was read: all of it is set aside
+    changed    a file that was read to its end, and has grown since: what it holds now is set aside
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _JUNK = "1,1\n"
 
 
 class Poison:
-    """Drops bad files.
+    """Puts bad files into the input.
 
     Parameters
     ----------
     feeder : Feeder
-        Who writes the others.
+        The writer of the other files.
     dice : random.Random
 
     Attributes
     ----------
     dropped : Counter of (stream, file)
-        What the rejects must name; the file is empty where it was read before.
+        What the rejects must name; the file is "" where it was read before.
     """
 
     def __init__(self, feeder: Feeder, dice: random.Random) -> None:
@@ -101,7 +101,7 @@ class Poison:
         return path
 
     def _next(self, name: str, ending: str) -> Path:
-        """A name between the file that is written and the one that will be; nothing writes on in either."""
+        """Return a path that sorts between the file written now and the next one; neither of the two grows any more."""
         self._feeder.next_file(name)
         path = self._feeder.next_file(name)
         return path.with_name(path.name.removesuffix(".csv") + ending)

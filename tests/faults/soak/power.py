@@ -1,6 +1,6 @@
-"""A power cut under processes of their own: each writes down what it forces; the rest is lost, torn, or there.
+"""A power cut under real processes: each writes down what it forces, and the rest is lost, torn, or there.
 
-What is lost is `tests.faults.model.power.Device`'s to say. Files that are there when it is made count as on the device.
+`tests.faults.model.power.Device` decides what is lost. Files that are there when it is made count as on the device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _LOG, _ATTIC = "forced.jsonl", "attic"
 
 
 class Power:
-    """The power of the machine below a folder; nothing may run there when it is made, nor when it is cut."""
+    """The power of the machine below a folder.
+
+    Nothing may run there when the object is made, nor when the power is cut.
+    """
 
     def __init__(self, root: Path) -> None:
         self._log, self._attic = root / _LOG, root / _ATTIC
@@ -27,10 +30,10 @@ class Power:
         self._device = Device(root, self._attic)
 
     def cut(self, dice: random.Random) -> int:
-        """What was not forced is left to the dice; return how much of it was lost or torn."""
+        """Leave to the dice what was not forced; return how many files were lost or torn."""
         inodes, folders = [], {}
         for line in self._log.read_text().splitlines():
-            if line.endswith("}"):  # else its writer died at it, and what it forced does not count
+            if line.endswith("}"):  # an incomplete line: its writer died, and what it forced does not count
                 facts = json.loads(line)
                 if facts["names"] is None:
                     inodes.append(facts["inode"])
@@ -43,13 +46,13 @@ class Power:
         return self._device.lost - before
 
     def end(self) -> None:
-        """All is on the device again, and nothing is written down any more."""
+        """Take all that is there as on the device, and stop writing down."""
         shutil.rmtree(self._attic)
         self._log.unlink()
 
 
 def write_down(root: Path) -> None:
-    """Have this process write down what it forces below a folder, from now on; nothing where no power is to be cut."""
+    """Have this process write down what it forces below a folder, from now on, if the power may be cut there."""
     attic = root / _ATTIC
     if not attic.is_dir():
         return

@@ -12,9 +12,9 @@ __all__ = ["NAMES", "TICK_US", "Recorded", "expected", "soak_join"]
 
 NAMES = ("e", "w")
 START_US = 1_704_067_200_000_000
-TICK_US = 10_000  # event time from one tuple of a stream to its next
+TICK_US = 10_000  # microseconds of event time from one tuple of a stream to the next
 DELAY_US = 1_000_000
-JITTER_TICKS = 50  # half the delay: out of order, and not late
+JITTER_TICKS = 50  # half the delay, so that tuples are out of order and not late
 _FUTURE_US = 253_402_300_799_000_000  # the last second of the year 9999: further ahead than `max_ahead`
 _WINDOW_US = 2_000_000
 _KEYS = 400
@@ -40,16 +40,16 @@ def soak_join(root: str) -> StreamJoin:
 
 @dataclass
 class Recorded:
-    """One stream's records in the order in which they were written.
+    """One stream's records, in the order in which they were written.
 
     Attributes
     ----------
     times_us : list of int
-        Event times; of a record that cannot be read, -1.
+        Event times; -1 for a record that cannot be read.
     keys : list of int
-        Of a null, -1.
+        Keys; -1 for a null.
     fates : dict of str to int
-        Records by what must become of them: stored, late, rejected.
+        The number of records by what must become of them: stored, late, rejected.
     """
 
     times_us: list[int] = field(default_factory=list)
@@ -64,7 +64,8 @@ class Recorded:
     def line(self, dice: np.random.Generator, now_us: int, *, is_measured: bool) -> str:
         """Return the next record as a line of CSV, and note what must become of it.
 
-        The first record of a stream that was idle is measured against nothing (`is_measured`), and is of no future.
+        The first record of a stream that was idle is measured against nothing, so it does not come from the future:
+        `is_measured` is then false.
         """
         draw = dice.random()
         key = int(dice.integers(_KEYS))
@@ -89,7 +90,7 @@ class Recorded:
         self._note(-1, -1, "rejected")
 
     def back_to(self, count: int, largest_us: int) -> None:
-        """Forget the last records: all but so many, of which this is the largest time."""
+        """Forget all records but the first `count`, whose largest time is `largest_us`."""
         while len(self) > count:
             fate = "stored" if self.is_stored.pop() else "rejected" if self.times_us[-1] < 0 else "late"
             self.fates[fate] -= 1
@@ -119,7 +120,7 @@ def expected(left: Recorded, right: Recorded) -> np.ndarray:
     first = np.searchsorted(right_times, left_times - _WINDOW_US, "left")
     last = np.searchsorted(right_times, left_times + _WINDOW_US, "right")
     found = []
-    # One step a distance inside the window: all left tuples at a time, a few hundred steps.
+    # Each step takes one distance inside the window for all left tuples at once: a few hundred steps.
     for step in range(int((last - first).max(initial=0))):
         here = np.flatnonzero(first + step < last)
         other = first[here] + step

@@ -23,9 +23,9 @@ from tests.faults.soak.rows import NAMES
 __all__ = ["Soak", "Verdict"]
 
 _STEP_ROWS = 20
-_BACKLOG_STEPS = 6  # written and not read yet
-_STALLED_S = 120.0  # without a batch though there is input: the join hangs
-_MOST_S = 120.0  # for a driver to end, or to read what was written
+_BACKLOG_STEPS = 6  # steps of records that may be written and not read yet
+_STALLED_S = 120.0  # seconds without a batch, though there is input, after which the join counts as hanging
+_MOST_S = 120.0  # seconds for a driver to end, or to read what was written
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Verdict:
     faults: Counter[str]
     samples: Samples
     violations: list[str] = field(default_factory=list)
-    lost: int = 0  # files that power cuts took, or tore
+    lost: int = 0  # files that power cuts took or tore
     poisoned: int = 0
 
 
@@ -48,12 +48,13 @@ class Soak:
     Parameters
     ----------
     root, input_root : Path
-        Where checkpoint and tables lie, on a small file system of its own where the disk is to fill up; and the input.
+        The folder of checkpoint and tables, and that of the input. If the disk is to fill up, the first is on a small
+        file system of its own.
     seconds, fault_every_s : float
-        For how long, and how often something goes wrong.
+        How long the soak runs, and how often something goes wrong.
     seed : int
     kinds : sequence of str
-        Of `FAULTS`.
+        Some of `FAULTS`.
     tell : callable
         Called with a line for each thing that went wrong.
     """
@@ -84,7 +85,7 @@ class Soak:
         self._looks = 0
 
     def run(self) -> Verdict:
-        """Feed, break, watch, and compare at the end."""
+        """Feed, break and watch the join, and compare at the end."""
         self._began = began = time.monotonic()
         self.drivers.start()
         next_fault = began + self.fault_every_s
@@ -94,7 +95,7 @@ class Soak:
             while (now := time.monotonic()) < began + self.seconds and not self.violations:
                 self.feed()
                 if now >= next_fault and not self.violations:
-                    if not order:  # each kind once, then each again in another order
+                    if not order:  # each kind comes once, then each again in another order
                         order = self._dice.sample(self.kinds, len(self.kinds))
                     self._break(order.pop())
                     next_fault = time.monotonic() + self.fault_every_s
@@ -120,13 +121,13 @@ class Soak:
 
     @property
     def batches(self) -> int:
-        """How many were committed, those that were done again counted again."""
+        """Return how many batches were committed; a batch that was done again counts again."""
         return self.drivers.lines.batches
 
     # ------------------------------------------------------------------ the input
 
     def feed(self) -> None:
-        """Write on while the driver keeps up; see that it lives."""
+        """Write more while the driver keeps up, and see that the driver lives."""
         if self.feeder.silent is not None and time.monotonic() >= self._breaks.back_at and self._has_read_all():
             self.feeder.come_back()
             self.wait("all that a stream wrote that came back is read", self._has_read_all)
@@ -139,7 +140,7 @@ class Soak:
             self.fail(f"no batch for {_STALLED_S:g} s")
 
     def feed_until(self, batches: int, most_s: float) -> None:
-        """Feed until there were so many batches in all, or for so long."""
+        """Feed until there were so many batches in all, or until `most_s` seconds have passed."""
         until = time.monotonic() + most_s
         while self.batches < batches and time.monotonic() < until and not self.violations:
             self.feed()
@@ -174,7 +175,7 @@ class Soak:
             time.sleep(0.01)
 
     def fail(self, text: str) -> None:
-        """Note a violation, with what the driver said last."""
+        """Note a violation, with the last words of the driver."""
         self.violations.append(f"{text}; batch {self.batches}; its last words:\n{self.drivers.last_words()}")
 
     def _break(self, kind: str) -> None:
@@ -187,7 +188,7 @@ class Soak:
     # ------------------------------------------------------------------ what is watched
 
     def _look(self) -> None:
-        """Let the consumer work, and measure."""
+        """Let the consumer work, and take samples."""
         self._looks += 1
         self.consumer.read_on()
         if self._looks % 7 == 3:
@@ -198,7 +199,7 @@ class Soak:
             self.samples.process(process, "driver" if number == 0 else "worker")
         self.samples.checkpoint(self.root)
         self.samples.disk(self.root)
-        self.violations += self.samples.broken()  # now, not when a disk is full and nothing can be said of it
+        self.violations += self.samples.broken()  # at once, since nothing more can be told once the disk is full
         if self._looks % 5 == 0:
             self.samples.tables(self.root)
             with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""What may be another at each start of a driver, and at each stop of one; and how fast time goes in the tables."""
+"""The settings that may change at each start of a driver, and at each stop; and how fast time goes in the tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from streamjoin_ds.sink.tables import TableSet
 
 __all__ = ["drawn", "hasten", "other_retention"]
 
-_RETENTION = ("interval 1 minute", "interval 2 minutes")  # at 20 batches a second, 2 400 entries
+_RETENTION = ("interval 1 minute", "interval 2 minutes")  # two minutes at 20 batches a second are 2 400 entries
 
 
 def drawn(dice: random.Random, **more: Any) -> dict[str, Any]:
-    """Return the settings of one life, as `life.Life` takes them; `more` says what is wanted."""
+    """Return the settings of one life, as `life.Life` takes them; `more` are settings that are wanted."""
     return {
         "exchange": dice.choice(("reference", "reference", "packed")),
         "durable": dice.choice((True, True, True, False)),
@@ -46,7 +46,7 @@ def hasten(patch: pytest.MonkeyPatch) -> None:
 
 
 def other_retention(root: Path, dice: random.Random) -> None:
-    """Have the tables keep what they no longer need for another time; no driver may run."""
+    """Let the tables keep for another time what they no longer need; no driver may run."""
     tables = TableSet(str(root / "matches"))
     properties = {LOG_RETENTION: dice.choice(_RETENTION), DELETED_FILE_RETENTION: dice.choice(_RETENTION)}
     for name in TableSet.names():

@@ -19,7 +19,10 @@ _TRIES = 20
 
 
 def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tuple[int, int, bytes]]:
-    """In place of `streamjoin_ds.checkpoint.inspection.state_rows`: label, partition and state row of each cell."""
+    """Return label, partition and state row of each cell.
+
+    It is used in place of `streamjoin_ds.checkpoint.inspection.state_rows`.
+    """
     from streamjoin_ds.checkpoint.identity import CheckpointIdentity
     from streamjoin_ds.checkpoint.inspection import _labels, _last_commit
 
@@ -30,7 +33,7 @@ def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tu
         number = _last_commit(folder) if batch is None else batch
         try:
             return [(labels[cell], cell, blob) for cell, blob in checkpoint.states(number)]
-        except (FileNotFoundError, OSError):  # purged meanwhile: the join is some batches further
+        except (FileNotFoundError, OSError):  # the state was purged meanwhile: the join is some batches further
             if batch is not None or turn + 1 == _TRIES:
                 raise
     raise AssertionError

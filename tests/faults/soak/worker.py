@@ -1,4 +1,4 @@
-"""A worker process of the soak's driver: tasks come through a pipe, and are what Spark's Python workers run."""
+"""A worker process of the soak's driver: tasks come through a pipe, and are those of Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faults.soak.power import write_down
 
 __all__ = ["work"]
 
-# Rows of a window's end that are in no block: batches are small here, and blocks are wanted.
+# At most so many newest rows of a window are in no block: batches are small here, and blocks are wanted.
 _TUNING = Tuning(tail=TailTuning(most_arrived_rows=20))
 
 

@@ -1,4 +1,4 @@
-"""The payload of a grid's rows: numbers lead to values, few batches, dead rows left behind."""
+"""The payload of a grid's rows: numbers lead to values, batches stay few, and dead rows are left behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def batch(first: int, count: int) -> pa.RecordBatch:
     numbers = range(first, first + count)
     columns = [
         pa.array([None if n % 7 == 0 else f"value {n}" for n in numbers], pa.string()),
-        pa.array([0] * count, pa.int16()),  # none of its columns
+        pa.array([0] * count, pa.int16()),  # not a column of the payload
         pa.array([None if n % 5 == 0 else n for n in numbers], pa.int64()),
         pa.array([[n % 100] * (n % 3) for n in numbers], pa.list_(pa.int8())),
     ]
@@ -51,14 +51,14 @@ def test_numbers_lead_to_their_rows_whatever_is_put_together_or_left_behind(
 ) -> None:
     held, chooser = Payload(SCHEMA, load_kernels(kernel), tuning=SMALL), np.random.default_rng(seed)
     assert held.take("s", np.empty(0, np.int32)).type == pa.string()
-    known: dict[int, int] = {}  # row: its number
+    known: dict[int, int] = {}  # row to number
     first = 0
     for size in sizes:
         numbers = held.append(batch(first, size))
         assert numbers.dtype == np.int32
         known |= dict(zip(range(first, first + size), numbers.tolist(), strict=True))
         first += size
-        # Rows die in the order they came, but for some.
+        # Rows die in the order in which they came, but every 19th lives on.
         known = {row: number for row, number in known.items() if row >= first - window or row % 19 == 0}
         if held.is_loose(len(known)):
             told = np.array(list(known.values()), np.int32)
@@ -74,7 +74,7 @@ def test_numbers_lead_to_their_rows_whatever_is_put_together_or_left_behind(
 def test_the_list_of_batches_stays_short() -> None:
     held, first, longest = Payload(SCHEMA, load_kernels("auto"), tuning=SMALL), 0, 0
     for number in range(1500):
-        size = 1 if number % 3 else 30  # small ones between large ones
+        size = 1 if number % 3 else 30  # small batches between large ones
         held.append(batch(first, size))
         first += size
         longest = max(longest, len(held))

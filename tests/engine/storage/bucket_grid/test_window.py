@@ -1,4 +1,4 @@
-"""Windows in bucket grids: the contract, the same order and the same state as ever, whatever comes between."""
+"""Windows in bucket grids: the contract's results, one order and one state, whatever happens between pushes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.support.examples import examples
 
 KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(60)
-# A handful of rows is indexed, and too many for the tail.
+# With this tuning a few rows are too many for the tail, and are indexed.
 SMALL = Tuning(
     probe=ProbeTuning(scan_pairs=0, slice_probes=8),
     tail=TailTuning(rows=4, most_arrived_rows=2),
@@ -71,7 +71,7 @@ def run_small(scenario: Scenario, cuts: dict[str, list[pa.Table]], **options: An
 
 
 def any_streams():
-    """Two to four, of numbers alone, which are in the chunks, or of all types, some of which are in the payload."""
+    """Draw streams of numbers alone, which lie in chunks, or of all types, some of which lie in the payload."""
     forms = [(kinds, streams) for kinds in KINDS.values() for streams in ((2, 2), (3, 4))]
     return st.one_of(*(scenarios(streams=n, rows=60, **kinds) for kinds, n in forms))
 
@@ -129,7 +129,7 @@ def test_a_restart_anywhere_is_no_restart(scenario: Scenario, seed: int, kernel:
 
 
 def steady(rows: int, domain: int, seed: int = 1):
-    """Batches of two streams a tuple a microsecond, and their join over a window of `rows`."""
+    """Return a join over windows of `rows` tuples, and a function that makes batches of a tuple a microsecond."""
     schema = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("y", pa.float32()), ("z", pa.int16())])
     join = Join(
         [Stream(name, schema=schema) for name in "rs"], "abs(r.x - s.x) <= 2 AND abs(r.y - s.y) <= 2.5", f"{rows}us"
@@ -151,7 +151,10 @@ def steady(rows: int, domain: int, seed: int = 1):
 
 
 def mixed(rows: int, domain: int):
-    """The same with equal strings, decided exactly after their hashes, and columns that only a payload holds."""
+    """Return such a join over strings and a function for its batches; some columns lie only in a payload.
+
+    Equal strings are found by their hashes and then decided exactly.
+    """
     parts = pa.list_(pa.struct([pa.field("n", pa.int32()), pa.field("s", pa.string())]))
     kinds = {"ts": pa.int64(), "k": pa.string(), "x": pa.int32(), "bytes": pa.binary(), "parts": parts}
     kinds |= {"flag": pa.bool_(), "maybe": pa.float32(), "sure": pa.int64()}
@@ -181,7 +184,10 @@ def mixed(rows: int, domain: int):
 
 
 def results(join: WindowJoin, batches, watermark: int) -> pa.Table | list[None]:
-    """All rows by their numbers; compared as a table, since there are many."""
+    """Return all result rows, sorted by their tuples' numbers.
+
+    They stay a table, since they are too many to compare as Python objects.
+    """
     chunks = [chunk for chunk in join.push(batches, watermark) if chunk.num_rows]
     if not chunks:
         return []
@@ -232,7 +238,7 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
 @pytest.mark.slow
 @pytest.mark.parametrize("domain", [60, 3000])
 def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> None:
-    """Grids of other shapes on the way, the dead left behind: what runs give, the same after a restart anywhere."""
+    """Grids change shape and leave dead rows behind. They give what runs give, also after a restart at any push."""
     tuning = replace(
         SMALL,
         grid=GridTuning(foreseen_times=1 if domain == 60 else 8, counted_buckets=100),
@@ -244,7 +250,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> 
     copied = 0
     for number, count in enumerate(rates):
         batches = {stream: batch(place, count) for stream in (0, 1)}
-        place += count if count != 60 else 600  # the same time has fewer rows
+        place += count if count != 60 else 600  # fewer rows in the same time
         expected = sorted(pushed(runs, batches, place))
         if number % 5 == 3:
             join = restored_join(bound, join.save(), bucket_rows=300, tuning=tuning)
@@ -272,7 +278,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
-    """Strings, lists and nulls that come and go while rows are on their way, a restart at each step."""
+    """Strings, lists and nulls come and go while a grid is made anew. Each push is also tried after a restart."""
     bound, batch = mixed(3000, 200)
     options = {"bucket_rows": 200, "threads": threads, "tuning": replace(SMALL, payload=PayloadTuning(slack_rows=64))}
     join, runs, place, moves = window_join(bound, **options), window_join(bound), 0, 0
@@ -328,7 +334,7 @@ def test_a_push_that_is_given_up_leaves_the_windows_as_they_were() -> None:
 def test_tuples_that_there_is_no_memory_for_stay_beside_the_grid(
     monkeypatch: pytest.MonkeyPatch, threads: int, is_late: bool
 ) -> None:
-    """The push is in, what it finds is right, and they go into the grid when there is room again."""
+    """Such a push is taken in, and its results are right. Its tuples go into the grid when there is room again."""
     bound, batch = steady(6000, 150)
     join, twin = window_join(bound, bucket_rows=100, threads=threads), window_join(bound, bucket_rows=100)
     batches = [{stream: batch(place, 1500) for stream in (0, 1)} for place in range(0, 12_000, 1500)]
@@ -382,7 +388,7 @@ def test_more_tuples_than_a_grid_can_number_stay_beside_it() -> None:
 def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
     monkeypatch: pytest.MonkeyPatch, make, chunk_rows
 ) -> None:
-    """Their runs are dealt out, some neighbours a task: the same rows in the same order, and the same state."""
+    """A task gets some neighbouring runs. The rows, their order and the state are those of one thread."""
     begin_parts, parts = window_probe.WindowProbe.begin_parts, []
 
     def counted(*told):
@@ -400,7 +406,8 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
         expected = rows_of(alone, batches, place)
         assert rows_of(join, batches, place) == expected
         assert join.save() == alone.save()
-    # Not where a window is empty, nor for a few tuples, nor where more is found than there are buffers for.
+    # Runs are not dealt out if a window is empty, if the tuples are few, or if more is found than there are buffers
+    # for.
     assert len(parts) >= (2 if chunk_rows == 64 else 6)
     assert chunk_rows == 64 or max(parts) > 3
 
@@ -408,7 +415,7 @@ def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(3000,), (3000, 10, 1, 700, 5000)])
 def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) -> None:
-    """Nobody waits for a push's tuples to be taken in, until something is asked for: then by anyone."""
+    """A push's tuples are taken in later. Only a caller that asks for something, in any thread, waits for that."""
     bound, batch = steady(6000, 50)
     alone, left, asked, watched = (window_join(bound, bucket_rows=100, threads=threads) for threads in (1, 2, 3, 2))
     asks = (
@@ -474,7 +481,7 @@ def test_a_forked_process_goes_on_by_itself() -> None:
 def test_a_push_that_another_overtook_is_refused(
     threads: int, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has seen grids that are changed when the other is over: what was begun for it is waited for first."""
+    """The overtaken push has read grids that change when the other one is over, so it is ended before that."""
     bound, batch = steady(2000, 50)
     join, twin = (window_join(bound, bucket_rows=100, chunk_rows=chunk_rows, threads=threads) for _ in range(2))
     of_push, take_in = join._joining.results, join._kept.take_in
@@ -507,7 +514,7 @@ def test_a_push_that_another_overtook_is_refused(
 
 @pytest.mark.slow
 def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
-    """The window stays in a grid, and all but that column is as it would be without a null."""
+    """The window stays in a grid, and everything but that column stays as it would without a null."""
     bound, batch = steady(2000, 30)
     join, runs = window_join(bound, bucket_rows=100), window_join(bound)
     without = window_join(bound, bucket_rows=100)
@@ -538,7 +545,7 @@ def test_a_column_with_its_first_null_goes_to_the_payload() -> None:
 @pytest.mark.parametrize("sizes", [(500,), (3000, 1, 40, 2)])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_full_windows_with_a_payload_give_what_runs_give(sizes: tuple[int, ...], threads: int) -> None:
-    """Strings, lists, truth values and nulls; batches put together and thinned on the way, a restart now and then."""
+    """Strings, lists, booleans and nulls; batches are put together and thinned, and the join restarts now and then."""
     tuning = replace(SMALL, payload=PayloadTuning(least_rows=64, slack_rows=512))
     bound, batch = mixed(4000, 300)
     options = {"bucket_rows": 1000, "threads": threads, "chunk_rows": 512, "tuning": tuning}
@@ -576,7 +583,7 @@ def test_full_windows_with_a_payload_give_what_runs_give(sizes: tuple[int, ...],
 @pytest.mark.slow
 @pytest.mark.parametrize("names", ["rst", "rstu"])
 def test_a_chain_of_streams_gives_what_runs_give_in_one_order(names: str) -> None:
-    """Any number of threads and any restart: the same results in the same order, and the same state."""
+    """Any number of threads and any restart give the same results in the same order, and the same state."""
     schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float64(), "k": pa.string()})
     on = " AND ".join(f"abs({a}.x - {b}.x) <= 1 AND {a}.y - {b}.y BETWEEN -40 AND 40" for a, b in pairwise(names))
     join = Join([Stream(name, schema=schema) for name in names], f"{on} AND r.k = s.k", "1500us")
@@ -587,7 +594,7 @@ def test_a_chain_of_streams_gives_what_runs_give_in_one_order(names: str) -> Non
         given = {
             "_ts": np.arange(first, first + count),
             "_seq": np.arange(first, first + count),
-            "x": (chooser.normal(first // 50, 30 + 90 * stream, count)).astype(np.int32),  # it drifts
+            "x": (chooser.normal(first // 50, 30 + 90 * stream, count)).astype(np.int32),  # the keys drift
             "y": chooser.random(count) * 600,
             "k": [f"k{key}" for key in chooser.integers(0, 4, count)],
         }
@@ -626,7 +633,7 @@ def test_facts_of_a_sample_that_lie_are_named() -> None:
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.float32(), pa.string(), pa.bool_(), pa.date32()])
 def test_nulls_in_keys_never_reach_a_grid(kind: pa.DataType) -> None:
-    """Rows with one are counted and not kept: a key has its place in the chunks, and strings no null in the payload."""
+    """Rows with such a null are counted and not kept: no key in the chunks, and no string in the payload, is null."""
     schema = pa.schema([pa.field("ts", pa.int64()), pa.field("k", kind, nullable=True), ("x", pa.int64())])
     on = "r.k = s.k AND abs(r.x - s.x) <= 3"
     bound = bind(Join([Stream(name, schema=schema) for name in "rs"], on, "900us"), dict.fromkeys("rs", schema))
@@ -657,7 +664,7 @@ def test_nulls_in_keys_never_reach_a_grid(kind: pa.DataType) -> None:
 
 @pytest.mark.slow
 def test_one_hot_value_and_a_drifting_one() -> None:
-    """A chain of many chunks, values that come and go: exact, and no row is kept for long after its death."""
+    """The hot value has a chain of many chunks, others come and go. Results are exact; dead rows do not stay long."""
     schema = pa.schema([("ts", pa.int64()), ("k", pa.int64())])
     bound = bind(Join([Stream(n, schema=schema) for n in "rs"], "r.k = s.k", "3000us"), dict.fromkeys("rs", schema))
     join, runs = window_join(bound, bucket_rows=500), window_join(bound)
