@@ -32,10 +32,10 @@ _REPORT_WIDTH = 132
 
 
 class SuiteGroup(click.Group):
-    """A group of suites; what does not name one is for the suite of full paths."""
+    """A group of suites; arguments that begin with no suite's name are for the suite of full paths."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the default suite's name before arguments that name none."""
+        """Put the default suite's name before arguments that begin with no suite's name."""
         if not args or args[0] not in self.commands:
             args = [_PATHS, *args]
         return super().parse_args(ctx, args)

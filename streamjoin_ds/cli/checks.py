@@ -32,7 +32,7 @@ __all__ = ["Check", "in_range", "machine_checks", "python_facts", "spark_checks"
 
 _PACKAGES = ("numpy", "pandas", "pyarrow", "pyspark", "delta-spark", "deltalake")
 _SHARED_MEMORY = Path("/dev/shm")
-_SMALL_SHARED_MEMORY_BYTES = 64 * 2**20
+_SMALL_SHARED_MEMORY_BYTES = 64 * 2**20  # free bytes below which the doctor warns: 64 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Check:
     Attributes
     ----------
     name, value : str
-        What was looked at, and what was found.
+        What was checked, and what was found.
     state : "ok", "warning" or "missing"
-        "missing": a join cannot run without it.
+        "missing": a join cannot run without what was checked.
     hint : str
-        What to type, or why it matters; empty if ok.
+        What to type, or why it matters; empty if the state is "ok".
     """
 
     name: str
@@ -55,12 +55,12 @@ class Check:
     hint: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """For JSON."""
+        """Return the check as a dict, for JSON."""
         return asdict(self)
 
 
 def machine_checks() -> Iterator[Check]:
-    """Everything that can be seen without starting Spark."""
+    """Give the checks that need no Spark, one by one."""
     yield Check("streamjoin-ds", f"{version()} ({_build()})")
     yield _python()
     yield from _kernels()
@@ -76,12 +76,12 @@ def machine_checks() -> Iterator[Check]:
 
 
 def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
-    """Ask the same questions inside a Python worker, and make a Delta round trip.
+    """Give the checks that need Spark: a Python worker compared with the driver, a Delta round trip, the class archive.
 
     Parameters
     ----------
     session_factory : callable
-        Gives the SparkSession to ask with.
+        Returns the SparkSession to check with.
     """
     try:
         spark = session_factory()
@@ -110,7 +110,7 @@ def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
 
 
 def python_facts() -> dict[str, str]:
-    """Tell what must be the same in the driver and in every worker."""
+    """Return the facts that must be the same in the driver and in every worker."""
     facts = {"python": platform.python_version(), "executable": sys.executable}
     facts["streamjoin-ds"] = version()
     try:
@@ -121,9 +121,9 @@ def python_facts() -> dict[str, str]:
 
 
 def in_range(found: str, specification: str) -> bool:
-    """Whether a release is in a range like ``>=2.2,<3``; a version or a range that is not understood counts as met.
+    """Whether a release is in a range like ``>=2.2,<3``; True also if the release or the range is not understood.
 
-    A pre-release, a later build and a local build of 2.3 count as 2.3.
+    A pre-release, a post-release and a local build of 2.3 count as 2.3.
     """
     try:
         return Version(Version(found).base_version) in SpecifierSet(specification)
@@ -132,7 +132,7 @@ def in_range(found: str, specification: str) -> bool:
 
 
 def _worker_facts(frames: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
-    """Run in a Python worker, reached by the same way as a join's cells: pandas over Arrow."""
+    """Give a Python worker's facts; Spark calls this in the same way as a join's cells: pandas over Arrow."""
     import pandas
 
     for frame in frames:
@@ -155,7 +155,7 @@ def _compare(driver: dict[str, str], worker: dict[str, str]) -> Iterator[Check]:
 
 
 def _build() -> str:
-    """How it was installed: the wheel's tag, "editable" added where the source tree is used in place."""
+    """Return how this package was installed: the wheel's tag, and "editable" if the source tree is used in place."""
     try:
         distribution = importlib.metadata.distribution(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -168,7 +168,7 @@ def _build() -> str:
 def _python() -> Check:
     found = platform.python_version()
     value = f"{found} {platform.machine()} ({sys.executable})"
-    # Some distributions call their build "3.11.2+", which is no version.
+    # Some distributions call their build "3.11.2+", which `packaging` does not take for a version.
     release = ".".join(map(str, sys.version_info[:3]))
     try:
         wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"] or ""
@@ -199,7 +199,7 @@ def _cores() -> Check:
 
 
 def _pinning() -> str:
-    """What becomes of a cell's kernel threads here, where it has several."""
+    """Return what is done here with the kernel threads of a cell that has several: how they are pinned, or why not."""
     from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores
     from streamjoin_ds.engine.threads.cores import control_group_cores
 
@@ -225,7 +225,7 @@ def _java() -> Check:
 
 
 def _required_ranges() -> dict[str, str]:
-    """Package to version range, as this distribution declares them; extras apart."""
+    """Return the version range of each package that this distribution requires, without those of its extras."""
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -262,7 +262,7 @@ def _jar_cache() -> Check:
 
 
 def _class_archive(*, make: bool) -> Check:
-    """Java's classes in one file that the next start maps: there, made now, or why not. Never something that lacks."""
+    """Check the archive of Java's classes: there, made now, or why it is not; always "ok", as a join needs none."""
     from streamjoin_ds.spark.class_archive import ClassArchive
     from streamjoin_ds.spark.java import find_java
     from streamjoin_ds.spark.jvm import spark_home

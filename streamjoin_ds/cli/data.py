@@ -16,7 +16,7 @@ __all__ = ["DATA_SETS", "DataSet", "command"]
 
 @dataclass(frozen=True)
 class DataSet:
-    """Files under ``streamjoin_ds/_data/<name>``, beside a README that says where they come from."""
+    """A data set: files under ``streamjoin_ds/_data/<name>``, where a README says where they come from."""
 
     summary: str
     files: tuple[str, ...]

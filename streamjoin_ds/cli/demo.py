@@ -23,16 +23,22 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "demo_join"]
 
-# Event time runs this much faster than the clock on the wall: some tens of seconds show most of a day.
+# How many times as fast as the wall clock event time runs: some tens of seconds show most of a day.
 _SPEED_UP = 2_000
-_RATE = 25  # readings a second of event time and stream
-_SHOWN = 5
+_RATE = 25  # readings of each stream in a second of event time
+_SHOWN = 5  # matches that are printed
 
 
 def demo_join(seconds: int) -> StreamJoin:
-    """Indoor and outdoor sensors: pairs of readings of the same air, at most ten seconds apart.
+    """Return the demo's join of indoor and outdoor sensors: pairs of readings of the same air, at most 10 s apart.
 
-    Daily cycle, drift, noise, gaps, readings out of order, late and NaN; fixed seeds: every demo gives the same rows.
+    The readings have a daily cycle, drift, noise and gaps; some are out of order, late or NaN. The seeds are fixed, so
+    every demo of one length gives the same rows.
+
+    Parameters
+    ----------
+    seconds : int
+        How long the demo runs, about.
     """
 
     def sensors(seed: int, shift: float) -> Generator:
@@ -70,7 +76,7 @@ def command(seconds: int, to: Path | None) -> None:
     display = Display(console)
     options = {
         "available_now": True,
-        "max_rows_per_batch": 2 * _RATE * _SPEED_UP,  # a second's worth, so that a slow machine catches up step by step
+        "max_rows_per_batch": 2 * _RATE * _SPEED_UP,  # one second's readings: a slow machine catches up step by step
         "source_options": {"pace": str(_SPEED_UP)},
     }
     finished = run_join(spark, join, table, checkpoint, options, display)

@@ -1,4 +1,4 @@
-"""What a running join shows: a live table on a terminal, one line a while elsewhere."""
+"""What a running join shows: a live table on a terminal; elsewhere a line every now and then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamjoin_ds.stream.commit import BatchSummary
 
 __all__ = ["Display", "ledger_table"]
 
-_PLAIN_LINE_EVERY_S = 2.0
+_PLAIN_LINE_EVERY_S = 2.0  # least seconds between two lines
 
 
 class Display:
@@ -26,11 +26,11 @@ class Display:
     Parameters
     ----------
     console : rich.console.Console
-        Of standard error, so that standard output stays for results.
+        The console to print on; usually standard error, so that standard output is left to results.
     clock : callable
-        Monotonic seconds.
+        Returns monotonic seconds.
     quiet : bool
-        Count only.
+        True: show nothing, only count.
     """
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic, quiet: bool = False) -> None:
@@ -40,7 +40,7 @@ class Display:
             Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal and not quiet else None
         )
         self._said_s = float("-inf")
-        self._before = (self.totals.began_s, 0, 0)  # when the last batch came, and what there was then
+        self._before = (self.totals.began_s, 0, 0)  # when the last batch came, and the rows and matches by then
         self._rates = (0.0, 0.0)
 
     def __enter__(self) -> Display:
@@ -55,7 +55,7 @@ class Display:
             self._live.stop()
 
     def batch(self, batch: BatchSummary) -> None:
-        """Take in one committed batch; called from the query's thread."""
+        """Count and show one committed batch; called from the query's thread."""
         now = self.clock()
         self.totals.add(batch, now)
         then, rows, matches = self._before
@@ -97,7 +97,7 @@ class Display:
 
 
 def ledger_table(totals: Totals) -> Table:
-    """The ledger: per stream, read = stored + late + rejected + filtered."""
+    """Return the ledger as a table: for each stream, read = stored + late + rejected + filtered."""
     table = Table(title="Ledger (read = stored + late + rejected + filtered)", title_justify="left")
     table.add_column("stream")
     for name in LEDGER:

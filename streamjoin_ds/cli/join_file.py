@@ -6,8 +6,8 @@
       (one table of keys)  ├─► json_schema      the same for editors
                            └─► join_options     the help of the flags of the same names
 
-A kind is a Python type, and msgspec tells whether a value is of it. What a text says is checked where it is understood,
-for flags, files and Python alike. No message shows a value: it may be a secret.
+A kind is a Python type, and msgspec tells whether a value is of that kind. What a text means is checked later, where it
+is parsed, for flags, files and Python alike. No message shows a value: it may be a secret.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Key:
     Parameters
     ----------
     help : str
-        What it is for: one or two sentences.
+        What the key is for: one or two sentences.
     kinds : tuple of type
-        What its value may be; keys of `_WORDS`.
+        The types that its value may have; they are keys of `_WORDS`.
     note : str
-        Its default, or that it is required, in brackets.
+        In brackets: its default, or that it is required.
     one_of : tuple of str
-        The texts there are, if they are few.
+        The texts that are valid, if they are few.
     example : object
         A value of one of the kinds.
     limits : mapping
-        Of numbers, in JSON Schema's words.
+        Limits of a number, in JSON Schema's words.
     """
 
     help: str
@@ -78,7 +78,7 @@ class Key:
 
     @property
     def type(self) -> Any:
-        """What msgspec checks a value by; it has what the schema says besides."""
+        """The type by which msgspec checks a value, with what the JSON Schema says about the key."""
         extra: dict[str, Any] = {"enum": list(self.one_of)} if self.one_of and self.kinds == (str,) else {}
         about = msgspec.Meta(
             description=f"{self.help}  {self.note}".strip(),
@@ -89,13 +89,13 @@ class Key:
 
     @property
     def words(self) -> str:
-        """What a value that is refused is not: ``not a text``, ``neither a text nor a list of texts``."""
+        """What a message says of a refused value: ``not a text``, ``neither a text nor a list of texts``."""
         words = [_WORDS[kind] for kind in self.kinds]
         return f"not {words[0]}" if len(words) == 1 else f"neither {' nor '.join(words)}"
 
     @property
     def hint(self) -> str:
-        """What is valid."""
+        """What a message says that is valid."""
         if self.one_of:
             return f"one of {', '.join(self.one_of)}"
         if self.example is not None:
@@ -108,7 +108,7 @@ class Key:
         Raises
         ------
         ArgumentError
-            Says `what` is refused and has the `name` of the key.
+            The value is of another kind; the message names `what` was refused, the error has the key's `name`.
         """
         try:
             msgspec.convert(value, self.type)
@@ -118,7 +118,7 @@ class Key:
 
 
 def _toml_text(value: object) -> str:
-    """A text, a number, a list of texts or a table as TOML writes it."""
+    """Return a text, a number, a list of texts or a table as TOML writes it."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml_name(name)} = {_toml_text(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):
@@ -131,7 +131,7 @@ def _toml_name(name: str) -> str:
 
 
 def _reading(name: str) -> Key:
-    """An option of the source, from its own table: "what it is (default)"."""
+    """Return the key of an option of the source, whose text in `READER_OPTIONS` is "what it is (default)"."""
     words = f"{READER_OPTIONS[name][0].upper()}{READER_OPTIONS[name][1:]}"
     told, _, default = words.rpartition(" (")
     kinds: dict[str, tuple[Any, ...]] = {"pace": (str, float), "missing_files": (str,)}
@@ -146,7 +146,7 @@ def _reading(name: str) -> Key:
     )
 
 
-# Options of the source that have no other place: `max_rows_per_batch` is one of `StreamJoin.start` too.
+# Options of the source that are keys only here; `max_rows_per_batch` is an argument of `StreamJoin.start` too.
 READING_KEYS = tuple(name for name in READER_OPTIONS if name != "max_rows_per_batch")
 
 JOIN_KEYS: dict[str, Key] = {
@@ -280,12 +280,12 @@ STREAM_KEYS: dict[str, Key] = {
 
 
 def read_join_file(path: Path) -> dict[str, Any]:
-    """The tables of a file.
+    """Return the keys and tables of a file.
 
     Raises
     ------
     ArgumentError
-        It cannot be read, is not TOML, has a key that is not known, or a value that is not of its key's kind.
+        The file cannot be read, is not TOML, has an unknown key, or a value that is not of its key's kind.
     """
     try:
         facts: dict[str, Any] = tomllib.loads(path.read_text())
@@ -319,9 +319,9 @@ def _check_streams(tables: object) -> None:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file: what it takes is what `read_join_file` takes, as far as a schema can say it.
+    """Return the JSON Schema of the file: it accepts what `read_join_file` accepts, as far as a schema can say it.
 
-    Nothing is required in it: what a file does not say, a flag may.
+    It requires no key: what a file leaves out, a flag may give.
     """
     stream = _struct("Stream", STREAM_KEYS, {})
     streams = Annotated[dict[str, stream], msgspec.Meta(description="A table for each stream, by its name.")]  # type: ignore[valid-type]

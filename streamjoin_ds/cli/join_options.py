@@ -1,4 +1,4 @@
-"""The flags that say a join, shared by the commands that take one; their help is that of the file's keys."""
+"""The flags that describe a join, shared by the commands that take one; their help is that of the file's keys."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _SHARED = (
 
 
 class OneOf(click.Choice):  # type: ignore[type-arg]  # not generic before click 8.2
-    """One of a few texts; another one is refused without being shown."""
+    """One of a few texts; the refusal of any other text does not show it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text, or an error with those that there are."""
+        """Return the text, or fail with an error that lists the valid texts."""
         try:
             return str(super().convert(value, param, ctx))
         except click.BadParameter:
@@ -58,10 +58,10 @@ class OneOf(click.Choice):  # type: ignore[type-arg]  # not generic before click
 
 
 class Whole(click.IntRange):
-    """A whole number that is not too small; anything else is refused without being shown."""
+    """A whole number that is not too small; the refusal of any other value does not show it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number, or an error with the least."""
+        """Return the number, or fail with an error that names the least one."""
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
@@ -69,7 +69,7 @@ class Whole(click.IntRange):
 
 
 def flag(name: str) -> Callable[..., Any]:
-    """The flag of a key of the file."""
+    """Return the flag (a decorator of commands) for a key of the file."""
     key = JOIN_KEYS[name]
     given: dict[str, Any] = {"help": f"{key.help}  {key.note}".strip(), "metavar": _METAVARS.get(name)}
     if name in _SWITCHES:
@@ -84,7 +84,7 @@ def flag(name: str) -> Callable[..., Any]:
 
 
 def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the flags that say a join."""
+    """Give a command the flags that describe a join."""
     options: Sequence[Callable[..., Any]] = [
         click.option(
             "--config",

@@ -1,4 +1,4 @@
-"""The command group `streamjoin`: loads a command when it is asked for, prints errors as one line."""
+"""The command group `streamjoin`: it loads a command when that is asked for, and prints an error as one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DISTRIBUTION", "error_text", "group", "main"]
 DISTRIBUTION = "streamjoin-ds"
 _EXPECTED_ERROR_STATUS = 2
 _UNEXPECTED_ERROR_STATUS = 3
-# Help lines live here, so that `streamjoin --help` imports no command.
+# The help lines stand here, so that `streamjoin --help` imports no command.
 _COMMANDS = {
     "run": "Run a join until it is stopped or its input ends.",
     "demo": "See a join of two generated sensor streams, live, then its result by Spark SQL.",
@@ -39,11 +39,11 @@ class LazyGroup(click.Group):
     """A group whose commands are modules beside this one, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the help."""
+        """Return the commands' names, in the order of the help."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module; None if there is none of that name."""
+        """Import a command's module and return the command; None if there is none of that name."""
         if cmd_name not in _COMMANDS:
             return None
         try:
@@ -74,10 +74,10 @@ class LazyGroup(click.Group):
 
 
 def error_text(error: BaseException) -> tuple[str, bool]:
-    """One line that says what is wrong, and whether it is an error this package raises on purpose.
+    """Return one line that says what is wrong, and whether this package raises such an error on purpose.
 
-    An error raised in a Python worker reaches the driver inside Spark's text, stack traces of both languages
-    around it: the line is taken out of there.
+    An error that is raised in a Python worker reaches the driver inside a text of Spark's, with stack traces of Java
+    and Python around it. The line is taken out of that text.
     """
     if isinstance(error, StreamJoinError):
         return str(error), True
@@ -100,11 +100,11 @@ def _missing_package(error: ModuleNotFoundError) -> StreamJoinError:
 
 
 def _install_hint(package: str) -> str:
-    """`pip install` line for a package: by the extra that brings it, where one does."""
+    """Return the `pip install` line for a package: with the extra of this package that brings it, if there is one."""
     try:
         from packaging.requirements import Requirement
         from packaging.utils import canonicalize_name
-    except ImportError:  # then it may be the one that is missing
+    except ImportError:  # `packaging` may itself be the package that is missing
         return f"pip install {package}"
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
@@ -135,7 +135,7 @@ def _verbose(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None
 
 
 def _log_options(command: Any, *, hidden: bool = False) -> Any:
-    """A command with the options that say what is logged; the last one counts."""
+    """Return a command with the options that say what is logged; of several given ones the last counts."""
     words = "|".join(LEVELS)
     told = (
         "Log to standard error, from this level on. Spark's workers do the same to Spark's own log.  [default: warning]"
@@ -146,7 +146,7 @@ def _log_options(command: Any, *, hidden: bool = False) -> Any:
 
 
 def _give_log_options(command: click.Command) -> None:
-    """Let the group's options about logs stand after a command's name, too."""
+    """Let the group's log options also stand after a command's name."""
     below = getattr(command, "commands", {})
     for inner in below.values():
         _give_log_options(inner)
@@ -163,7 +163,7 @@ def group(traceback: bool) -> None:
 
 
 def main() -> NoReturn:
-    """Entry point of the `streamjoin` script. `--traceback` may stand anywhere."""
+    """Run the `streamjoin` script; `--traceback` may stand anywhere among its arguments."""
     arguments = sys.argv[1:]
     if "--traceback" in arguments:
         arguments = ["--traceback", *(argument for argument in arguments if argument != "--traceback")]

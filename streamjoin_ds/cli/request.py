@@ -19,15 +19,24 @@ from streamjoin_ds.stream.sensor_options import checked_reader_options
 
 __all__ = ["EXPLAINED", "Request", "request_of", "required"]
 
-# What `StreamJoin.explain` takes of what `StreamJoin.start` does.
+# The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
 EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable")
 
 
 @dataclass(frozen=True)
 class Request:
-    """A join and how to run it; ``to`` and ``checkpoint`` are None where the command does not need them.
+    """A join and how to run it.
 
-    ``session`` has what `spark_session` is to be given: ``master`` and ``conf``.
+    Attributes
+    ----------
+    join : StreamJoin
+        The join.
+    to, checkpoint : str or None
+        Arguments of `StreamJoin.start`; None where they were not given.
+    run : mapping
+        Its other arguments.
+    session : mapping
+        Arguments for `spark_session`: ``master`` and ``conf``.
     """
 
     join: StreamJoin
@@ -38,12 +47,15 @@ class Request:
 
 
 def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
-    """Join flags and file to one request; flags win.
+    """Return one request from the file and the flags.
+
+    A flag wins over the file's key of the same name, and a ``--stream`` flag over the stream's source. Any other key in
+    the file's table of a stream wins over both. The conditions of `where` add up.
 
     Raises
     ------
     ArgumentError
-        The file is refused, a stream or the window is missing, or a part is not of its form.
+        The file is refused, the streams or the window are missing, or a value cannot be understood.
     """
     facts = read_join_file(config) if config is not None else {}
     streams: dict[str, dict[str, Any]] = {name: dict(table) for name, table in facts.pop("streams", {}).items()}
@@ -92,7 +104,7 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
 
 
 def _conf(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Spark's settings: a table of texts, or texts ``KEY=VALUE``."""
+    """Return Spark's settings, given as a table of texts, or as texts ``KEY=VALUE``."""
     if isinstance(given, Mapping):
         return dict(given)
     hint = "KEY=VALUE, for example spark.ui.enabled=true; in the file a table [conf] of texts"
@@ -100,7 +112,7 @@ def _conf(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
 
 
 def _is_absent(key: str, value: object) -> bool:
-    """Whether a flag was not given; one that is off counts as not given, but for those that are on by default."""
+    """Whether a flag was not given; one that is off counts as not given, unless it is on by default."""
     return value in (None, ()) or (value is False and key not in ("pin", "durable"))
 
 
@@ -109,17 +121,17 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
         facts["where"] = wheres[0] if len(wheres) == 1 else Call("and", tuple(wheres))
     stream = Stream(name, **{key: value for key, value in facts.items() if value is not None})
     if isinstance(stream.source, Generator):
-        synthetic_rows(stream.source)  # names and values are understood before Spark starts
+        synthetic_rows(stream.source)  # a wrong name or value is refused before Spark starts
     return stream
 
 
 def _rate(value: float | str, name: str) -> float | None:
-    """A number of the file, or a flag's text."""
+    """Return the rate in a number of the file, or in a flag's text."""
     return rate_from_text(value, name) if isinstance(value, str) else value
 
 
 def _per_stream(value: Any, what: str, streams: Mapping[str, Any]) -> dict[str, Any]:
-    """``"ts"`` for every stream, or ``"e=ts,w=time"`` / a table for one each."""
+    """Return a value for each stream: ``"ts"`` is one for all, ``"e=ts,w=time"`` or a table gives one for each."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) and (not isinstance(value, str) or "=" not in value):
@@ -135,7 +147,10 @@ def _per_stream(value: Any, what: str, streams: Mapping[str, Any]) -> dict[str, 
 
 
 def _delimiters(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The delimiter of each stream that is told one: ``";"`` for all, ``"e=;"`` for one, which wins."""
+    """Return the delimiter of each stream as its argument: ``";"`` is for all streams, ``"e=;"`` for one, and wins.
+
+    A stream for which none was given has an empty dict.
+    """
     found: dict[str, dict[str, str]] = {name: {} for name in streams}
     for text in sorted(_texts(given), key=lambda text: text.partition("=")[0] in streams):
         name, _, delimiter = text.partition("=")
@@ -145,7 +160,7 @@ def _delimiters(given: str | Sequence[str], streams: Mapping[str, Any]) -> dict[
 
 
 def _wheres(given: str | Sequence[str], streams: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Expression]]:
-    """The conditions on each stream: those of its own table, and those given for all, which name theirs."""
+    """Return the conditions on each stream: those of its own table, and those of the key `where`, which name it."""
     wheres = {name: _conditions(table.get("where", ()), name) for name, table in streams.items()}
     for text in _texts(given):
         name, colon, condition = text.partition(":")
@@ -179,7 +194,13 @@ def _assigned(text: str, what: str, hint: str) -> tuple[str, str]:
 
 
 def required(value: str | None, name: str, hint: str) -> str:
-    """`value`, or an error that names the option that is missing."""
+    """Return the value of an option.
+
+    Raises
+    ------
+    ArgumentError
+        The option was not given; the error names it.
+    """
     if value is None:
         msg = f"--{name} was not given"
         raise ArgumentError(msg, name=name, hint=hint)

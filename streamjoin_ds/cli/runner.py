@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["run_join"]
 
-_POLL_S = 1
+_POLL_S = 1  # seconds between two looks for Ctrl-C or SIGTERM
 
 
 def _held_back(progress: Any) -> dict[str, int]:
-    """What the query's source said last of unfinished lines; nothing where it had no time to."""
+    """Return for each stream the bytes of an unfinished last line, as the query's last progress says.
+
+    Empty where there is none, or the source has not reported yet.
+    """
     if not progress or not progress["sources"] or not progress["sources"][0].get("latestOffset"):
         return {}
     reported = progress["sources"][0]["latestOffset"]
@@ -31,9 +34,9 @@ def _held_back(progress: Any) -> dict[str, int]:
 def run_join(
     spark: SparkSession, join: StreamJoin, to: str, checkpoint: str, options: Mapping[str, Any], display: Display
 ) -> bool:
-    """Start the join, show its batches, wait for its end; True if it ended by itself, False if it was interrupted.
+    """Start the join, show its batches and wait for its end; return False if it was interrupted, else True.
 
-    Ctrl-C and SIGTERM stop it between two commits; a restart with the same checkpoint goes on from there.
+    Ctrl-C and SIGTERM stop the query; a restart with the same checkpoint goes on from there.
     """
     interrupted = False
 

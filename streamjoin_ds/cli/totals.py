@@ -1,4 +1,4 @@
-"""The totals of a run: batches added up, and told as a table or as one JSON object."""
+"""The totals of a run: batches added up, for a table or as one JSON object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def moment(microseconds: int | None) -> str | None:
-    """An event time as ISO 8601 text in UTC."""
+    """Return an event time as ISO 8601 text in UTC; None for None."""
     if microseconds is None:
         return None
     return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
@@ -23,16 +23,16 @@ def moment(microseconds: int | None) -> str | None:
 
 @dataclass
 class Totals:
-    """What has been committed since the run began, by this process.
+    """What this process has committed since the run began.
 
     Parameters
     ----------
     began_s : float
-        Reading of the clock that is also handed to `seconds`: monotonic, injected.
+        When the run began, by the monotonic clock of the times that `add`, `seconds` and `facts` are given.
     held_back_bytes : dict
-        Of a last line without its newline in each stream's files, which was not read.
+        For each stream, bytes of a last line without its newline, which was not read.
     files_set_aside : Counter
-        Bad files of each stream, or rests of files.
+        For each stream, how many bad files, or rests of files, were set aside.
     """
 
     began_s: float
@@ -63,21 +63,21 @@ class Totals:
 
     @property
     def rows(self) -> int:
-        """Rows read, all streams."""
+        """Number of rows read, all streams together."""
         return self.ledger["read"].total()
 
     @property
     def lag_us(self) -> int | None:
-        """How far the punctuation is behind the newest event time."""
+        """By how many microseconds the punctuation is behind the newest event time; None if one is not known."""
         known = [largest for largest in self.largest_us.values() if largest is not None]
         return max(known) - self.watermark_us if known and self.watermark_us is not None else None
 
     def seconds(self, now_s: float) -> float:
-        """How long the run has taken; never zero."""
+        """Return how many seconds the run has taken; never zero, so that rates can be computed."""
         return max(now_s - self.began_s, 1e-9)
 
     def facts(self, now_s: float) -> dict[str, object]:
-        """The totals as plain JSON values."""
+        """Return the totals as plain JSON values."""
         seconds = self.seconds(now_s)
         return {
             "batches": self.batches,

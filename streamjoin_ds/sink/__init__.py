@@ -1,6 +1,7 @@
-"""The sink: matches become Parquet where they are found, and one Delta commit a batch on the driver.
+"""The sink: workers write matches as Parquet files, and the driver commits each batch to Delta tables.
 
-Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (ARCHITECTURE.md, "The commit protocol").
+The sink knows nothing of Spark. It uses ``pyarrow`` in the worker and ``deltalake`` on the driver (ARCHITECTURE.md,
+"The commit protocol").
 
 ::
 
@@ -12,7 +13,7 @@ Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (
                           (path, rows,           ledger, metrics  what the batch read and did
                            bytes, stats)         matches          files + transaction id + punctuation
                                                  punctuations     one row: p, watermark, commit time
-                                             Maintenance       what the tables say is due: compaction, log, VACUUM
+                                             Maintenance       compaction, log, VACUUM: what the tables say is due
     reader                                        |
     ------                                        v
     complete / between / Follower  <------  <root>, <root>_punctuations, _late, _rejects, _ledger, _metrics
@@ -21,7 +22,9 @@ Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (
 * ``report``       what a worker says about one file it wrote
 * ``statistics``   Delta's per-file statistics
 * ``writer``       Parquet files, as fast as the disk takes them
+* ``durability``   forces files to the device before a batch counts
 * ``retention``    how long logs and replaced files are kept
+* ``opening``      a table opened by delta-rs, with room for the files that it opens
 * ``log``          writing and reading single entries of a table's log
 * ``snapshot``     what a table's log says up to a version
 * ``guard``        is this table ours, may we write it, is this batch in it already
@@ -29,16 +32,19 @@ Knows nothing of Spark: ``pyarrow`` in the worker, ``deltalake`` on the driver (
 * ``target``       one table: check a snapshot, put the entry after it
 * ``commit``       the commit protocol
 * ``reader``       results in order, up to a punctuation, without Spark
-* ``cleaning``     entries of the log and files that may go
-* ``maintenance``  looks after a join's tables, by what they say
+* ``tail``         the newest entries of a log after a power cut
+* ``compaction``   small files rewritten as large ones
+* ``cleaning``     removes entries of the log and files that nobody needs
+* ``maintenance``  does for a join's tables what they say is due
 * ``sql``          the files of ``sql/``, with the table's path filled in
 
-An entry of a log is put by us, at the version after the snapshot that was checked, and only if there is none. Nothing
-is listed, and no file of the table is looked at, so a commit costs the same on an empty log and after a year.
+The sink itself puts an entry into a log: at the version after the snapshot that was checked, and only if the log has no
+entry of that version. A commit lists no folder and looks at no file that the table already has. So it costs the same on
+an empty log and after a year.
 
-``log`` and what imports it (``snapshot``, ``guard``, ``target``, ``commit``, ``reader``, ``cleaning``, ``maintenance``)
-import ``deltalake``, whose runtime does not survive a fork: on the driver only. What this file exports is safe in a
-worker.
+``opening``, ``log`` and the modules that import them (``snapshot``, ``guard``, ``target``, ``commit``, ``reader``,
+``compaction``, ``cleaning``, ``maintenance``) import ``deltalake``. Its runtime does not survive a fork, so only the
+driver may import them. What this file exports is safe in a worker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What may go: entries of a log that a checkpoint stands for, and files that no version needs any more.
+"""Removes the entries of a log that a checkpoint stands for, and the files that no version needs any more.
 
-Safe beside a running join and its readers. Nothing young goes, and the table's own properties say how long a reader may
-be away (`retention`).
+This is safe beside a running join and its readers. Nothing young is removed, and the table's own properties say how
+long a reader may be away (`retention`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from streamjoin_ds.sink.writer import WRITING_FOLDER
 
 __all__ = ["KEPT_ENTRIES", "RETENTION_HOURS", "clean_log", "remove_leftovers", "remove_replaced", "vacuum"]
 
+# The age from which VACUUM removes a file of which nobody knows whether its batch is over: a week, as Delta's default.
 RETENTION_HOURS = 168
+# The newest entries that stay in a log, however old they are.
 KEPT_ENTRIES = 10_000
-# A file of a batch; whether a compaction wrote it.
+# The name of a file that a batch wrote. The second group is there if a compaction wrote the file.
 _OURS = re.compile(r"batch-(\d{8,})-(compacted-)?.*\.parquet")
-# A compaction may sleep, as long as its machine does, between the writing of a file and its commit.
+# The age from which VACUUM removes a file that a compaction wrote and no log entry names: a day. A compaction's machine
+# may sleep between the writing of a file and its commit.
 _COMPACTED_S = 86_400
 _log = logging.getLogger(__name__)
 
@@ -40,14 +43,14 @@ def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: fl
     table : LogSnapshot
         The table, at its newest version.
     kept_entries : int, keyword-only
-        The newest so many stay, however old: a slow join keeps a long history.
+        This many of the newest entries stay, however old they are: a slow join keeps a long history.
     now_s : float or None, keyword-only
-        Seconds since 1970; None: the clock.
+        The time, in seconds since 1970; None: the clock's.
 
     Returns
     -------
     int
-        Files removed.
+        The number of files removed.
     """
     retention_s = log_retention_s(table.configuration)
     if retention_s is None:
@@ -65,7 +68,7 @@ def clean_log(table: LogSnapshot, *, kept_entries: int = KEPT_ENTRIES, now_s: fl
     ]
     base = max(bases, default=0)
     removed = 0
-    for file in files:  # oldest first: where this is cut short, the log still has no gap
+    for file in files:  # oldest first: if the loop is cut short, the log still has no gap
         if file.version < base:
             with contextlib.suppress(FileNotFoundError):
                 table.filesystem.delete_file(file.info.path)
@@ -82,27 +85,27 @@ def vacuum(
     dry_run: bool = False,
     now_s: float | None = None,
 ) -> list[str]:
-    """Remove files that the table does not have: replaced ones, and orphans of failed attempts.
+    """Remove files that the table does not have: replaced files, and orphans of failed attempts.
 
-    A file of which the log says that it was replaced or deleted, whoever wrote it, stays for the table's
-    ``delta.deletedFileRetentionDuration`` from then on. Of others the log says nothing: one of a batch that the table
-    has stays as long, one that a compaction wrote for a day.
+    The log says of some files that they were replaced or deleted. Such a file, whoever wrote it, stays for the table's
+    ``delta.deletedFileRetentionDuration`` from then on. Of other files the log says nothing. Such a file stays as long
+    if its batch is one that the table has, for a day if a compaction wrote it, else for `retention_hours`.
 
     Parameters
     ----------
     table_path : str
         One Delta table of a join.
     retention_hours : int, keyword-only
-        Age from which a file may go that is of no batch known to be over, at least 168.
+        Age from which a file is removed if its batch is not known to be over; at least 168.
     dry_run : bool, keyword-only
-        Only say which.
+        True: remove nothing, only return the files that would be removed.
     now_s : float or None, keyword-only
-        Seconds since 1970; None: the clock.
+        The time, in seconds since 1970; None: the clock's.
 
     Returns
     -------
     list of str
-        The files removed.
+        Paths of the removed files inside the table's folder, half-written files included.
 
     Raises
     ------
@@ -113,7 +116,7 @@ def vacuum(
         message = f"files younger than {RETENTION_HOURS} hours are kept"
         raise ArgumentError(message, name="retention_hours", hint=f"at least {RETENTION_HOURS}")
     began_s, now_s = time.monotonic(), time.time() if now_s is None else now_s
-    # The table first, the folder second: what is committed in between is young.
+    # The table is read first, the folder second: a file that is committed in between is young, and stays.
     table = LogSnapshot(table_path, with_files=True)
     join_id = table.configuration.get(JOIN_ID_KEY, "")
     done = table.transactions.get(TableIdentity(join_id, "any").join_app, -1) if join_id else -1
@@ -143,17 +146,18 @@ def vacuum(
 
 
 def _least_age_s(name: str, done: int, kept_s: float | None, unknown_s: float) -> float:
-    """Return the age from which a file may go that no version needs.
+    """Return the age, in seconds, from which a file that no version needs may be removed.
 
     Parameters
     ----------
     name : str
+        The file's name.
     done : int
         The last batch that the table has.
     kept_s : float or None
-        How long the table keeps what was replaced; None: for ever.
+        How long the table keeps a replaced file, in seconds; None: not known.
     unknown_s : float
-        The age for what is of no batch known to be over.
+        The age, in seconds, for a file whose batch is not known to be over.
     """
     match = _OURS.fullmatch(name)
     if match is None:
@@ -167,23 +171,23 @@ def _least_age_s(name: str, done: int, kept_s: float | None, unknown_s: float) -
 def remove_replaced(table: LogSnapshot, now_s: float) -> int:
     """Remove files that the log says were replaced longer ago than the table keeps them, and return how many.
 
-    It costs by what is removed, and lists no folder. The table's next checkpoint forgets that the files were there, so
-    it comes before that: what it misses is an orphan to `vacuum`, which cannot tell it from a file of a compaction that
-    sleeps.
+    The cost grows with the number of files removed; no folder is listed. Call this before the next checkpoint of the
+    table's log: the checkpoint forgets that those files were there. To `vacuum` a forgotten file is an orphan, which it
+    cannot tell from a file of a compaction that sleeps.
 
     Parameters
     ----------
     table : LogSnapshot
-        The table with its files, at its newest version. It forgets what is removed.
+        The table with its files, at its newest version. The snapshot forgets the files that are removed.
     now_s : float
-        Seconds since 1970.
+        The time, in seconds since 1970.
     """
     kept_s = deleted_file_retention_s(table.configuration)
     if kept_s is None:
         return 0
     removed = 0
     for path in table.forget_removed(int((now_s - kept_s) * 1e3)):
-        if path in table.live or "/" in path:  # elsewhere, it is a file of whoever put it there
+        if path in table.live or "/" in path:  # a file in another folder is not the join's
             continue
         with contextlib.suppress(FileNotFoundError):
             table.filesystem.delete_file(f"{table.folder}/{path}")
@@ -200,10 +204,21 @@ def remove_leftovers(
 ) -> list[str]:
     """Remove half-written files of killed workers and drivers, which lie where VACUUM does not look.
 
+    Parameters
+    ----------
+    table_path : str
+        One Delta table of a join.
+    older_than_hours : int, keyword-only
+        Younger files stay: somebody may be writing them.
+    dry_run : bool, keyword-only
+        True: remove nothing, only return the files that would be removed.
+    now_s : float or None, keyword-only
+        The time, in seconds since 1970; None: the clock's.
+
     Returns
     -------
     list of str
-        Their paths inside the table's folder.
+        Paths of the removed files inside the table's folder.
     """
     oldest_s = (time.time() if now_s is None else now_s) - older_than_hours * 3600
     filesystem, folder = filesystem_of(table_path)

@@ -1,12 +1,12 @@
 """The commit protocol: one batch into all tables, once.
 
-A batch is committed in this order, each step one Delta commit that carries the batch's transaction ids::
+A batch is committed in this order. Each step is one Delta commit that carries the batch's transaction ids::
 
     late, rejects (if any)  ->  ledger  ->  metrics  ->  matches + punctuation  ->  punctuations row
 
-A driver that dies between two steps replays the batch; each table then says by itself whether it has it, so the steps
-that were done are skipped and the others follow. Nobody can read a punctuation before the matches it speaks of, and
-the ledger of a batch is there when its matches are.
+If a driver dies between two steps, the next one replays the batch. Each table then says by itself whether it has the
+batch: the steps that were done are skipped, and the others follow. Nobody can read a punctuation before the matches
+that it speaks of, and the ledger of a batch is there when its matches are.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ __all__ = ["CommitOutcome", "Committer"]
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What became of a batch.
+    """What :meth:`Committer.commit` did with a batch.
 
     Parameters
     ----------
     batch_id : int
         The batch.
     committed : bool
-        True if this call put its matches into the table, False if they were there.
+        True if this call put the batch's matches into the table, False if they were there before.
     version : int
         A version of the matches table that holds the batch.
     """
@@ -77,15 +77,16 @@ class Committer:
     match_schema : pyarrow.Schema
         Columns of the matches: ``<stream>_<column>``..., ``event_time``, ``batch_id``.
     join_id : str, keyword-only
-        TableIdentity of the join, kept in its checkpoint.
+        Id of the join, kept in its checkpoint.
     fingerprint : str, keyword-only
         Digest of what the join computes: window, bands, streams, selection.
     description : str, keyword-only
-        Description of the tables when they are made.
+        The description that new tables get.
     clock : callable, keyword-only
-        Microseconds since 1970; for ``committed_at``, the only place where the wall clock appears.
-    durability : Durability, keyword-only
-        Forces what a commit writes to the device.
+        Returns the time in microseconds since 1970. It is used for ``committed_at`` and for the times in the tables'
+        logs, and nowhere else.
+    durability : Durability or None, keyword-only
+        Forces what a commit writes to the device; None: one without a checkpoint.
 
     Raises
     ------
@@ -126,7 +127,7 @@ class Committer:
                 tables.path_of(name),
                 schemas[name],
                 self._identity,
-                # The others may be deleted to save space; these two are the results and their proof.
+                # A user may delete the other tables to save space; these two are the results and their proof.
                 every_batch=name in ("matches", "ledger"),
                 clock=clock,
                 durability=self._durability,
@@ -135,7 +136,7 @@ class Committer:
         }
 
     def open(self) -> None:
-        """Make the tables that are missing; check that the others are this join's.
+        """Make the tables that are missing, and check that the others are this join's.
 
         Raises
         ------
@@ -162,7 +163,7 @@ class Committer:
         metrics: pa.Table,
         largest_ts_us: int | None,
     ) -> CommitOutcome:
-        """Put a batch into all tables, once, however often it is called for the same batch.
+        """Put a batch into all tables, once, however often this is called for the same batch.
 
         Parameters
         ----------
@@ -175,7 +176,7 @@ class Committer:
         punctuation_us : int or None, keyword-only
             Every result with ``event_time < punctuation_us`` is in this batch or an earlier one. None: not known yet.
         watermark_us, largest_ts_us : int or None, keyword-only
-            The query's watermark, and the largest time among the batch's input tuples.
+            The query's watermark, and the largest time among the batch's input tuples, in microseconds since 1970.
         ledger, metrics : pyarrow.Table, keyword-only
             Rows as in ``LEDGER_SCHEMA`` and ``METRICS_SCHEMA``.
 
@@ -187,16 +188,17 @@ class Committer:
         Raises
         ------
         LedgerError
-            A stream's rows do not balance. As with the next two, nothing of this step or a later one is committed.
+            A stream's rows do not balance. Nothing is committed.
         PunctuationError
-            The punctuation goes back, or a file holds a result older than the last punctuation.
+            The punctuation goes back, or a file holds a result older than the last punctuation. The matches and the
+            punctuation's row are not committed.
         ForeignCheckpointError
             The tables hold batches of another checkpoint, lack batches before this one, or hold this batch with other
-            records.
+            records. The step that finds it, and the later ones, commit nothing.
         CommitConflictError
             Another driver committed this batch at the same moment.
         FileMissingError
-            A reported file is not there with the bytes reported.
+            A reported file is not there, or has another size than reported.
         TableWriteError
             There is no room, or no right to write.
         """
@@ -231,8 +233,8 @@ class Committer:
     ) -> None:
         """Do the steps before the matches: late tuples, rejects, ledger, metrics (part of :meth:`commit`).
 
-        With delta-spark as writer of the matches (the plain path) call this, write with :meth:`plain_options`, then
-        call :meth:`commit_after`.
+        Where delta-spark writes the matches (the plain path): call this, write with :meth:`plain_options`, then call
+        :meth:`commit_after`.
         """
         batch = Batch(batch_id, query_id)
         check_reports(reports, batch_id)
@@ -240,11 +242,12 @@ class Committer:
         metrics = conformed(metrics, METRICS_SCHEMA, name="metrics", batch_id=batch_id)
         check_ledger(ledger)
         if self._last is None or self._last.query_id != query_id or not 0 <= batch_id - self._last.batch_id <= 1:
-            # A new checkpoint, a jump: asked first, so that what is refused has nothing in any table.
+            # The first batch here, a new checkpoint or a jump: asked first, so that a refused batch is in no table.
             for name in ("ledger", "matches"):
                 self._targets[name].refresh()
                 self._targets[name].holds(batch)
-        self._durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)  # else: known names
+        # Only where a batch follows the one before are the names of the checkpoint's older files known and forced.
+        self._durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)
         self._last = batch
         asides = {name: [report for report in reports if report.table == name] for name in ("late", "rejects")}
         if any(asides.values()):
@@ -281,7 +284,7 @@ class Committer:
         Parameters
         ----------
         matches : int, keyword-only
-            Rows that the batch added to the matches.
+            Number of rows that the batch added to the matches.
         """
         row = punctuation_row(
             batch_id=batch_id,
@@ -295,10 +298,11 @@ class Committer:
         self._durability.flush()
 
     def plain_options(self, batch_id: int, query_id: str, punctuation_us: int | None = None) -> dict[str, str]:
-        """Options with which delta-spark's own writer commits the batch's matches once.
+        """Return options with which delta-spark's own writer commits the batch's matches once.
 
-        delta-spark skips a ``txnVersion`` that the table has without running the query; run the batch's plan to its end
-        first (an action over all rows), or Spark cannot restart the batch (ARCHITECTURE.md, "A replay").
+        If the table has the ``txnVersion``, delta-spark skips the write without running the query. So first run the
+        batch's plan to its end (an action over all rows), or Spark cannot restart the batch (ARCHITECTURE.md,
+        "A replay").
 
         Raises
         ------
@@ -316,7 +320,7 @@ class Committer:
         }
 
     def _append(self, name: str, batch: Batch, rows: pa.Table) -> bool:
-        """Append rows that the driver wrote itself; False if the table had the batch."""
+        """Append rows of the driver's own to a table; return False if the table had the batch."""
         target = self._targets[name]
         written: list[FileReport] = []
 
@@ -329,7 +333,7 @@ class Committer:
                     writer.write(rows)
                     written.extend(writer.close())
                 self._durability.files(f"{target.path}/{report.path}" for report in written)
-            self._durability.flush()  # with all that has to be there before this table's entry
+            self._durability.flush()  # also forces what else has to be there before this table's entry
             return written
 
         return target.commit(batch, files, user_metadata=self._user_metadata(batch, None))
@@ -337,9 +341,10 @@ class Committer:
     def _check_same(self, batch: Batch, ledger: pa.Table) -> None:
         """Refuse a batch that the ledger has with other records.
 
-        Batches keep their records as long as their offsets are logged. A checkpoint that was taken back loses the later
-        offsets: cut anew, what is read under an old number would be taken for what the table has, and be lost. Asked
-        of the log, and only of a batch that is done again; an entry that was cleaned away says nothing.
+        A batch keeps its records as long as its offsets are logged. A checkpoint that was taken back has lost the later
+        offsets, so those batches are cut anew. The records of a new batch under an old number would be taken for those
+        that the table has, and be lost. The log is read for this, and only for a batch that is done again. If the entry
+        of the batch was cleaned away, the batch is accepted.
         """
         target = self._targets["ledger"]
         for version in range(target.table.version, 0, -1):

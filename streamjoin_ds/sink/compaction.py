@@ -1,9 +1,10 @@
-"""Small files of one table rewritten as large ones, beside whoever else writes to it.
+"""Rewrites small files of one table as large ones, beside whoever else writes to it.
 
-delta-rs' own compaction is not used: of two that began at the same snapshot it commits both (1.6.6: what a commit with
-``dataChange = false`` removed is no conflict to it), and each row is in the table twice. Two are common enough: a
-consumer's beside the join's, or a driver's that slept while another took its place. Here the commit is put at the next
-version or not at all, and only while every file that it replaces is still in the table.
+delta-rs' own compaction is not used: of two compactions that began at the same snapshot it commits both, and each row
+is then in the table twice. (delta-rs 1.6.6 sees no conflict in a file that a commit with ``dataChange = false``
+removed.) Two at once are common enough: a consumer's beside the join's, or that of a driver which slept while another
+took its place. Here the commit is put at the next version or not at all, and only while every file that it replaces is
+still in the table.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ from streamjoin_ds.sink.writer import TableWriter
 
 __all__ = ["Compaction", "compact"]
 
-_ATTEMPTS = 50  # commits of others that may come first, one after the other
-_NEXT_VERSION_ONLY = 0  # retries of delta-rs: each would let a rival's commit pass unseen
+# How often a commit is tried before the compaction is given up: each time another writer may have been first.
+_ATTEMPTS = 50
+# delta-rs may not retry a commit by itself: a retry would not see what a rival's commit changed.
+_NEXT_VERSION_ONLY = 0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What one compaction did: files taken away and files put in their place."""
+    """What one compaction did: how many files it took away, and how many it put in their place."""
 
     files_removed: int
     files_added: int
@@ -46,7 +49,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of a snapshot: its path as the log has it, its size, and when it was written."""
+    """A file of a snapshot: its path as the log writes it, its size, and when it was written."""
 
     path: str
     size_bytes: int
@@ -54,16 +57,17 @@ class _File:
 
 
 def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: LogSnapshot | None = None) -> Compaction:
-    """Rewrite files smaller than a size into files of about that size; each row stays, once.
+    """Rewrite files smaller than a size into files of about that size; each row stays in the table once.
 
     Parameters
     ----------
     table_path : str
         One Delta table.
     target_size_bytes : int, keyword-only
-        Size below which a file is small. Larger ones stay as they are, so that a fast join is not written twice.
+        Size below which a file is small. Larger files stay as they are, so that a fast join is not written twice.
     log : LogSnapshot or None, keyword-only
-        The table with its files, of whoever has it read already; it goes on to what the table is then.
+        A snapshot of the table with its files, if the caller has one: it is not read again, and is brought forward
+        before the commit. None: a new one is read.
 
     Returns
     -------
@@ -97,9 +101,10 @@ def compact(table_path: str, *, target_size_bytes: int = 64 << 20, log: LogSnaps
 
 
 def _is_plain(table: DeltaTable) -> bool:
-    """Whether a file's rows are all that there is to it: no partition, no deletion vector, no other name of a column.
+    """Whether a file of the table says all by its rows: no partition, no deletion vector, no other name of a column.
 
-    The join's own tables are; one that its user gave such features is left to its user's tools.
+    This is so for the tables that a join makes. If a user gave a table such features, its compaction is left to the
+    user's tools.
     """
     return not table.metadata().partition_columns and not table.protocol().reader_features
 
@@ -113,7 +118,7 @@ def _files(table: DeltaTable) -> dict[str, _File]:
 
 
 def _groups(files: Sequence[_File], target_size_bytes: int) -> list[list[_File]]:
-    """Return groups of small files, the oldest first, each of about the target size together and two files at least."""
+    """Return groups of small files, the oldest first: at least two files, together at most the target size."""
     groups: list[list[_File]] = [[]]
     size_bytes = 0
     for file in sorted(files, key=lambda file: (file.modified_ms, file.path)):
@@ -128,7 +133,7 @@ def _groups(files: Sequence[_File], target_size_bytes: int) -> list[list[_File]]
 
 
 def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> list[FileReport]:
-    """Write the rows of some files, in their order, as one file, which is nobody's yet."""
+    """Write the rows of some files, in their order, as one file, which no log entry names yet."""
     filesystem, folder = filesystem_of(table_path)
     schema = pa.schema(table.schema())
     rows = dataset.dataset(
@@ -137,9 +142,9 @@ def _rewritten(table: DeltaTable, table_path: str, group: Sequence[_File]) -> li
         format="parquet",
         filesystem=fs.SubTreeFileSystem(folder, filesystem),
     )
-    # All columns under lz4: of a file that is written once more, size counts for more than speed.
+    # All columns are compressed with lz4: in a compacted file size counts for more than speed.
     low_cardinality = frozenset(schema.names)
-    rows_per_file = 1 << 40  # one file, however many rows
+    rows_per_file = 1 << 40  # more rows than any group has: always one file
     with TableWriter(
         table_path,
         schema,
@@ -166,9 +171,9 @@ def _actions(group: Sequence[_File], written: Sequence[FileReport]) -> tuple[lis
 def _replaced(
     log: LogSnapshot, is_of: tuple[object, ...], removes: Sequence[RemoveAction], adds: Sequence[AddAction]
 ) -> bool:
-    """Commit new files in place of old ones; False where one of these is gone or the table is another.
+    """Commit new files in place of old ones; return False if an old one is gone or the table is another one.
 
-    Beside a join that commits every few milliseconds an attempt must be quick: it reads what is new in the log.
+    Beside a join that commits every few milliseconds an attempt must be quick: it reads only the new log entries.
     """
     entry = LogEntry("OPTIMIZE", adds[0].modification_time, adds, removes=removes)
     for _ in range(_ATTEMPTS):
@@ -181,12 +186,12 @@ def _replaced(
 
 
 def _made_of(log: LogSnapshot) -> tuple[object, ...]:
-    """What must be as it was when the rows were read."""
+    """Return what must still be the same at the commit as when the rows were read."""
     return log.table_id, log.schema_text, log.partition_columns, log.features
 
 
 def _replaced_remotely(table: DeltaTable, removes: Sequence[RemoveAction], adds: Sequence[AddAction]) -> bool:
-    """Do the same through delta-rs, which has the conditional put or the lock of the store."""
+    """Do the same as `_replaced` through delta-rs, which has the conditional put or the lock of the store."""
     schema = table.schema()
     for _ in range(_ATTEMPTS):
         table.update_incremental()
@@ -202,7 +207,7 @@ def _replaced_remotely(table: DeltaTable, removes: Sequence[RemoveAction], adds:
                 post_commithook_properties=NO_HOOKS,
             )
         except CommitFailedError:
-            continue  # somebody else has this version: look again at what is there
+            continue  # somebody else has this version: check again what the table holds
         return True
     return _given_up(table.table_uri)
 

@@ -1,13 +1,13 @@
-"""What must be on the device before a batch counts, forced there in groups: bytes and names of files alike.
+"""Forces to the device, in groups, what must be there before a batch counts: files' bytes and files' names.
 
-Spark, delta-rs and Hadoop write files and rename them, and leave it to the system when they reach the device: after a
-power cut any of them may be gone or empty, newer ones whole. Three rules keep what is left of use::
+Spark, delta-rs and Hadoop write files and rename them, and leave it to the system when they reach the device. After a
+power cut any of them may be gone or empty while newer ones are whole. Three rules keep what is left usable::
 
     the checkpoint's files of a batch  before  the first entry of the batch in a table's log
     a data file                        before  the entry that names it
     the entry of the matches           before  the entry of the punctuation that speaks of them
 
-So a batch that any table has can be done again from the checkpoint, and one that is not in all tables will be.
+So a batch that any table has can be done again from the checkpoint, and a batch that some table lacks is done again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from streamjoin_ds.errors import TableWriteError
 
 __all__ = ["Durability", "force"]
 
-_AT_ONCE = 64  # open files; a commit has about 30, a start as many as the checkpoint
-_NOT_SPARKS = frozenset({"blocks", "exchange"})  # a block is forced when it is written; the exchange is written again
+_AT_ONCE = 64  # files open at once; a commit forces about 30, a start all files of the checkpoint
+# Folders of the checkpoint that are not Spark's: a block is forced when it is written, the exchange is written again.
+_NOT_SPARKS = frozenset({"blocks", "exchange"})
 
 
 class Durability:
-    """Collects the files of a commit, and forces them to the device together; used by the driver, from one thread.
+    """Collects the files of a commit and forces them to the device together; used by the driver, from one thread.
 
-    Object stores keep what they have acknowledged: of tables there nothing is collected.
+    An object store keeps what it has acknowledged, so nothing is collected of a table that lies in one.
 
     Parameters
     ----------
     checkpoint : str
-        The query's checkpoint, a local or shared folder; "" where there is none.
+        The query's checkpoint, a local or shared folder; "" if there is none.
     durable : bool, keyword-only
         False: nothing is forced, and nothing is promised after a power cut.
     """
@@ -45,12 +46,12 @@ class Durability:
         self._files: dict[str, None] = {}
         self._folders: dict[str, None] = {}
         self._known: dict[str, frozenset[str]] = {}
-        self._next: dict[str, int] = {}  # version of a table's log that was not collected yet
+        self._next: dict[str, int] = {}  # by table: the first version of its log that was not collected yet
 
     def checkpoint(self, *, anew: bool = False) -> None:
-        """Collect what Spark has written into the checkpoint since the last time, `anew`: all that is there.
+        """Collect the files that Spark has written into the checkpoint since the last call; `anew`: all that are there.
 
-        What it is writing is left; its name begins as no file of a whole batch does.
+        Files that Spark is still writing are left out; their names tell them apart.
         """
         if self._durable and self._checkpoint:
             known, self._known = {} if anew else self._known, {}
@@ -67,7 +68,7 @@ class Durability:
                             folders.append(entry.name)
                     elif not _is_passing(entry.name):
                         names.append(entry.name)
-        except FileNotFoundError:  # purged meanwhile
+        except FileNotFoundError:  # Spark has purged the folder meanwhile
             return
         self._known[folder] = frozenset((*names, *folders))
         new = self._known[folder] - (before or frozenset())
@@ -89,7 +90,7 @@ class Durability:
     def opened(self, table_path: str) -> None:
         """Collect a table that was just made or opened: the files of its log, and the names of its folders.
 
-        Who wrote them may have died before they were forced.
+        The process that wrote them may have died before it forced them.
         """
         if not self._durable or not is_local(table_path):
             return
@@ -112,7 +113,7 @@ class Durability:
         self._next[table_path] = version
 
     def log_checkpoint(self, table_path: str, version: int) -> None:
-        """Force a checkpoint of a table's log at once: the entries that it stands for may go next."""
+        """Force a checkpoint of a table's log at once: the entries that it stands for may be removed next."""
         log = f"{table_path}/_delta_log"
         self.files([f"{log}/{version:020d}.checkpoint.parquet", f"{log}/_last_checkpoint"])
         self.flush()
@@ -123,7 +124,7 @@ class Durability:
         Raises
         ------
         TableWriteError
-            The file system does not say that they are there. The batch must then be done again.
+            The file system reports an error. The batch must then be done again.
         """
         files, self._files = list(self._files), {}
         folders, self._folders = list(self._folders), {}
@@ -137,15 +138,15 @@ class Durability:
 
 
 def _is_passing(name: str) -> bool:
-    """Whether a file is being written, or is a lock: but for checksums, what lasts is not hidden."""
+    """Whether a file is being written, or is a lock: of hidden files only checksums stay."""
     return ".tmp" in name or (name.startswith(".") and not name.endswith(".crc"))
 
 
 def _forced(paths: list[str]) -> None:
-    """Force several files, or folders: all are under way before the first is waited for.
+    """Force several files, or folders: up to 64 are begun before the first is waited for.
 
-    A file system then puts them into one journal commit. Threads that wait for a file each took 2 to 10 times as long
-    (ext4, 20 small files), one file after the other as long or longer.
+    A file system then puts them into one journal commit. With one thread for each file this took 2 to 10 times as long
+    (ext4, 20 small files), with one file after the other as long as that or longer.
     """
     for first in range(0, len(paths), _AT_ONCE):
         several = paths[first : first + _AT_ONCE]
@@ -159,7 +160,7 @@ def _forced(paths: list[str]) -> None:
 
 
 def force(path: str) -> None:
-    """Force a file's bytes, or the names in a folder, to the device; what was purged meanwhile needs it no more."""
+    """Force a file's bytes, or the names in a folder, to the device; do nothing if the path is gone."""
     with ExitStack() as opened:
         descriptor = _opened(path, opened)
         if descriptor is not None:
@@ -176,9 +177,9 @@ def _opened(path: str, until: ExitStack) -> int | None:
 
 
 def _begin(descriptor: int) -> None:
-    """Have the system write a file's pages, without waiting: the advice is taken where it is known, and never fails."""
+    """Have the system begin to write a file's pages, without waiting; do nothing where the system cannot be told so."""
     if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # a folder, a pipe
+        with suppress(OSError):  # it is a folder or a pipe
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

@@ -1,8 +1,9 @@
 """Whether a table is this join's, whether this path may write it, whether a batch is in it already.
 
-Every question is put to one snapshot, and the commit that follows is put at the version after it, and nowhere else: if
-anyone committed in between, that version is taken, and all is asked again. Asking one snapshot and writing after
-another is how a paused driver writes a batch twice (ARCHITECTURE.md, "Facts of other software that this rests on").
+Every question is put to one snapshot. The commit that follows is put at the version after that snapshot, and nowhere
+else: if anyone committed in between, that version is taken, and all is asked again. A driver that asks one snapshot and
+writes after another may write a batch twice when it is paused in between (ARCHITECTURE.md, "Facts of other software
+that this rests on").
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "TableIdentity", "batch_is_there", 
 JOIN_ID_KEY = "streamjoin.joinId"
 FINGERPRINT_KEY = "streamjoin.fingerprint"
 _PLAIN_HINT = "use a new path, or the plain path (result rows as a DataFrame, written by delta-spark)"
-# Features that neither change what a data file must look like nor what a reader must know.
+# Table features that change neither what a data file must look like nor what a reader must know.
 _HARMLESS_FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 _REFUSED_PROPERTIES = {
     "delta.setTransactionRetentionDuration": "it makes the table forget which batches it holds",
@@ -74,17 +75,17 @@ class TableIdentity:
         return f"streamjoin/{self.join_id}#punctuation"
 
     def query_app(self, query_id: str) -> str:
-        """Application id of the join with one checkpoint: ``query_id`` is born and lost with it."""
+        """Return the application id of the join with one checkpoint: ``query_id`` is born and lost with that."""
         check_token("query_id", query_id)
         return f"streamjoin/{self.join_id}/{query_id}"
 
     def properties(self) -> dict[str, str]:
-        """Table properties that carry the identity."""
+        """Return the table properties that carry the identity."""
         return {JOIN_ID_KEY: self.join_id, FINGERPRINT_KEY: self.fingerprint}
 
 
 def check_token(name: str, value: str) -> None:
-    """Refuse an id that would not be one word of a transaction's application id."""
+    """Refuse an id that cannot be one part of a transaction's application id."""
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         message = f"the {name} is not of the form that is understood"
         raise ArgumentError(message, name=name, hint="1 to 128 letters, digits, '.', '_' or '-'")
@@ -100,7 +101,7 @@ def check_table(table: LogSnapshot, path: str, schema: pa.Schema, identity: Tabl
     ForeignCheckpointError
         The table belongs to another join.
     TableError
-        The table was not made by a join, has features that need another writer, or other columns.
+        The table was not made by a join, has features that need another writer, or has other columns.
     """
     properties = table.configuration
     if JOIN_ID_KEY not in properties:
@@ -143,7 +144,7 @@ def _fields_of(text: str) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=64)
 def schema_text(schema: pa.Schema) -> str:
-    """Columns as Delta's JSON."""
+    """Return the columns as Delta's JSON."""
     text: str = Schema.from_arrow(schema).to_json()
     return text
 
@@ -180,12 +181,12 @@ def batch_is_there(
     Parameters
     ----------
     every_batch : bool, keyword-only
-        Whether each batch commits to this table; then a gap means that results were lost.
+        Whether each batch commits to this table. A gap then means that results were lost.
 
     Raises
     ------
     ForeignCheckpointError
-        The table holds batches of another checkpoint, or lacks batches that this checkpoint has behind it.
+        The table holds batches of another checkpoint, or lacks batches that this checkpoint has already done.
     """
     join_version = table.transactions.get(identity.join_app)
     query_version = table.transactions.get(identity.query_app(query_id))

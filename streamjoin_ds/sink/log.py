@@ -1,8 +1,8 @@
-"""A table's log, entry by entry: `put_entry` writes one, only if there is none; `read_commit` says what one added.
+"""A table's log, entry by entry: `put_entry` writes a new one, `read_commit` says what one added.
 
 An entry is lines of ``commitInfo``, ``add``, ``remove``, ``txn``, ``metaData`` and ``protocol`` (the tables have the
-plain protocol; ``guard`` sees to that). Entries are written here and not by delta-rs, which reads the names of all live
-files again for every commit: 10 ms more for every hundred of them.
+plain protocol; ``guard`` sees to that). On a local file system this module writes the entries, not delta-rs: delta-rs
+reads the names of all live files again for every commit, which takes 10 ms more for every hundred of them.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class LogEntry:
     operation : str
         Delta's name of what was done, as ``DESCRIBE HISTORY`` shows it.
     timestamp_ms : int
-        When, in milliseconds since 1970.
+        When it was done, in milliseconds since 1970.
     adds : sequence of deltalake.transaction.AddAction
         Files added.
     transactions : dict of str to int
-        Versions by application id.
+        The transaction ids: versions by application id.
     user_metadata : str
-        JSON, kept with the commit.
+        JSON that is kept with the commit.
     first : tuple of dict
         The ``protocol`` and ``metaData`` actions of a table's first entry.
     removes : sequence of deltalake.transaction.RemoveAction
-        Files that the added ones replace. Only on a local file system.
+        Files that the added ones replace. They are written only on a local file system.
     """
 
     operation: str
@@ -66,17 +66,17 @@ class LogEntry:
     removes: Sequence[RemoveAction] = ()
 
     def text(self) -> str:
-        """The lines of the entry."""
+        """Return the lines of the entry."""
         info = {
             "timestamp": self.timestamp_ms,
             "operation": self.operation,
             "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-            # Nothing of the table's rows is read: a concurrent DELETE or MERGE by Spark does not conflict.
+            # An append reads none of the table's rows: a concurrent DELETE or MERGE by Spark does not conflict.
             "isBlindAppend": not (self.first or self.removes),
             "engineInfo": "streamjoin_ds",
             "userMetadata": self.user_metadata,
         }
-        if self.removes:  # who finds the entry torn can tell by these
+        if self.removes:  # by these numbers `tail` can tell that the entry is torn
             info["operationMetrics"] = {"num_added_files": len(self.adds), "num_removed_files": len(self.removes)}
         actions: list[dict[str, Any]] = [{"commitInfo": info}, *self.first]
         actions += [{"remove": _remove(remove)} for remove in self.removes]
@@ -108,28 +108,30 @@ def _remove(action: RemoveAction) -> dict[str, Any]:
 
 
 def entry_name(version: int) -> str:
-    """File name of an entry in the folder ``_delta_log``."""
+    """Return the file name of an entry in the folder ``_delta_log``."""
     return f"{version:020d}.json"
 
 
 def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
-    """Write the entry of a version, whole, unless there is one.
+    """Write the entry of a version as a whole, unless the log has an entry of that version.
 
     Returns
     -------
     bool
-        True if the entry is in the log, False if another writer's stands there.
+        True if the entry is in the log, False if another writer's entry is there.
 
     Raises
     ------
     OSError, deltalake.exceptions.DeltaError
         There is no room, or no right to write.
+    TableError
+        A table in an object store was deleted or replaced since this process opened it.
 
     Notes
     -----
-    On a local file system a link gives the whole file its name, which fails if the name is taken. Elsewhere delta-rs
-    puts it, with the conditional put or the lock that the store has; where entries came in between that change neither
-    columns nor properties nor these application ids, it may take a later version.
+    On a local file system a hard link gives the complete file its name; it fails if the name is taken. Elsewhere
+    delta-rs puts the entry, with the conditional put or the lock that the store has. If other entries came in between
+    that change neither columns nor properties nor these application ids, delta-rs may take a later version.
     """
     is_put = (
         _put_locally(table_path, version, entry) if is_local(table_path) else _put_remotely(table_path, version, entry)
@@ -142,7 +144,7 @@ def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
 
 def _put_locally(table_path: str, version: int, entry: LogEntry) -> bool:
     log = f"{table_path}/_delta_log"
-    # Readers and cleaners overlook such a name, which is Spark's own for a file not yet whole.
+    # Readers and cleaners overlook such a name: it is Spark's own for a file that is not complete yet.
     aside = f"{log}/.{entry_name(version)}.{uuid.uuid4().hex}.tmp"
     try:
         with open(aside, "wb") as file:
@@ -168,7 +170,7 @@ def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:
     if table.version() != version - 1:
         if table.version() >= version:
             return False
-        # Taken back behind our back, or another table since: what is held says nothing any more.
+        # The table was taken back, or is another one since: the table that is held is of no more use.
         _remote_table.cache_clear()
         message = f"the table {table_path} was deleted or replaced while the join was running"
         raise TableError(message, name=table_path, hint="restart the join with a new checkpoint and table")
@@ -191,12 +193,12 @@ def _put_remotely(table_path: str, version: int, entry: LogEntry) -> bool:
 
 
 def read_actions(filesystem: fs.FileSystem, table_folder: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of an entry; None if there is none.
+    """Return the actions of a version's entry; None if there is no entry.
 
     Raises
     ------
     TableError
-        The entry is no entry.
+        The entry cannot be read: it is not lines of JSON.
     """
     path = f"{table_folder}/_delta_log/{entry_name(version)}"
     try:
@@ -217,18 +219,18 @@ def read_actions(filesystem: fs.FileSystem, table_folder: str, version: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class LogCommit:
-    """One version of a table.
+    """What one version of a table's log says of a batch.
 
     Parameters
     ----------
     version : int
         The version.
     batch_id : int or None
-        The join's batch, None for a commit of anyone else (compaction, a changed property, a consumer's DELETE).
+        The join's batch; None for any other commit (compaction, a changed property, a consumer's DELETE).
     punctuation_us : int or None
-        The punctuation of the batch, microseconds UTC.
+        The punctuation of the batch, in microseconds UTC.
     paths : tuple of str
-        Files with rows that a batch of the join added; none of anyone else's commit.
+        Files with rows that the join's batch added; empty for any other commit.
     """
 
     version: int
@@ -243,7 +245,7 @@ def read_commit(table_path: str, version: int) -> LogCommit:
     Raises
     ------
     LogCleanedError
-        The entry is not there: cleaned away after the table's log retention, or not written yet.
+        The entry is not there: it was cleaned away after the table's log retention, or is not written yet.
     TableError
         The entry cannot be read.
     """
@@ -261,14 +263,14 @@ def read_commit(table_path: str, version: int) -> LogCommit:
 
 
 def cleaned(table_path: str, version: int) -> LogCleanedError:
-    """The error of an entry that is not there any more."""
+    """Return the error that says that an entry is not there any more."""
     message = f"the table {table_path} has no log entry of version {version} any more"
     hint = "entries are kept for delta.logRetentionDuration; go on with Follower(root, since=the last punctuation read)"
     return LogCleanedError(message, name=table_path, hint=hint)
 
 
 def _is_ours(actions: list[dict[str, Any]], batch_id: int | None) -> bool:
-    """Whether a batch of the join made this commit: its transaction ids say so, which rewrites do not carry."""
+    """Whether a batch of the join made this commit: it then carries the batch's transaction ids, as no rewrite does."""
     if batch_id is None:
         return False
     transactions = [action["txn"] for action in actions if action.get("txn")]

@@ -1,9 +1,9 @@
-"""Small files, long logs, orphans: what a commit every trigger leaves behind, put right by what the tables say.
+"""Clears up what a commit in every trigger leaves behind: small files, long logs, orphans.
 
-Nothing counts on how long a process lives: which files are small, how many entries came since the log's last checkpoint
-and when a table was last cleaned stand in the table itself, so a join that restarts every hour is looked after as one
-that runs for a year. All of it is safe beside a running join: compaction rewrites rows without changing them and never
-conflicts with an append.
+Nothing depends on how long a process lives. Which files are small, how many entries came since the log's last
+checkpoint and when a table was last cleaned is all in the table itself. So a join that restarts every hour is looked
+after like one that runs for a year. All this is safe beside a running join: compaction rewrites rows without changing
+them and never conflicts with an append.
 """
 
 from __future__ import annotations
@@ -29,27 +29,29 @@ from streamjoin_ds.sink.tables import TableSet
 
 __all__ = ["Maintenance", "checkpoint_log", "size_to_compact_to"]
 
-_ENTRY_BYTES = 1024
-_VACUUM_EVERY_S = 86_400  # where what the table says of its retention is not understood
-_MERGED = 8
+_ENTRY_BYTES = 1024  # about the size of one log entry, to compare the entries with a checkpoint of the log
+_VACUUM_EVERY_S = 86_400  # a day: the interval for a table whose retention property is not understood
+_MERGED = 8  # files of one size class that become one of the next: a class is eight times as large as the one below
+# How often the entry of a VACUUM is tried while other writers are first. Without it the next round vacuums again.
 _ATTEMPTS = 20
 _log = logging.getLogger(__name__)
 
 
 def size_to_compact_to(sizes_bytes: Sequence[int], *, small_files: int, target_size_bytes: int) -> int | None:
-    """Return the size that files are to be brought to, None if there is nothing to gain.
+    """Return the size that files are to be brought to; None if there is nothing to gain.
 
-    Sizes are in classes, each eight times the one below, up to the target. A class is brought to the next when eight of
-    its files are there (the smallest: `small_files`), so a row is rewritten once a class, and few files stay in each.
+    File sizes form classes, each eight times as large as the one below, up to the target. The files of a class are
+    brought to the next class when there are eight of them, those of the smallest class when there are `small_files`. So
+    a row is rewritten once for each class, and few files stay in each.
 
     Parameters
     ----------
     sizes_bytes : sequence of int
-        Of the live files.
+        Sizes of the live files.
     small_files : int, keyword-only
-        Most files below 1/1024 of the target.
+        How many files below 1/1024 of the target are compacted.
     target_size_bytes : int, keyword-only
-        Of the largest class; files of half of it are left alone for good.
+        Size of the largest class. Files of at least half of it do not count any more.
     """
     for shift in (0, 3, 6):
         size = target_size_bytes >> shift
@@ -66,7 +68,7 @@ def checkpoint_log(table_path: str) -> None:
 
 
 def _checkpoint(path: str) -> None:
-    """Checkpoint a log, and force it to the device: the entries that it stands for may go next."""
+    """Write a checkpoint of a log and force it to the device: the entries that it stands for may be removed next."""
     began_s, table = time.monotonic(), open_table(path)
     table.create_checkpoint()
     Durability().log_checkpoint(path, int(table.version()))
@@ -77,7 +79,7 @@ def _checkpoint(path: str) -> None:
 class Maintenance:
     """Looks after a join's tables: call :meth:`after_commit` on the driver after each batch.
 
-    Work is done in one background thread, one round at a time; a round that is due while another runs is left out. A
+    One background thread does the work, one round at a time. A round that is due while another runs is left out. A
     process that ends waits for the round that is running. A failure never fails the batch: it is counted and logged,
     and the next round tries again.
 
@@ -86,21 +88,26 @@ class Maintenance:
     tables : TableSet
         The tables.
     every_batches : int, keyword-only
-        Batches between two rounds; the first is after a process's first batch. A round looks what is due.
+        Batches between two rounds; the first round is after a process's first batch. A round does what is due.
     small_files, target_size_bytes : int, keyword-only
         See :func:`size_to_compact_to`.
     checkpoint_entries : int, keyword-only
-        Least entries between two checkpoints of a log. There are as many more as the last checkpoint is larger, so that
-        checkpoints never outweigh the entries.
+        The least number of entries between two checkpoints of a log. After a large checkpoint it takes more: as many
+        as weigh as much as that checkpoint, at 1 KiB each. So checkpoints never outweigh the entries.
     kept_entries : int, keyword-only
         See :func:`~streamjoin_ds.sink.cleaning.clean_log`.
     vacuum_every_s : int or None, keyword-only
-        Seconds from one VACUUM of a table to the next, by the table's own record; None: as long as the table keeps a
-        file that was replaced, so that the files on the disk are those of twice that time.
+        Seconds from one VACUUM of a table to the next, by the table's own record. None: as long as the table keeps a
+        replaced file; then no replaced file is on the disk for more than about twice that time.
     background : bool, keyword-only
         False: the round is done inside :meth:`after_commit`.
     clock : callable, keyword-only
-        Seconds since 1970.
+        Returns the time in seconds since 1970.
+
+    Attributes
+    ----------
+    rounds, failures : int
+        Rounds begun, and pieces of work that failed.
     """
 
     def __init__(
@@ -141,13 +148,13 @@ class Maintenance:
         self._thread: threading.Thread | None = None
 
     def after_commit(self) -> bool:
-        """Begin a round if one is due after this batch; whether one was begun."""
+        """Begin a round if one is due after this batch; return whether one was begun."""
         is_due = self._batches % self._every_batches == 0
         self._batches += 1
         if not is_due or (self._thread is not None and self._thread.is_alive()):
             return False
         if self._background:
-            # No daemon: what a join of one batch an hour leaves would never be put right if its end cut this short.
+            # Not a daemon thread. Some processes do one batch an hour and end: the end would cut every round short.
             self._thread = threading.Thread(target=self.run_round, name="streamjoin-maintenance")
             self._thread.start()
         else:
@@ -155,7 +162,7 @@ class Maintenance:
         return True
 
     def run_round(self) -> None:
-        """Do what is due: compaction, removal of replaced files, a checkpoint of the log and its cleaning, VACUUM."""
+        """Do what is due: compaction, removal of replaced files, checkpoint and cleaning of the log, VACUUM."""
         self.rounds += 1
         for name in TableSet.names():
             path = self._tables.path_of(name)
@@ -177,7 +184,7 @@ class Maintenance:
         self._try("removing what was replaced", path, partial(remove_replaced, table, self._clock()))
         if self._checkpoint_is_due(table):
             self._try("a checkpoint of the log", path, partial(self._checkpoint, path))
-        # Not after what a log of its own says, which is cleaned away: a transaction id stays.
+        # When a table was last vacuumed is in a transaction id: that stays, whereas old entries are cleaned away.
         if self._clock() - self._vacuumed_s(table) >= self._vacuum_interval_s(table):
             self._try("VACUUM", path, partial(self._vacuum, table))
 
@@ -196,7 +203,7 @@ class Maintenance:
                 facts = json.loads(stream.read())
             version, size_bytes = int(facts["version"]), int(facts.get("sizeInBytes") or 0)
         except (FileNotFoundError, ValueError, KeyError):
-            pass  # none yet, or a torn one: another is written
+            pass  # there is no checkpoint yet, or its file is torn: another is written
         entries = table.version - version
         return entries >= self._checkpoint_entries and entries * _ENTRY_BYTES >= size_bytes
 
@@ -227,7 +234,7 @@ class Maintenance:
     def _try(self, what: str, path: str, work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception as error:  # whatever it is, the batch is committed and the join goes on
+        except Exception as error:  # whatever failed, the batch is committed and the join goes on
             self.failures += 1
             _log.warning("%s of %s failed; it is tried again in the next round: %s", what, loggable(path), error)
             _log.debug("where it failed", exc_info=True)

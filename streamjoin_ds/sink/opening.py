@@ -1,7 +1,7 @@
-"""A table opened by delta-rs, with room for the files that it opens: up to a thousand entries of a log at once.
+"""Opens a table with delta-rs, with room for the files that it opens: up to a thousand entries of a log at once.
 
-Many systems allow a process 1 024 open files and let it ask for more; Java asks by itself. Without, a table whose log
-has grown by a thousand entries since its last checkpoint can neither be read nor be given the next one.
+Many systems allow a process 1 024 open files and let it ask for more; Java asks by itself. A process that does not ask
+can neither read a table whose log has grown by a thousand entries since its last checkpoint, nor write the next one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from streamjoin_ds.errors import TableError
 
 __all__ = ["open_table"]
 
-_OPEN_FILES = 4_096  # delta-rs' thousand, and what the process has open besides
+_OPEN_FILES = 4_096  # open files that are asked for: delta-rs' thousand, and what the process has open besides
 
 
 def open_table(path: str, version: int | None = None) -> DeltaTable:
-    """Return the table at a version, the newest one where None is given.
+    """Return the table at a version; None: the newest version.
 
     Raises
     ------
     TableError
-        The system does not allow this process as many open files.
+        The system does not allow this process enough open files.
     deltalake.exceptions.DeltaError
         There is no such table or version.
     """
@@ -40,7 +40,7 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
 def _allow_open_files() -> None:
     try:
         import resource
-    except ImportError:  # not on Windows, which has no such limit
+    except ImportError:  # Windows has no such module, and no such limit
         return
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)

@@ -2,7 +2,8 @@
 
 A punctuation ``p`` says that every result with ``event_time < p`` is in the table. So ranges are half open: ``between``
 gives ``begin <= event_time < end``, and ranges that meet neither overlap nor leave a gap. Inside a range rows are
-sorted by ``event_time`` and then by every ``*_seq`` column, which is the same for every run over the same input.
+sorted by ``event_time``, then by every ``*_seq`` column, then by ``window_id``. That order is the same for every run
+over the same input.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ def last_punctuation(root: str) -> int | None:
 def complete(root: str) -> pa.Table:
     """Return every result older than the newest punctuation, in no particular order.
 
-    Results at or after it may be in the table already, but not all of them: they are left out. Without a
-    punctuation the answer is empty.
+    Results at or after the punctuation may be in the table already, but not all of them: they are left out. If there is
+    no punctuation yet, the answer is empty.
     """
-    # The punctuation is read first: the matches, read later, hold at least what it promises.
+    # The punctuation is read first: the matches are read later, so they hold at least what it promises.
     end_us = last_punctuation(root)
     return _read(root, None, end_us, empty=end_us is None)
 
 
 def between(root: str, begin: int | datetime, end: int | datetime) -> pa.Table:
-    """Return the results with ``begin <= event_time < end``, in the order of ``event_time`` and sequence numbers.
+    """Return the results with ``begin <= event_time < end``, in the order that :func:`ordered` gives.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def between(root: str, begin: int | datetime, end: int | datetime) -> pa.Table:
 
 
 def ordered(table: pa.Table) -> pa.Table:
-    """Sort results by ``event_time``, every column named ``*_seq``, in the columns' order, and ``window_id``."""
+    """Return results sorted by ``event_time``, then every ``*_seq`` column in the table's order, then ``window_id``."""
     keys = [EVENT_TIME, *(name for name in table.column_names if name.endswith("_seq"))]
     keys += [name for name in table.column_names if name == WINDOW_ID]
     return table.sort_by([(name, "ascending") for name in keys])
@@ -109,12 +110,12 @@ def _opened(path: str, version: int | None = None) -> DeltaTable:
 
 
 def scanned(table: DeltaTable) -> dataset.Dataset:
-    """A table's files as an Arrow dataset, read by Arrow's own file systems.
+    """Return a table's files as an Arrow dataset, read by Arrow's own file systems.
 
-    delta-rs would hand Arrow a file system written in Python; a thread that still holds one when the interpreter ends
+    delta-rs would hand Arrow a file system written in Python. A thread that still holds one when the interpreter ends
     aborts the process ("terminate called without an active exception", about one run in ten).
     """
-    uri = table.table_uri  # delta-rs writes a local path as a URL
+    uri = table.table_uri  # delta-rs gives a local path as a URL
     filesystem, folder = filesystem_of(unquote(urlsplit(uri).path) if uri.startswith("file:") else uri)
     return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, filesystem))
 
@@ -142,36 +143,39 @@ def _vacuumed(root: str) -> TableError:
 
 
 class Follower:
-    """Follows a matches table commit by commit: what the join's own batches added, and nothing else.
+    """Follows a matches table commit by commit, and gives what the join's own batches added, nothing else.
 
     Parameters
     ----------
     root : str
         Path of the matches table.
     from_version : int, keyword-only
-        First version to follow; what older versions hold is taken as known.
+        First version to follow. Rows of older versions count as given, but for those that were still held back.
     in_order : bool, keyword-only
-        True: rows are held back until a punctuation passes them, and come sorted, so that all rows ever given are in
-        order and the same in every run. False: the rows of each commit at once, in no particular order.
+        True: rows are held back until a punctuation passes them, and are then given sorted, so that all rows ever given
+        are in order and the same in every run. False: the rows of each commit are given at once, in no particular
+        order.
     since : int or None, keyword-only
-        The last punctuation that a reader in order was given, microseconds UTC: go on from there by what the table
-        holds now, however long ago that was. The first rows given are those from `since` to the newest punctuation.
+        The last punctuation that a reader in order was given, in microseconds UTC. The follower goes on from there with
+        what the table holds now, however long ago that was. It first gives the rows from `since` to the newest
+        punctuation.
 
     Raises
     ------
     ArgumentError
-        `since` goes with `in_order` and without `from_version`.
+        `since` is given with `from_version`, or without `in_order`.
     LogCleanedError
         The log before `from_version` was cleaned away.
 
     Notes
     -----
-    Held-back rows stay in memory: those between the newest punctuation and the newest row.
+    Rows that are held back stay in memory: those from the newest punctuation on.
 
-    A row is given as its batch wrote it, once. Rows that others append, and rows that an OPTIMIZE, DELETE, UPDATE,
-    MERGE or RESTORE writes again, are none of the join's results. What a consumer deleted or changed before it was read
-    is still given as the batch wrote it, for as long as VACUUM has left the file; only what is taken from a version as
-    a whole (`since`, and what `from_version` finds held back) is as the consumer left it.
+    A row is given once, as its batch wrote it. Rows that others append, and rows that an OPTIMIZE, DELETE, UPDATE,
+    MERGE or RESTORE writes again, are no results of the join and are not given. A row that a consumer deleted or
+    changed before it was read is still given as the batch wrote it, as long as VACUUM has left its file. Only the rows
+    that are read from a whole version are as the consumer left them: those for `since`, and those that were held back
+    at `from_version`.
     """
 
     def __init__(self, root: str, *, from_version: int = 0, in_order: bool = True, since: int | None = None) -> None:
@@ -198,19 +202,19 @@ class Follower:
         return self._next_version
 
     def poll(self) -> Iterator[tuple[int | None, pa.Table]]:
-        """Give one pair per new commit of the join, up to the table's newest version, and end.
+        """Give one pair for each new commit of the join, up to the table's newest version, and end.
 
         Yields
         ------
         punctuation_us : int or None
-            The punctuation of the commit, microseconds UTC.
+            The punctuation of the commit, in microseconds UTC.
         rows : pyarrow.Table
-            The rows it releases (``in_order``) or adds; often none.
+            The rows that the commit releases (``in_order``) or adds; often none.
 
         Raises
         ------
         LogCleanedError
-            A log entry was cleaned away before it was read: go on with a follower `since` the last punctuation.
+            A log entry was cleaned away before it was read: go on with a new follower `since` the last punctuation.
         TableError
             A file was removed before it was read.
         """
@@ -230,8 +234,8 @@ class Follower:
                 yield commit.punctuation_us, self._released(commit.punctuation_us, rows) if self._in_order else rows
 
     def _is_newest(self, version: int) -> bool:
-        """Whether nobody has written the entry after `version` yet, rather than that it was cleaned away."""
-        # The newest entry is never cleaned away: where `version` still stands, what is not after it was never there.
+        """Whether the entry after `version` was never written, rather than written and cleaned away."""
+        # Entries are cleaned away oldest first: while `version` is there, the one after it cannot have been removed.
         return self._has_entry(version) if version >= 0 else int(_opened(self._path).version()) < 0
 
     def _has_entry(self, version: int) -> bool:
@@ -260,7 +264,10 @@ class Follower:
         return pa.concat_tables([self._schema.empty_table(), *parts])
 
     def _catch_up(self, version: int | None, since_us: int | None) -> int:
-        """Take as held what the table had at a version beyond what was given by then; the version."""
+        """Hold back the rows of a version that were not given by then, and return the number of that version.
+
+        These are the rows from `since_us` on; None: from that version's own punctuation on.
+        """
         try:
             table = _opened(self._path, version)
         except TableError as error:

@@ -1,4 +1,4 @@
-"""What a worker says about one file that it wrote: the only thing that crosses to the driver."""
+"""What a worker tells the driver about a file that it wrote; the rows themselves stay in the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One Parquet file, written whole, not yet part of a table.
+    """The facts of one Parquet file that is written whole and not yet part of a table.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class FileReport:
     def __post_init__(self) -> None:
         if self.table not in REPORT_TABLES:
             _refuse("table", f"one of {', '.join(REPORT_TABLES)}")
-        # A worker names files of its own table only: no folder, no "..", nothing that Delta would have to escape.
+        # A worker may name files of its own table only: no folder, no "..", nothing that Delta would have to escape.
         if not isinstance(self.path, str) or not _PATH.fullmatch(self.path):
             _refuse("path", "a plain file name ending in .parquet")
         for name in ("rows", "size_bytes"):
@@ -58,12 +58,12 @@ class FileReport:
             _refuse("stats", "a JSON object")
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return the report as one line of JSON."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> FileReport:
-        """Inverse of :meth:`to_json`.
+        """Return the report that :meth:`to_json` wrote as a text.
 
         Raises
         ------
@@ -94,7 +94,7 @@ def check_reports(reports: Sequence[FileReport], batch_id: int) -> None:
     Raises
     ------
     ArgumentError
-        They do; its name is the file's.
+        They do; the error's ``name`` is the file's.
     """
     paths = [(report.table, report.path) for report in reports]
     if len(set(paths)) != len(paths):

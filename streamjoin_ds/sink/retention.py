@@ -1,7 +1,8 @@
-"""How long a table keeps what it no longer needs, chosen for a commit a trigger, and read back from its properties.
+"""How long a table keeps log entries and replaced files: chosen when it is made, and read back from its properties.
 
-At four commits a second a log of six hours is 86 400 entries, 90 MB; what a checkpoint of the log holds beyond the live
-files are those that compaction replaced within six hours. An option that a user has set is left as it is.
+The choice is for a commit in every trigger. At four commits a second a log of six hours is 86 400 entries, 90 MB.
+Beyond the live files a checkpoint of the log then holds only those that compaction replaced within six hours. A
+property that a user has set is left as it is.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ _CHOSEN = {
     LOG_RETENTION: "interval 6 hours",
     DELETED_FILE_RETENTION: "interval 6 hours",
 }
-# What earlier versions of this package set when they made a table.
+# What earlier versions of this package set when they made a table. Such a value counts as set by nobody.
 _FORMER = {CHECKPOINT_INTERVAL: "100", LOG_RETENTION: "interval 24 hours"}
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _PART = re.compile(r"(\d{1,9})\s+([a-z]+?)s?(?:\s+|$)")
 
 
 def new_properties() -> dict[str, str]:
-    """The properties that a new table gets."""
+    """Return the properties that a new table gets."""
     return dict(_CHOSEN)
 
 
 def missing_properties(configuration: Mapping[str, str]) -> dict[str, str]:
-    """What a table that was made earlier lacks: properties that nobody has set."""
+    """Return the properties that a table made earlier lacks: those that no user has set."""
     return {key: value for key, value in _CHOSEN.items() if configuration.get(key) in (None, _FORMER.get(key))}
 
 
 def log_retention_s(configuration: Mapping[str, str]) -> int | None:
-    """Seconds that entries of the log are kept; None: for ever, or for a time that is not understood."""
+    """Return for how many seconds entries of the log are kept; None: for ever, or for a time that is not understood."""
     if configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "false":
         return None
     return _seconds(configuration.get(LOG_RETENTION, "interval 30 days"))
 
 
 def deleted_file_retention_s(configuration: Mapping[str, str]) -> int | None:
-    """Seconds that a file is kept after it was removed from the table; None: a time that is not understood."""
+    """Return for how many seconds a file is kept after it left the table; None: for a time that is not understood."""
     return _seconds(configuration.get(DELETED_FILE_RETENTION, "interval 1 week"))
 
 

@@ -1,4 +1,4 @@
-"""The small tables that the driver writes itself: their form, and the one sum that must come out."""
+"""Rows of the small tables that the driver writes itself: brought to their schema, and the ledger's sum checked."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["check_ledger", "conformed", "punctuation_row", "same_records"]
 
 
 def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -> pa.Table:
-    """Bring a table to a schema: columns by name, casts that lose nothing.
+    """Return a table brought to a schema: columns are found by name, and casts lose nothing.
 
     Parameters
     ----------
     table : pyarrow.Table
-        At least the columns of ``schema``, in any order; others are refused.
+        Exactly the columns of ``schema``, in any order.
     schema : pyarrow.Schema
         One of the fixed schemas.
     name : str, keyword-only
-        What the table is, for messages.
+        What the table is called in error messages.
     batch_id : int, keyword-only
         Every row's ``batch_id`` must be this.
 
     Raises
     ------
     ColumnError
-        A column is missing, surplus, null where a value is required, not castable, or of another batch.
+        A column is missing, surplus, null where a value is required, or not castable; or a row is of another batch.
     """
     if set(table.column_names) != set(schema.names) or len(table.column_names) != len(schema.names):
         wrong = sorted(set(table.column_names) ^ set(schema.names)) or [table.column_names[0]]
@@ -56,12 +56,12 @@ def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -
 
 
 def check_ledger(ledger: pa.Table) -> None:
-    """Refuse a ledger in which a row was lost: per stream, ``read = stored + late + rejected + filtered``.
+    """Refuse a ledger that lost a row: for each stream, ``read = stored + late + rejected + filtered``.
 
     Raises
     ------
     LedgerError
-        The sum does not come out for a stream; the error names it.
+        For a stream the sum is wrong; the error names the stream.
     """
     for row in ledger.to_pylist():
         if row["read"] != row["stored"] + row["late"] + row["rejected"] + row["filtered"]:
@@ -74,7 +74,10 @@ def check_ledger(ledger: pa.Table) -> None:
 
 
 def same_records(there: Sequence[Mapping[str, Any]], here: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether two batches' rows of the ledger are of the same records, as far as both tell."""
+    """Whether two lists of ledger rows, each of one batch, speak of the same records.
+
+    The counts must be equal, and so must the decisions that both name: an older row may name none.
+    """
     counts = ["stream", "read", "stored", "late", "rejected", "filtered"]
     if {tuple(row[name] for name in counts) for row in there} != {tuple(row[name] for name in counts) for row in here}:
         return False
@@ -95,7 +98,7 @@ def punctuation_row(
     largest_ts_us: int | None,
     committed_at_us: int,
 ) -> pa.Table:
-    """One row of the punctuations table; times in microseconds since 1970 UTC, None for "not known yet"."""
+    """Return one row of the punctuations table; times are microseconds since 1970 UTC, None means "not known yet"."""
     values = [batch_id, punctuation_us, watermark_us, matches, largest_ts_us, committed_at_us]
     columns = [pa.array([value], field.type) for value, field in zip(values, PUNCTUATIONS_SCHEMA, strict=True)]
     return pa.Table.from_arrays(columns, schema=PUNCTUATIONS_SCHEMA)

@@ -1,7 +1,7 @@
-"""What a table's log says up to a version: identity, columns, transaction ids; its files only where they are asked for.
+"""What a table's log says up to a version: identity, columns, transaction ids, and its files where they are asked for.
 
-Opened once, from the newest checkpoint of the log and the entries after it; `forward` then reads the entries that are
-new, one by one, without a look at what else lies in the log. So a commit costs the same however long the log is.
+A snapshot is read once, from the newest checkpoint of the log and the entries after it. `forward` then reads the new
+entries, one by one, and looks at nothing else in the log. So a commit costs the same however long the log is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LogFile:
 
 
 def list_log(filesystem: fs.FileSystem, folder: str) -> list[LogFile]:
-    """All files of a log that belong to a version, by version; of a table that is not there, none."""
+    """Return all files of a log that belong to a version, sorted by version; an empty list if there is no table."""
     selector = fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True)
     files = []
     for info in filesystem.get_file_info(selector):
@@ -60,19 +60,18 @@ class LogSnapshot:
     path : str
         The table's folder.
     with_files : bool, keyword-only
-        Whether to keep which files the table has, and which it had.
+        Whether to fill `live` and `removed`.
 
     Attributes
     ----------
     version : int
-    configuration : dict of str to str
-        The table's properties.
+        The table's version.
     transactions : dict of str to int
         The last version of each application id.
     live : dict of str to int
-        Bytes by path of the files of the table.
+        The files of the table: size in bytes by path.
     removed : dict of str to int
-        When each file was removed that the log still knows, in milliseconds since 1970.
+        The removed files that the log still knows: time of the removal, in milliseconds since 1970, by path.
 
     Raises
     ------
@@ -94,22 +93,22 @@ class LogSnapshot:
 
     @staticmethod
     def exists(path: str) -> bool:
-        """Whether there is a Delta table."""
+        """Whether there is a Delta table at a path."""
         filesystem, folder = filesystem_of(path)
         if filesystem.get_file_info(f"{folder}/_delta_log/{entry_name(0)}").type == fs.FileType.File:
             return True
         return any(file.is_checkpoint or file.kind == "json" for file in list_log(filesystem, folder))
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ what the log says
 
     @property
     def table_id(self) -> str:
-        """The id that the table was born with."""
+        """The id that the table got when it was made."""
         return str(self._metadata.get("id"))
 
     @property
     def created_ms(self) -> int:
-        """When the table was made, in milliseconds since 1970; 0 where it does not say."""
+        """When the table was made, in milliseconds since 1970; 0 if the log does not say."""
         return int(self._metadata.get("createdTime") or 0)
 
     @property
@@ -119,29 +118,29 @@ class LogSnapshot:
 
     @property
     def partition_columns(self) -> list[str]:
-        """Columns by which its files are parted."""
+        """Names of the columns by which the table is partitioned."""
         return list(self._metadata.get("partitionColumns") or ())
 
     @property
     def schema_text(self) -> str:
-        """Its columns, as Delta's JSON."""
+        """The table's columns, as Delta's JSON."""
         return str(self._metadata.get("schemaString"))
 
     @property
     def column_names(self) -> list[str]:
-        """Names of its columns, in order."""
+        """Names of the table's columns, in order."""
         return [str(column["name"]) for column in json.loads(self.schema_text)["fields"]]
 
     @property
     def features(self) -> frozenset[str]:
-        """Table features that its protocol names."""
+        """The features that the table's protocol names."""
         lists = (self._protocol.get(f"{side}Features") or () for side in ("reader", "writer"))
         return frozenset(name for names in lists for name in names)
 
-    # ------------------------------------------------------------------ how it gets there
+    # ------------------------------------------------------------------ how the log is read
 
     def forward(self) -> None:
-        """Read the entries that are new.
+        """Read the new entries, up to the newest.
 
         Raises
         ------
@@ -151,7 +150,7 @@ class LogSnapshot:
         while (actions := read_actions(self.filesystem, self.folder, self.version + 1)) is not None:
             self._apply(actions)
             self.version += 1
-        # The newest entry is never cleaned away. Where ours is gone, others have gone on, or the table is gone.
+        # The newest entry is never cleaned away. If ours is gone, others have gone on, or the table is gone.
         if not self.has_entry(self.version):
             before = self.table_id
             self._load()
@@ -159,7 +158,7 @@ class LogSnapshot:
                 raise self._gone()
 
     def forget_removed(self, before_ms: int) -> list[str]:
-        """Forget files that were removed before a time, and return their paths: `removed` would grow for ever."""
+        """Forget files that were removed before a time, and return their paths; else `removed` would grow for ever."""
         forgotten = [path for path, when in self.removed.items() if when < before_ms]
         for path in forgotten:
             del self.removed[path]
@@ -171,9 +170,10 @@ class LogSnapshot:
         return bool(info.type == fs.FileType.File)
 
     def keeps_next(self) -> bool:
-        """Whether the entry that was just put after this version counts; it is removed where it does not.
+        """Whether the entry that was just put after this version counts; if not, the entry is removed.
 
-        Who slept until the log was cleaned finds the next version free, in a past that nobody reads.
+        A writer that slept until the log was cleaned finds the next version free again. An entry there is older than
+        the log's checkpoint, so nobody reads it.
         """
         if not is_local(self.path) or self.has_entry(self.version):
             return True
@@ -205,7 +205,7 @@ class LogSnapshot:
             self.version = version
 
     def _checkpointed(self, path: str) -> list[dict[str, Any]]:
-        """Actions of a checkpoint's file; of large ones only what is asked for is read."""
+        """Return the actions in a file of a checkpoint; only the columns that are needed are read."""
         kinds = ["txn", "metaData", "protocol", *(["add", "remove"] if self._with_files else [])]
         fields = {"txn": ("appId", "version"), "add": ("path", "size"), "remove": ("path", "deletionTimestamp")}
         actions = []
@@ -238,7 +238,7 @@ class LogSnapshot:
 
 
 def _newest_checkpoint(files: list[LogFile]) -> tuple[int, list[LogFile]]:
-    """Version and files of the newest whole checkpoint; -1 and none where the log is whole."""
+    """Return the version and the files of the newest complete checkpoint; -1 and no files if there is none."""
     by_version: dict[int, list[LogFile]] = {}
     for file in files:
         if file.is_checkpoint:
@@ -255,7 +255,7 @@ def _newest_checkpoint(files: list[LogFile]) -> tuple[int, list[LogFile]]:
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """Maps come out of Parquet as lists of pairs."""
+    """Return a value read from Parquet with its map as a dict: Arrow gives a list of pairs."""
     if isinstance(value.get("configuration"), list):
         value["configuration"] = dict(value["configuration"])
     return value

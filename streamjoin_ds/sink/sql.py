@@ -1,9 +1,9 @@
 """The files of ``sql/``, with the path of a join's table filled in.
 
-The files are Spark SQL as a user runs it: ``${streamjoin.root}`` is replaced by Spark itself after
-``SET streamjoin.root=/data/matches`` (or ``spark-sql --conf``). This module does the same for programs: it reads the
-files with sqlglot, puts the path into the quoted names that hold the placeholder, and quotes these names anew. A path
-that Spark would substitute again, or that a user could not type in the same place, is refused.
+The files are Spark SQL as a user runs it: Spark itself replaces ``${streamjoin.root}`` after
+``SET streamjoin.root=/data/matches`` (or ``spark-sql --conf``). This module does the same for programs. It reads the
+files with sqlglot, puts the path into the quoted names that hold the placeholder, and quotes these names anew. It
+refuses a path in which Spark would substitute again, and one that a user could not type in the same place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INSTALLED = "streamjoin_ds._sql"
 
 
 class _SparkSql(Spark):
-    """Spark's SQL, of which every statement is read: sqlglot takes ``VACUUM ...`` up to the next semicolon unread."""
+    """Spark's SQL with every statement split into tokens: sqlglot's own dialect takes ``VACUUM ...;`` as one text."""
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS = set()  # noqa: RUF012
@@ -41,7 +41,7 @@ def _folder() -> Path:
 
 
 def sql_names() -> tuple[str, ...]:
-    """Names of the files, without ``.sql``, sorted."""
+    """Return the names of the files, without ``.sql``, sorted."""
     return tuple(sorted(path.stem for path in _folder().glob("*.sql")))
 
 
@@ -65,14 +65,17 @@ def sql_text(name: str, root: str) -> str:
 
 
 def sql_statements(name: str, root: str) -> list[str]:
-    """Return the statements of one file, in order, each without the comments around it and its closing semicolon."""
+    """Return the statements of one file, in order, each without the comments around it and its closing semicolon.
+
+    Parameters and errors are those of :func:`sql_text`.
+    """
     text, path = _checked(name, root)
-    # First split, then filled: what a user's path holds is never read as SQL.
+    # The text is split before the path is put in: nothing in a user's path is read as SQL.
     return [_filled(statement, path) for statement in _split(text)]
 
 
 def _checked(name: str, root: str) -> tuple[str, str]:
-    """The text of one file, with its placeholder, and the path to put there."""
+    """Return the text of one file, placeholders included, and the path to put in their place."""
     if not _NAME.fullmatch(name) or name not in sql_names():
         message = "there is no SQL file of that name"
         raise ArgumentError(message, name="name", hint=f"one of {', '.join(sql_names())}")
@@ -95,7 +98,7 @@ def _split(text: str) -> list[str]:
 
 
 def _filled(text: str, path: str) -> str:
-    """The text with the path in place of the placeholder: in names as sqlglot quotes them, and in comments."""
+    """Return the text with the path in place of the placeholders: quoted by sqlglot in names, plain in comments."""
     parts, end = [], 0
     for token in _SparkSql().tokenize(text):
         if token.token_type is TokenType.IDENTIFIER and ROOT_PLACEHOLDER in token.text:

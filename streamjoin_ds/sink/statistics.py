@@ -1,7 +1,7 @@
-"""Delta's per-file statistics, kept while the rows pass.
+"""Delta's per-file statistics, gathered while the rows are written.
 
-Only of the columns that readers skip by: times and the batch id. Statistics of every column cost the writer a third
-of its speed (ARCHITECTURE.md, "Matches as files"), and float bounds would need care with NaN.
+They cover only the columns by which readers skip files: times and the batch id. Statistics of every column cost the
+writer a third of its speed (ARCHITECTURE.md, "Matches as files"), and float bounds would need care with NaN.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _YEAR_10000_US = int(np.datetime64("10000-01-01", "us").astype(np.int64))
 
 
 class FileStatistics:
-    """Rows, and bounds and nulls of ``event_time``, ``ts`` and ``batch_id``, of one file.
+    """The statistics of one file: number of rows; bounds and nulls of ``event_time``, ``ts`` and ``batch_id``.
 
-    Bounds include both ends and are exact, in microseconds. A time outside the years 1 to 9999 has no text in Delta's
-    JSON: the bounds of its column are then left out, which readers take as "unknown".
+    Bounds include both ends. They are exact, times in microseconds. A time outside the years 1 to 9999 has no text in
+    Delta's JSON: the bounds of its column are then left out, which readers take as "unknown".
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -54,7 +54,7 @@ class FileStatistics:
             )
 
     def to_json(self) -> str:
-        """Statistics as the JSON text of an add action."""
+        """Return the statistics as the JSON text of an add action."""
         smallest: dict[str, Any] = {}
         largest: dict[str, Any] = {}
         for name, bounds in self._bounds.items():

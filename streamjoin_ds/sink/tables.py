@@ -1,7 +1,7 @@
 """Where the tables of one join are, and the columns they have.
 
 All of them are siblings: ``<root>`` holds the matches, ``<root>_late`` the late tuples, and so on. Timestamps are
-microseconds UTC. Durations appear in the metrics only, the wall clock in ``committed_at`` only.
+microseconds UTC. Only the metrics hold durations, and only ``committed_at`` holds the wall clock.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class TableSet:
             object.__setattr__(self, name, f"{root}_{name}")
 
     def path_of(self, table: str) -> str:
-        """Path of the table of that name (``matches``, ``late``, ...)."""
+        """Return the path of the table of that name (``matches``, ``late``, ...)."""
         if table not in self.names():
             message = f"there is no table {table!r} in a join's tables"
             raise ArgumentError(message, name=table, hint=f"one of {', '.join(self.names())}")
@@ -167,7 +167,7 @@ class TableSet:
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """Names of the tables, in the order in which a batch is committed to them."""
+        """Return the names of the tables, in the order in which a batch is committed to them."""
         return ("late", "rejects", "ledger", "metrics", "matches", "punctuations")
 
 
@@ -195,7 +195,7 @@ _LOCAL = fs.LocalFileSystem()
 
 
 def filesystem_of(table_path: str) -> tuple[fs.FileSystem, str]:
-    """File system and folder in it of a table's path."""
+    """Return the file system of a table's path, and the table's folder in it."""
     if is_local(table_path):
         return _LOCAL, table_path
     filesystem, folder = fs.FileSystem.from_uri(table_path)
@@ -227,8 +227,8 @@ def check_match_schema(schema: pa.Schema) -> None:
     Raises
     ------
     ColumnError
-        ``event_time`` (timestamp[us, UTC], required) or ``batch_id`` (int64, required) is missing or otherwise typed;
-        two names differ by case only; a name or a type is one that Delta has not.
+        ``event_time`` (timestamp[us, UTC], required) or ``batch_id`` (int64, required) is missing or has another type;
+        two names are equal but for case; or Delta does not allow a name or a type.
     """
     for name, kind in ((EVENT_TIME, TIMESTAMP), (BATCH_ID, pa.int64())):
         if schema.get_field_index(name) < 0 or schema.field(name).type != kind or schema.field(name).nullable:

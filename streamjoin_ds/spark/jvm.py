@@ -1,4 +1,4 @@
-"""Spark's Java process: started without a word on the terminal, ended with this process."""
+"""Spark's Java process: it is started with nothing on the terminal, and ends when this process does."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streamjoin_ds.spark.scratch import Scratch
 
 __all__ = ["environment", "last_error_line", "launch", "resolve_packages", "shut_down", "spark_home"]
 
-_LAST_WORDS_SECONDS = 15
+_LAST_WORDS_SECONDS = 15  # seconds that Java may take to stop Spark and remove its temporary files
 _environment_lock = threading.RLock()
 
 
 @contextlib.contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """Set environment variables for as long as the block runs: Spark's launcher takes no other form."""
+    """Set environment variables inside the context: Spark's launcher takes some settings in no other way."""
     with _environment_lock:
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
@@ -40,7 +40,7 @@ def environment(**variables: str) -> Iterator[None]:
 
 
 def spark_home() -> Path:
-    """Folder of the Spark that `launch` starts."""
+    """Return the folder of the Spark that `launch` starts."""
     from pyspark.find_spark_home import _find_spark_home
 
     return Path(_find_spark_home())
@@ -49,9 +49,9 @@ def spark_home() -> Path:
 def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | None = None) -> Any:
     """Start Spark's Java process.
 
-    Everything that it, its launcher and its Python workers write on their standard output and error is appended
-    to `log_path`. It ends when this process does, however that ends: it watches a pipe. Its temporary files lie in a
-    folder of its own (`Scratch`).
+    All that it, its launcher and its Python workers write to standard output and error is appended to `log_path`. It
+    watches a pipe, so it ends when this process does, however that ends. Its temporary files lie in a folder of its own
+    (`Scratch`).
 
     Returns
     -------
@@ -61,7 +61,9 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     Raises
     ------
     SparkStartError
-        It ended before it could be reached; the message has its last error line and names the log.
+        The Java process ended before it could be reached; the message has its last error line and names the log.
+    JavaMissingError
+        No Java was given, and none is found.
     """
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
@@ -71,7 +73,7 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
     scratch = Scratch.new()
     options = "spark.driver.extraJavaOptions"
     given = {**scratch.settings(), **configuration}
-    if options in configuration:  # the caller's last: of two, Java goes by the last
+    if options in configuration:  # the caller's options come last: of two equal ones Java takes the last
         given[options] = f"{scratch.settings()[options]} {configuration[options]}"
     settings = SparkConf(loadDefaults=False)
     settings.setAll(list(given.items()))
@@ -87,25 +89,27 @@ def launch(configuration: Mapping[str, str], log_path: Path, java_home: Path | N
             scratch.remove()
             message = f"Spark's Java process ended at once ({last_error_line(log_path)}; log: {log_path})."
             raise SparkStartError(message, name="spark", hint="`streamjoin doctor` checks what it needs.") from error
-    atexit.register(scratch.remove)  # after Java's end
+    atexit.register(scratch.remove)  # registered before `shut_down`, so it runs after Java's end
     atexit.register(shut_down, gateway)
     return gateway
 
 
 def shut_down(gateway: Any, within_s: float = _LAST_WORDS_SECONDS) -> None:
-    """End the Java process and wait until it has removed its temporary files. A second call does nothing.
+    """End the Java process and wait until it has removed its temporary files; a second call does nothing.
 
     Parameters
     ----------
+    gateway : py4j gateway
+        The gateway that `launch` returned.
     within_s : float
-        Time it is given before it is ended with more force.
+        Seconds that the process has to end by itself; then again as many after each signal (terminate, kill).
     """
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is None or process.poll() is not None:
         return
     if process.stdin is not None:
         with contextlib.suppress(OSError):
-            process.stdin.close()  # Its sign to stop the context, run its hooks and exit.
+            process.stdin.close()  # Java takes this as the sign to stop the context, run its hooks and exit.
     for end in (None, process.terminate, process.kill):
         if end is not None:
             end()
@@ -117,7 +121,7 @@ def shut_down(gateway: Any, within_s: float = _LAST_WORDS_SECONDS) -> None:
 def resolve_packages(
     coordinate: str, excludes: str, ivy_path: Path, log_path: Path, java_home: Path | None = None
 ) -> bool:
-    """Let Spark's own resolver fetch `coordinate` into ``ivy_path/jars``; False if it could not."""
+    """Let Spark's own resolver fetch `coordinate` into ``ivy_path/jars``; return False if it could not."""
     configuration = {
         "spark.jars.packages": coordinate,
         "spark.jars.excludes": excludes,
@@ -132,7 +136,7 @@ def resolve_packages(
 
 
 def last_error_line(log_path: Path) -> str:
-    """Find the line of a Java log that most likely says what went wrong, without the stack below it."""
+    """Return the line of a Java log that most likely says what went wrong, at most 200 characters of it."""
     try:
         lines = log_path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

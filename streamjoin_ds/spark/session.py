@@ -1,4 +1,4 @@
-"""The Spark session this package starts when its caller brings none."""
+"""The Spark session that this package starts when its caller brings none."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ __all__ = [
 ]
 
 LOG_PATH_KEY = "spark.streamjoin_ds.logPath"
-_TASK_FAILURES = 4  # Spark's default on a cluster; `local[n]` alone means one, so a dead worker would end the query.
+# Attempts at a task: Spark's default on a cluster. `local[n]` alone means one, so a dead worker would end the query.
+_TASK_FAILURES = 4
+# By setting: what stands between the value set here and the caller's. For any other setting the caller's value wins.
 _JOINED_BY = {
     "spark.driver.extraJavaOptions": " ",
     "spark.jars": ",",
     "spark.sql.extensions": ",",
 }
-# A cluster's workers must be able to call back.
+# Settings for a local master only: a cluster's workers must be able to call the driver.
 _ON_THIS_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Java and its Python workers talk by sockets in the file system: 60 ms of a trigger less than by TCP.
+    # Java and its Python workers talk by sockets in the file system: a trigger takes 60 ms less than by TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-# Ours in this process: "session", the "request" it was made for, its "gateway" to Java, the "log" of that, whether a
-# "join" was started.
+# What was started in this process: the "session", the "request" that it was made for, its "gateway" to Java, Java's
+# "log", and whether a "join" was started.
 _started: dict[str, Any] = {}
 
 
@@ -68,51 +70,55 @@ def spark_session(
     class_archive: bool = True,
     session: SparkSession | None = None,
 ) -> SparkSession:
-    """Start a Spark session set up for this package, with nothing of Spark's own talk on the terminal.
+    """Start a Spark session set up for this package; Spark itself writes nothing on the terminal.
 
     Parameters
     ----------
     app_name : str
         The application's name.
     master : str, optional
-        Default ``local[n,4]``, n being `usable_core_count`: four attempts a task, so that a worker that dies is
-        replaced.
+        Default ``local[n,4]``, n being `usable_core_count`. 4 is the number of attempts at a task: the work of a worker
+        that dies is done again.
     delta : bool
-        With Delta's jars, SQL extension and catalog. They come from a cache that is filled at the first use.
+        Whether the session has Delta's jars, SQL extension and catalog. The jars come from a cache that is filled at
+        the first use.
     log_path : path, optional
-        File that Spark's Java process and its Python workers write to (appended). Default: a new file in the folder
-        for temporary files; `session_log_path` tells its name. Over 16 MiB it is emptied, and its end is in
-        ``<name>.1``; of the files in the folder for temporary files whose processes are gone, five stay.
+        File to which Spark's Java process and its Python workers append. Default: a new file in the folder for
+        temporary files; `session_log_path` tells its name. When it has more than 16 MiB, its end is copied to
+        ``<name>.1`` and it is emptied. Of the default files whose processes are gone, the newest five stay.
     conf : mapping of str to str, optional
         More Spark configuration. It wins over the defaults here; Java options, jars and SQL extensions are added to
         them instead.
     driver_memory : str, optional
-        Heap of the Java process, as Spark writes it ("2g"). Default: 2 GiB, or a quarter of the memory where that is
-        less: tuples do not pass through it.
+        Heap of the Java process, as Spark writes it ("2g"). Default: a quarter of the memory, but at least 512 MiB and
+        at most 2 GiB: tuples do not pass through it.
     jar_cache_path, java_home : path, optional
-        Where the Delta jars are kept; which Java to use. Default: found.
+        The folder in which the Delta jars are kept, and the Java to use. Default: `default_cache_path` and `find_java`.
     class_archive : bool
-        Start Java with the archive of its classes from the user's cache (3 s sooner); where there is none, have one
-        made in the background as this process ends, once it has started a join. Only with a local master.
+        Whether to start Java with the archive of its classes from the user's cache (3 s sooner). If there is none, and
+        this process has started a join, one is made in the background as this process ends. Only with a local master.
     session : SparkSession, optional
-        A session of the caller: returned as it is, untouched; all other arguments are ignored.
+        A session of the caller. It is returned untouched, and all other arguments are ignored.
 
     Returns
     -------
     SparkSession
-        A new one, or the running one of an earlier call with the same arguments (but for `app_name` and `log_path`).
+        A new session, or the running one of an earlier call with the same arguments (`app_name`, `log_path` and
+        `class_archive` may differ).
 
     Raises
     ------
     SessionError
         The process already has a session or a Java process that was not started here with these arguments.
+    ArgumentError
+        A value in `conf` is not a text.
     JavaMissingError, JarsMissingError, DependencyMissingError, SparkStartError
-        Something it needs is missing; the hint says what to do.
+        Something that the session needs is missing; the hint says what to do.
 
     Notes
     -----
-    The checkpoint files' manager that is set here is for checkpoints on a local or shared POSIX file system (no
-    process is forked for a rename; a third of a small trigger). With a checkpoint in an object store, set
+    This sets a manager for the checkpoint's files that fits a local or shared POSIX file system: it forks no process
+    for a rename, which saves a third of a small trigger. With a checkpoint in an object store, set
     ``spark.sql.streaming.checkpointFileManagerClass`` as its vendor says.
     """
     if session is not None:
@@ -151,7 +157,7 @@ def spark_session(
 
 
 def session_log_path(session: SparkSession) -> Path | None:
-    """Tell the file that a session's Java process writes to; None where `spark_session` did not start it."""
+    """Return the file that a session's Java process writes to; None if `spark_session` did not start the session."""
     path = session.conf.get(LOG_PATH_KEY, None)
     return Path(path) if path else None
 
@@ -163,17 +169,23 @@ def is_own(session: SparkSession) -> bool:
 
 
 def note_join() -> None:
-    """A join has been started: Java's classes are those that the next start needs too."""
+    """Note that this process has started a join: only then is an archive of Java's classes made as it ends."""
     _started["join"] = True
 
 
 def own_gateway() -> Any:
-    """The gateway to the Java process that `spark_session` started; None before."""
+    """Return the gateway to the Java process that `spark_session` started; None before the first start."""
     return _started.get("gateway")
 
 
 def _running_session(request: tuple[Any, ...]) -> SparkSession | None:
-    """Our own running session if it was asked for in the same way; None if the process has none."""
+    """Return the running session if an earlier call with the same request made it; None if the process has none.
+
+    Raises
+    ------
+    SessionError
+        The process has another session, or a Java process that was started with other settings.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession as Session
 
@@ -207,7 +219,7 @@ def _settings(app_name: str, master: str | None, driver_memory: str | None, log:
         "spark.driver.extraJavaOptions": "-Xss64m",
         **(_ON_THIS_MACHINE if local else {}),
         **({f"spark.executorEnv.{LEVEL_VARIABLE}": level} if level else {}),
-        # Python data sources start `python3` from PATH otherwise, which has none of our packages.
+        # Without this, Python data sources start `python3` from PATH, which may lack our packages.
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": sys.executable,
         "spark.ui.enabled": "false",
@@ -234,7 +246,7 @@ def _class_archive_settings(java_home: Path, settings: Mapping[str, str]) -> dic
     if archive is None:
         return {}
     if archive.path() is None:
-        # Registered before Java is started, so it comes after Java's end.
+        # Registered before Java is started, so it runs after Java's end.
         atexit.register(_make_archive, archive)
     return archive_setting(archive, settings)
 
@@ -267,9 +279,9 @@ def _default_driver_memory() -> str:
 
 
 def _stop(session: SparkSession) -> None:
-    """At exit: stop queries and context, before the Java process goes; else Spark's Python threads print traces."""
-    # Py4J logs a broken connection for whatever is still referenced or under way by then (a batch function in its
-    # own thread), under its own name and under the root's; nobody can act on it.
+    """Stop queries and context at exit, before the Java process ends; else Spark's Python threads print traces."""
+    # Py4J logs a broken connection, by its own logger and by the root's, for whatever is still referenced or running
+    # by then (a batch function in its own thread). Nobody can act on that.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: record.module not in {"java_gateway", "clientserver"})
     with contextlib.suppress(Exception):

@@ -1,9 +1,9 @@
-"""Files that Spark's processes write to: bounded in size, and removed when their processes are long gone.
+"""The logs of Spark's processes: bounded in size, and removed when their processes are gone.
 
 ::
 
-    Java, Python workers ──► append ──► NAME.log ── over the limit ──► its end to NAME.log.1, and empty again
-                             (a lock as long as one of them lives)
+    Java, Python workers ──► append ──► NAME.log ── over the limit ──► its end goes to NAME.log.1, and it is emptied
+                             (locked as long as one of them lives)
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from streamjoin_ds.spark.holding import aged, is_held
 __all__ = ["keep_small", "new_log", "remove_dead", "shorten"]
 
 _PREFIX, _SUFFIX, _BEFORE = "streamjoin-spark-", ".log", ".1"
-_LIMIT_BYTES = 16 << 20
-_LOOK_EVERY_S = 5.0
-_DEAD_KEPT = 5
+_LIMIT_BYTES = 16 << 20  # most bytes of a log, 16 MiB
+_LOOK_EVERY_S = 5.0  # seconds between two looks at a log's size
+_DEAD_KEPT = 5  # logs of dead processes that stay
 
 
 def new_log(folder: Path | None = None) -> Path:
-    """A new empty log in the folder for temporary files; old ones of this user whose processes are gone are removed."""
+    """Make and return a new empty log in the folder for temporary files.
+
+    Logs of this user whose processes are gone are removed first, but for the newest.
+    """
     folder = Path(tempfile.gettempdir()) if folder is None else folder
     remove_dead(folder, time.time())
     descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX, dir=folder)
@@ -36,16 +39,16 @@ def new_log(folder: Path | None = None) -> Path:
 
 
 def remove_dead(folder: Path, now_s: float, kept: int = _DEAD_KEPT) -> list[Path]:
-    """Remove logs of this user that no living process holds, but for the newest; gives those that went.
+    """Remove logs of this user that no living process holds, but for the newest; return the removed logs.
 
     Parameters
     ----------
     folder : Path
-        Where `new_log` makes them; others may write there too.
+        The folder in which `new_log` makes them; others may write there too.
     now_s : float
-        Seconds since 1970.
+        The time, in seconds since 1970.
     kept : int
-        So many of the dead stay, for who wants to know why they died.
+        How many logs of dead processes stay: they may say why the processes died.
     """
     dead = [path for path in aged(folder, f"{_PREFIX}*{_SUFFIX}", now_s) if not is_held(path)]
     gone = dead[kept:]
@@ -57,9 +60,10 @@ def remove_dead(folder: Path, now_s: float, kept: int = _DEAD_KEPT) -> list[Path
 
 
 def shorten(path: Path, limit_bytes: int = _LIMIT_BYTES) -> bool:
-    """Empty a log that has grown over the limit; its last lines, up to the limit, are then in ``<name>.1``.
+    """Empty a log that has grown over the limit, and return whether that was done.
 
-    Who appends goes on appending. Where there is no room for the copy, there is none. Returns whether it was done.
+    Its last lines, up to the limit, are then in ``<name>.1``; without room for that copy there is none. Processes that
+    append to the log go on doing so.
     """
     with contextlib.suppress(OSError), path.open("rb+") as log:
         size_bytes = os.fstat(log.fileno()).st_size
@@ -73,7 +77,7 @@ def shorten(path: Path, limit_bytes: int = _LIMIT_BYTES) -> bool:
 
 
 def keep_small(path: Path) -> threading.Event:
-    """Have a thread of this process look after a log's size, until the event is set or the process ends."""
+    """Have a thread of this process bound a log's size, until the returned event is set or the process ends."""
     ended = threading.Event()
 
     def look() -> None:
@@ -89,7 +93,7 @@ def _before(path: Path) -> Path:
 
 
 def _copy_end(log: IO[bytes], start: int, target: Path) -> None:
-    """The lines of a file that begin at `start` or later, put in place of another file."""
+    """Replace the file `target` by the lines of a file that begin after the byte `start`."""
     descriptor, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as copy:

@@ -1,4 +1,4 @@
-"""The user's cache folder: what is made once for this machine, and can be made again."""
+"""The user's cache folder, for files that are made once for this machine and can be made again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["cache_root", "trusted_cache"]
 
 
 def cache_root() -> Path:
-    """Return the folder for what this package need not fetch or make twice.
+    """Return the folder for files that this package fetches or makes only once.
 
     It is ``streamjoin_ds`` in the platform's folder for caches: on Linux in ``$XDG_CACHE_HOME``, or in ``~/.cache``.
     """
-    with contextlib.suppress(RuntimeError):  # a user without a home folder, as odd containers have them
+    with contextlib.suppress(RuntimeError):  # the user has no home folder, as in some containers
         root = user_cache_path("streamjoin_ds")
         if root.is_absolute():  # older platformdirs leave the "~" as it is instead
             return root
@@ -26,12 +26,12 @@ def cache_root() -> Path:
 
 
 def trusted_cache() -> Path | None:
-    """The cache folder, for what is run as it lies there; made if it is not there.
+    """Return the cache folder, for files that are run or mapped as they lie there; make it if it is not there.
 
     Returns
     -------
     Path or None
-        None where somebody else but root may write to it, or where it cannot be made.
+        None if the folder belongs to neither this user nor root, if everybody may write to it, or if it cannot be made.
     """
     root = cache_root().absolute()
     try:

@@ -1,4 +1,4 @@
-"""Which folders the workers see: asked, not guessed (a container or another host may have another disk there)."""
+"""Which folders the workers see: they are asked, as a container or another host may have another disk at a path."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = ["seen_by_workers"]
 
-_TASKS_A_CORE = 2  # so that every core of every worker that is there gets one
+_TASKS_A_CORE = 2  # more tasks than cores, so that every core of every worker gets one
 
 
 def seen_by_workers(spark: SparkSession, folders: Sequence[str | Path], tasks: int) -> list[bool]:
-    """Whether all workers see what the driver writes in a folder, and may write there: one answer a folder.
+    """Return for each folder whether all workers see what the driver writes there, and may write there.
 
-    Runs one small Spark job of twice `tasks` tasks. Workers that join later are not asked: what they cannot read is a
-    named error then, and what they write where nobody sees it is found before a batch is committed.
+    This runs one small Spark job of twice `tasks` tasks. Workers that join later are not asked. What such a worker
+    cannot read is then a named error, and what it writes where nobody sees it is found before a batch is committed.
 
     Parameters
     ----------
+    spark : SparkSession
+        The session whose workers are asked.
     folders : sequence of path
-        Of the driver's file system; made where they are not there.
+        Folders of the driver's file system; they are made if they are not there.
     tasks : int
         How many tasks the workers can run at once.
     """
@@ -49,7 +51,7 @@ def seen_by_workers(spark: SparkSession, folders: Sequence[str | Path], tasks: i
 
 
 class _Look:
-    """In a worker: a bit for each probe that is there and whose folder may be written to."""
+    """Gives, in a worker, a bit for each probe that is there and whose folder the worker may write to."""
 
     def __init__(self, probes: list[str], token: str) -> None:
         self._probes, self._token = probes, token

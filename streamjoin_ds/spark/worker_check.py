@@ -1,6 +1,6 @@
-"""Whether the workers of a session that others made run this package: asked before anything is written.
+"""Checks, before anything is written, that the workers of a session that others made can run this package.
 
-A plain session starts ``python3`` from the path for its workers, whatever Python its driver is.
+A plain session starts ``python3`` from the path for its workers, whatever Python its driver runs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["check_workers"]
 
-_UNKNOWN = "0+source"
-_checked: set[str] = set()
+_UNKNOWN = "0+source"  # the version of a package that is on the path but not installed
+_checked: set[str] = set()  # ids of the Spark applications whose workers passed
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Run one small job through the two ways that Spark has to a Python worker: a data source and a function.
+    """Check a session's workers with one small job.
 
-    A session is asked once; one that `spark_session` started is not, nor one of Spark Connect: what its workers are is
-    its server's affair.
+    The job goes both ways that Spark has to a Python worker: a data source and a function. A session is checked once.
+    A session that `spark_session` started is not checked, nor one of Spark Connect: there the server chooses the
+    workers.
 
     Raises
     ------
@@ -53,7 +54,7 @@ def check_workers(spark: SparkSession) -> None:
     except PySparkException as error:
         msg = f"Spark's workers cannot run this package ({_reason(str(error)) or type(error).__name__})"
         raise SessionError(msg, name="spark.pyspark.python", hint=_hint()) from error
-    # One on the path, not installed, does not know its version.
+    # A package that is on the path but not installed does not know its version.
     if len({version(), *versions} - {_UNKNOWN}) > 1:
         msg = "Spark's workers have another version of this package than the driver"
         raise SessionError(msg, name="spark.pyspark.python", hint=_hint())
@@ -61,21 +62,21 @@ def check_workers(spark: SparkSession) -> None:
 
 
 class _Probe(DataSource):
-    """One row with this package's version, as a worker has it."""
+    """A data source of one row with the version of this package in a worker."""
 
     SCHEMA = "source string, function string"
 
     @classmethod
     def name(cls) -> str:
-        """As Spark registers it."""
+        """Return the name under which Spark registers the source."""
         return "streamjoin_worker_check"
 
     def schema(self) -> str:
-        """Of the one row."""
+        """Return the columns of the one row."""
         return self.SCHEMA
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Runs in a task."""
+        """Return the reader, which runs in a task."""
         return _ProbeReader()
 
 
@@ -85,7 +86,7 @@ class _ProbeReader(DataSourceReader):
 
 
 def _passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import deltalake  # noqa: F401  # what a cell needs besides
+    import deltalake  # noqa: F401  # a cell needs this package too
 
     for batch in batches:
         versions = [batch.column(0), pa.array([version()] * batch.num_rows, pa.string())]
@@ -93,7 +94,7 @@ def _passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _reason(text: str) -> str:
-    """The line of a stack trace of both languages that says what is missing."""
+    """Return the line of a Java and Python stack trace that says what is missing; "" if none does."""
     missing = r"^.*?((?:ModuleNotFound|Import)Error: .*|Cannot run program .*|PYTHON_VERSION_MISMATCH.*)$"
     found = re.findall(missing, text, re.MULTILINE)
     return found[-1].strip()[:160] if found else ""

@@ -1,8 +1,8 @@
-"""The Python that Spark starts its workers with on this machine: ours, without PySpark's zip in its way.
+"""The Python with which Spark starts its workers on this machine: that of this process, without PySpark's zip.
 
-Spark puts its own ``pyspark.zip`` before all other folders of a worker. A zip holds no compiled modules, so each of the
-five Python processes of a starting query compiles PySpark anew: 0.4 s of 0.5 s, one after the other. Where this Python
-has the same PySpark as a package, a wrapper takes the zips out of the worker's path.
+Spark puts its own ``pyspark.zip`` before all other folders of a worker's path. A zip holds no compiled modules, so each
+of the five Python processes of a starting query compiles PySpark anew. That takes 0.4 s of 0.5 s for each, one after
+the other. If this Python has the same PySpark as a package, a wrapper takes the zips out of the worker's path.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ unset IFS
 PYTHONPATH=$path exec {python} "$@"
 """
 _FIND = "import pyspark, py4j; print(pyspark.__path__[0]); print(py4j.__path__[0])"
-_FIND_WITHIN_S = 60
+_FIND_WITHIN_S = 60  # seconds that this Python may take to say where it finds PySpark
 
 
 def worker_python(spark_home: Path) -> str:
-    """What ``spark.pyspark.python`` is to be for workers on this machine.
+    """Return the value of ``spark.pyspark.python`` for workers on this machine.
 
     Parameters
     ----------
     spark_home : Path
-        Of the Spark that will start them.
+        Folder of the Spark that will start them.
 
     Returns
     -------
     str
-        A wrapper in the user's cache; or this Python itself, where its PySpark is not that Spark's, or the wrapper
-        cannot be kept.
+        A wrapper in the user's cache; or this Python itself, if its PySpark is not that Spark's, or the wrapper cannot
+        be kept.
     """
     zips = sorted((spark_home / "python" / "lib").glob("*.zip"))
     cache = trusted_cache()
@@ -68,7 +68,7 @@ def worker_python(spark_home: Path) -> str:
 
 
 def _finds_itself(spark_home: Path) -> bool:
-    """Whether this Python, started anew, finds that Spark's package, and py4j, without the zips."""
+    """Whether a new process of this Python finds that Spark's Python package, and py4j, without the zips."""
     asked = subprocess.run(
         [sys.executable, "-c", _FIND], capture_output=True, text=True, timeout=_FIND_WITHIN_S, check=False
     )

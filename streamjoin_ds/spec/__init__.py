@@ -1,4 +1,4 @@
-"""What is asked: frozen objects that say a join, checked when they are made.
+"""What a user asks for: frozen objects that describe a join, checked when they are made.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Records from the future: which of a stream's are further ahead of those before them than they may be."""
+"""Records from the future: which records of a stream are further ahead of those before them than is allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _NO_TIME, _LAST = -(1 << 63), (1 << 63) - 1
-_PIECE_ROWS = 1 << 16
+_PIECE_ROWS = 1 << 16  # records tested at once; only a piece with a record too far ahead is gone through one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,10 @@ class AheadLimit:
     Attributes
     ----------
     max_us : int
-        Microseconds, > 0.
+        The most microseconds, > 0.
     is_measured : bool
-        Whether the first record is; not where the stream was idle, and may have gone on meanwhile.
+        Whether the limit holds for the first record too. It does not after the stream was idle: time may have gone on
+        meanwhile.
     """
 
     max_us: int
@@ -33,21 +34,24 @@ class AheadLimit:
 
 
 def too_far_ahead(times_us: Int64, valid: Mask | None, before: int, limit: AheadLimit) -> Mask:
-    """Tell which records are too far ahead; they do not count to the largest time before those that follow.
+    """Return which records are too far ahead; for the records after them such records do not count.
 
     Parameters
     ----------
     times_us : ndarray, shape (n,), int64
         Event times in the stream's order.
     valid : ndarray, shape (n,), bool, or None
-        Which records have one; None: all.
+        Which records have an event time; None: all.
     before : int
-        The largest before the first of them; the smallest int64 where there is none, and then the first that has a time
-        is measured against nothing.
+        The largest event time before the first of these records, in microseconds. The smallest int64: there is none,
+        and the first record that has a time is measured against nothing.
+    limit : AheadLimit
+        How far a record may be ahead.
 
     Returns
     -------
     ndarray, shape (n,), bool
+        True for a record that is too far ahead.
     """
     places = np.arange(len(times_us)) if valid is None else np.flatnonzero(valid)
     known = np.asarray(times_us, dtype=np.int64)[places]
@@ -66,7 +70,7 @@ def too_far_ahead(times_us: Int64, valid: Mask | None, before: int, limit: Ahead
 
 
 def _one_by_one(times_us: Int64, largest: int, max_us: int, far: Mask, places: npt.NDArray[np.intp]) -> int:
-    """Mark those of a piece that are too far ahead; gives the largest time after it."""
+    """Mark in `far` the records of a piece that are too far ahead; return the largest time after the piece."""
     marked = []
     for number, time_us in enumerate(times_us.tolist()):
         if time_us > largest + max_us:

@@ -1,4 +1,4 @@
-"""A join whose columns' types are known: keys to compare, bounds exact for their type, columns of a result.
+"""A join whose columns' types are known: keys to compare, bounds that are exact for their type, columns of a result.
 
 ::
 
@@ -44,7 +44,7 @@ __all__ = ["SEQ", "TS", "BoundJoin", "Condition", "Key", "ResultColumn", "Term",
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A column of one stream in the form in which it is compared: ``kind`` is "float", "int", "ns" or "hash"."""
+    """A column of one stream, and the form in which it is compared: ``kind`` is "float", "int", "ns" or "hash"."""
 
     column: str
     kind: str
@@ -60,10 +60,12 @@ class Condition:
         Numbers of the streams, ``left_stream < right_stream``.
     left_key, right_key : int
         Numbers of the keys among their stream's keys.
+    kind : str
+        The kind of both keys.
     lo, hi : int or float
-        Of the keys' kind: float bounds for "float", integers within int64 for "int" and "ns"; both 0 for "hash".
+        Floats for the kind "float", integers within int64 for "int" and "ns"; both 0 for "hash".
     text : str
-        The predicate or rule it stands for.
+        The predicate or rule that the condition stands for.
     """
 
     left_stream: int
@@ -78,27 +80,29 @@ class Condition:
 
 @dataclass(frozen=True)
 class BoundJoin:
-    """What the engine, the source and the sink need of a join; made by `bind`.
+    """A join as the engine, the source and the sink need it; made by `bind`.
 
     Attributes
     ----------
+    join : JoinParts
+        The join as the user wrote it.
     schemas : tuple of pyarrow.Schema
-        One a stream: the columns that must travel (selected, compared, event time), in the source's order, with the
-        types they have inside the house (`result_type`), those that are compared as they are compared.
+        For each stream the columns that travel from the source to the cells (selected, compared, event time), in the
+        source's order. A compared column has its `compared_type`, any other its `result_type`.
     keys : tuple of tuple of Key
-        One list a stream; key 0 is always the event time.
+        For each stream its keys; key 0 is always the event time.
     conditions : tuple of Condition
-        For each pair of streams the window's rules, then the bands and equalities in an order of their own: joins that
-        mean the same have the same keys and conditions, whatever the order and the form they were written in.
+        First the window's rules for each pair of streams, then the bands and equalities. These are sorted, so that
+        joins that mean the same have the same keys and conditions, in whatever order and form they were written.
     terms : tuple of Term
-        What hashes and bands cannot decide, in an order of their own; each on two streams or more.
+        The residuals: what hashes and bands cannot decide, each on two streams or more; sorted.
     filters : tuple of tuple of Term
-        One list a stream: what its tuples must be before they travel, whether the stream's `where` says so or a
-        predicate does.
+        For each stream the conditions on it alone, from its `where` and from the predicates. Only tuples for which
+        they are TRUE travel.
     read_schemas : tuple of pyarrow.Schema
-        `schemas`, and the columns that only filters need: what is read from the source.
+        The columns that are read from the source: those of `schemas`, and those that only filters need.
     result : tuple of ResultColumn
-        Selected columns in the order of the streams; `result_schema` adds seq, event_time and batch_id.
+        The selected columns, in the order of the streams; `result_schema` adds the other columns of a result.
     """
 
     join: JoinParts
@@ -117,31 +121,31 @@ class BoundJoin:
 
     @property
     def has_window_ids(self) -> bool:
-        """Whether a result is found once a window, and says in which."""
+        """Whether a result is found once in each window, and carries the window's id: only periodic windows do that."""
         return isinstance(self.join.window, PeriodicWindow)
 
     @cached_property
     def window_conditions(self) -> int:
-        """How many of the conditions, the first ones, are the window's."""
+        """How many of the conditions are the window's; they come first."""
         return len(self.join.window.rules(self.names))
 
     @cached_property
     def position_keys(self) -> tuple[int, ...]:
-        """Of each stream the key that its window is measured in: the event time, or the number of a count window."""
+        """For each stream the key in which its window is measured: the event time; in a count window the number."""
         position = Key(SEQ, "int")
         return tuple(keys.index(position) if self.join.window.kind == "count" else 0 for keys in self.keys)
 
     def stamps(self, stream: int) -> tuple[str, ...]:
-        """Inside columns that the source stamps on a stream's tuples for the window; int64, never null."""
+        """Return the inside columns that the source stamps on a stream's tuples for the window: int64, never null."""
         return self._stamps[stream]
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes whenever the result could: what is bound counts, not how it was written.
+        """A digest that changes whenever the result could change: the bound join counts, not how it was written.
 
-        Where the tuples lie does not enter (a file may be moved; what was read of it is checked by digests), but
-        which streams are over one input does, and a generator's parameters do. Neither do layout, batch size or the
-        way of the exchange, which the contract says change nothing.
+        Where the tuples lie does not count (a file may be moved; digests check what was read of it). Which streams are
+        over one input does count, and so do a generator's parameters. Layout, batch size and the way of the exchange
+        do not count: by the contract they change nothing.
         """
         streams = [
             {
@@ -161,8 +165,8 @@ class BoundJoin:
             "self_pairs": "included" if self.join.include_self_pairs else self.same_inputs,
         }
         if self.has_window_ids:
-            facts["window"] = self.join.window.to_facts()  # the conditions are wider than these windows
-        if any(self.filters):  # left out where there are none: such joins were known before filters were
+            facts["window"] = self.join.window.to_facts()  # the conditions alone are wider than a periodic window
+        if any(self.filters):  # left out if empty, so that joins from before there were filters keep their fingerprint
             facts["filters"] = [[term.facts for term in terms] for terms in self.filters]
         return fingerprint(facts)
 
@@ -174,7 +178,7 @@ class BoundJoin:
 
     @property
     def same_inputs(self) -> list[int]:
-        """For each stream the first one over the same input: those pairs of tuples leave self-pairs out."""
+        """For each stream the number of the first stream over the same input: between such streams are self-pairs."""
         sources = [stream.source for stream in self.join.streams]
         return [number if source is None else sources.index(source) for number, source in enumerate(sources)]
 
@@ -182,7 +186,7 @@ class BoundJoin:
     def result_schema(self) -> pa.Schema:
         """Selected columns, ``<stream>_seq`` of each stream, ``window_id`` if periodic, ``event_time``, ``batch_id``.
 
-        Those that are compared, and all that are not selected, are never null.
+        Selected columns that are compared are never null, nor are the other columns of a result.
         """
         compared = {(number, key.column) for number, keys in enumerate(self.keys) for key in keys}
         terms = [*self.terms, *(term for filters in self.filters for term in filters)]
@@ -202,15 +206,15 @@ class BoundJoin:
         return pa.schema(fields)
 
     def tuple_schema(self, stream: int) -> pa.Schema:
-        """Columns of a stream's tuples inside the house: ``_ts`` and ``_seq`` (int64), what travels, then the stamps.
+        """Return the columns of a stream's tuples in the inside form (`inside`).
 
-        The event time column itself is not repeated: it is ``_ts``, seen as a timestamp. Of a column of nanoseconds
-        that is compared there are two (`inside`).
+        They are ``_ts`` and ``_seq`` (int64), those of `schemas`, then the stamps. The event time column itself is not
+        repeated: it is ``_ts``, seen as a timestamp. A column of nanoseconds that is compared becomes two columns.
         """
         return self._tuple_schemas[stream]
 
     def read_schema(self, stream: int) -> pa.Schema:
-        """As `tuple_schema`, with what only filters need: tuples as they are before they are filtered."""
+        """Return `tuple_schema` with the columns that only filters need: tuples before they are filtered."""
         return self._read_schemas[stream]
 
     @cached_property
@@ -230,21 +234,21 @@ class BoundJoin:
         return pa.schema([*inside_schema(schema, self.join.streams[stream].time), *stamps])
 
     def inside_name(self, stream: int, column: str) -> str:
-        """The column of the inside form that a result has of a travelling column: the event time is ``_ts``."""
+        """Return the inside column from which a result's column is made: for the event time ``_ts``, else itself."""
         return TS if column == self.join.streams[stream].time else column
 
     def compared_name(self, stream: int, column: str) -> str:
-        """The column of the inside form that conditions see of a column: nanoseconds where it has them."""
+        """Return the inside column that conditions test for a column: that of its nanoseconds, if it has them."""
         if self.read_schemas[stream].field(column).type == NANOSECONDS:
             return nanoseconds_name(column)
         return self.inside_name(stream, column)
 
     def key_name(self, stream: int, key: Key) -> str:
-        """The column of the inside form that a key is made of."""
+        """Return the inside column from which a key is made."""
         return nanoseconds_name(key.column) if key.kind == "ns" else self.inside_name(stream, key.column)
 
     def let_through(self, stream: int, tuples: pa.RecordBatch) -> Mask | None:
-        """Which tuples of `read_schema` the stream's filters let through; None: all, there are none."""
+        """Return which tuples of `read_schema` the stream's filters let through; None if the stream has no filter."""
         if not self.filters[stream]:
             return None
 
@@ -257,19 +261,19 @@ class BoundJoin:
         return mask
 
     def to_facts(self) -> dict[str, object]:
-        """The bound join as plain JSON values; `bound_from_facts` is the way back."""
+        """Return the bound join as plain JSON values; `bound_from_facts` makes the join of them again."""
         return {"join": self.join.to_facts(), "schemas": [schema_text(schema) for schema in self.read_schemas]}
 
 
 def bind(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> BoundJoin:
-    """Check a join against the schemas of its streams and make its bounds exact for the columns' types.
+    """Check a join against the schemas of its streams, and return it with bounds that are exact for the columns' types.
 
     Raises
     ------
     ColumnError
-        A column that is not there (with the nearest names), an unusable type, a result name that collides.
+        A column is not there (the error has the nearest names), its type cannot be used, or a result name collides.
     PredicateError
-        Types that cannot be compared, or a bound that has no meaning for them.
+        Types cannot be compared, or a bound has no meaning for them.
     """
     for stream in join.streams:
         _check_schema(stream.name, schemas.get(stream.name))
@@ -329,7 +333,7 @@ def _check_schema(stream: str, schema: pa.Schema | None) -> None:
 
 
 def _window_conditions(join: JoinParts, keys: list[list[Key]]) -> list[Condition]:
-    """``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i`` for each pair of streams, on the positions of its kind."""
+    """Return the window's rules as conditions: ``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i`` for each pair."""
     conditions = []
     for rule in join.window.rules(join.names):
         sides = ((rule.left_stream, rule.left_column), (rule.right_stream, rule.right_column))

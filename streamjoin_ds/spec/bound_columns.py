@@ -1,4 +1,4 @@
-"""Columns of a bound join: the type each has inside the house, which of them travel, which are in the result."""
+"""Columns of a bound join: their types inside this package, which of them travel, which are in the result."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ class ResultColumn:
 
 
 def column_type(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
-    """Type of a column in a result, where an event time is a timestamp whatever it was in the file."""
+    """Return the type of a column in a result; an event time is a timestamp there, whatever it was in the file."""
     kind = _given_type(schemas, column)
     return TIMESTAMP if _is_time(join, column) else result_type(kind, str(column))
 
 
 def column_type_compared(join: JoinParts, schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType:
-    """Type in which a column is compared: `NANOSECONDS` where it has them, an event time in whole numbers too."""
+    """Return the type in which a column is compared.
+
+    It is `NANOSECONDS` if the column has them, also for an event time in whole numbers of nanoseconds.
+    """
     kind = _given_type(schemas, column)
     if not _is_time(join, column):
         return compared_type(kind, str(column))
@@ -64,7 +67,13 @@ def _given_type(schemas: Mapping[str, pa.Schema], column: Column) -> pa.DataType
 
 
 def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[ResultColumn, ...]:
-    """What is selected, in the order of the streams; `ColumnError` for names that collide or that Delta refuses."""
+    """Return the selected columns, in the order of the streams.
+
+    Raises
+    ------
+    ColumnError
+        A column is not there, two names collide, or Delta refuses a name or a type.
+    """
     found: dict[ResultColumn, None] = {}
     for text in join.select:
         stream, _, name = text.partition(".")
@@ -90,7 +99,22 @@ def result_columns(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[R
 def travelling_columns(
     join: JoinParts, schemas: Mapping[str, pa.Schema], selected: Set[tuple[str, str]], compared: Set[tuple[str, str]]
 ) -> tuple[pa.Schema, ...]:
-    """Of each stream the columns that are needed, and its time; those that are compared with their `compared_type`."""
+    """Return for each stream the needed columns and its event time; compared columns have their `compared_type`.
+
+    Parameters
+    ----------
+    join : JoinParts
+        The join.
+    schemas : mapping of stream name to pyarrow.Schema
+        Columns of the sources.
+    selected, compared : set of (stream name, column name)
+        The columns that are needed.
+
+    Raises
+    ------
+    ColumnError
+        A needed column has a name that this package uses itself.
+    """
     travelling = []
     for number, stream in enumerate(join.streams):
         wanted = {stream.time} | {column for name, column in selected | compared if name == stream.name}

@@ -1,4 +1,4 @@
-"""Columns of a stream: finding one by name, and the type it has inside the house and in the table."""
+"""Columns of a stream: hints for a name that is not there, and a column's type inside this package and in a table."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ __all__ = [
     "schema_facts",
 ]
 
-# Names of the two columns that every tuple has inside; no user column may take them.
+# Names of the two columns that every tuple has in the inside form; no column of a user may have them.
 TS = "_ts"  # event time, int64 microseconds UTC
 SEQ = "_seq"  # number within its stream, int64
 
-# How an event time is seen outside.
+# The type of an event time in a result.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-# How a column of nanoseconds is compared; a Delta table has no such type.
+# The type in which a column of nanoseconds is compared; a Delta table has no such type.
 NANOSECONDS = pa.timestamp("ns", tz="UTC")
 
-_MOST_NAMES = 20
-_REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # by Delta, without column mapping
+_MOST_NAMES = 20  # names that a hint lists
+_REFUSED_CHARACTERS = frozenset(" ,;{}()\n\t=")  # Delta refuses these in a name, without column mapping
 
 
 def names_hint(name: str, valid: Sequence[str], what: str) -> str:
-    """What may have been meant by a name that is not there, then what there is (``what``: "its columns are")."""
+    """Return a hint for a name that is not there: the nearest names, then the valid ones after `what`.
+
+    `what` is a beginning such as "its columns are".
+    """
     same = [other for other in valid if other.lower() == name.lower()]
     near = same or difflib.get_close_matches(name, valid, 3)
     known = ", ".join(valid[:_MOST_NAMES]) + (
@@ -56,15 +59,15 @@ def check_result_name(name: str, source: str) -> None:
 
 
 def result_type(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type a column has inside the house and in the table: Delta's types, timestamps in microseconds UTC.
+    """Return the type that a column has inside this package and in the table: one of Delta's types.
 
-    Unsigned integers widen, float16 becomes float32, narrow decimals become decimal128, large, fixed-size and
-    dictionary-encoded values become plain ones, timestamps without a zone are UTC.
+    Unsigned integers widen, float16 becomes float32, narrow decimals become decimal128. Large, fixed-size and
+    dictionary-encoded values become plain ones. Timestamps become microseconds UTC; those without a zone are UTC.
 
     Raises
     ------
     ColumnError
-        Types that Delta has not: uint64, time of day, durations, unions, decimals of more than 38 digits.
+        Delta does not have the type: uint64, time of day, durations, unions, decimals of more than 38 digits.
     """
     types = pa.types
     if types.is_dictionary(kind):
@@ -96,12 +99,12 @@ def result_type(kind: pa.DataType, name: str) -> pa.DataType:
 
 
 def compared_type(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type in which a column is compared: its `result_type`, but nanoseconds stay nanoseconds."""
+    """Return the type in which a column is compared: its `result_type`, but nanoseconds stay nanoseconds."""
     if pa.types.is_dictionary(kind):
         return compared_type(kind.value_type, name)
     return NANOSECONDS if pa.types.is_timestamp(kind) and kind.unit == "ns" else result_type(kind, name)
 
 
 def schema_facts(schema: pa.Schema) -> list[list[str]]:
-    """A schema as names and type names: what of it can change a result."""
+    """Return the names and type names of a schema: the part of it that can change a result."""
     return [[field.name, str(field.type)] for field in schema]

@@ -1,4 +1,4 @@
-"""Columns brought to the types of the house: nothing wraps round, nothing is rounded without a word."""
+"""Brings columns to the types that they have inside this package; nothing overflows or is rounded silently."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ def holds_times(kind: pa.DataType) -> bool:
 
 
 def conformed(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | None]:
-    """A column brought to the type it has in the house, and which rows hold a time that it cannot hold.
+    """Return a column brought to the type that it has inside this package, and the rows with a time out of range.
 
     Parameters
     ----------
     values : pyarrow.Array
+        The column as it was read.
     kind : pyarrow.DataType
-        As of `compared_type`. Times are cut off towards the past to its unit.
+        A type of `compared_type` or `result_type`. Times are cut off to its unit, towards the past.
 
     Returns
     -------
     array : pyarrow.Array
-        Null where a time is out of range.
+        The values; null where a time is out of range.
     out_of_range : ndarray of bool, shape (n,), or None
-        Rows with a time outside the years 1 to 9999 (of nanoseconds: 1678 to 2261), in a list or struct too; None: no
-        row has.
+        Rows with a time outside the years 1 to 9999 (for nanoseconds: 1678 to 2261), also inside a list or struct;
+        None if there is none.
 
     Raises
     ------
     pyarrow.ArrowException
-        Its values do not fit: another type, digits that would be lost, float64 for float32.
+        The values do not fit: they are of another type, or digits would be lost (float64 for float32).
     """
     types = pa.types
     if types.is_dictionary(values.type):
@@ -64,7 +65,7 @@ def conformed(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | Non
         msg = f"{values.type} for {kind} would lose digits"
         raise pa.ArrowInvalid(msg)
     cast = values.cast(kind, safe=not types.is_timestamp(values.type))
-    return conformed(cast, kind) if holds_times(kind) else (cast, None)  # numbers and texts that became times
+    return conformed(cast, kind) if holds_times(kind) else (cast, None)  # a cast to times may be out of range
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -72,7 +73,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _loses_digits(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether a cast rounds without saying so."""
+    """Whether Arrow's cast from one type to another would round silently."""
     types = pa.types
     if types.is_list(kind) and _is_list(given):
         return _loses_digits(given.value_type, kind.value_type)

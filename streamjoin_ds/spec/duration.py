@@ -1,4 +1,4 @@
-"""Durations: what a user writes (``"15s"``, ``"15 minutes"``, a timedelta) as integer microseconds."""
+"""Durations: from what a user writes (``"15s"``, ``"15 minutes"``, a timedelta) to whole microseconds, and back."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ _NAMES = {
     "week": "w",
 }
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)")
-_MAX_TEXT = 200
+_MAX_TEXT = 200  # most characters of a duration
 
-# Far beyond any window, far below int64: ts +- window cannot overflow in the years 1..9999.
+# Ten thousand years: far beyond any window, and ts +- window stays within int64 in the years 1 to 9999.
 MAX_DURATION_US = 10_000 * 366 * _UNITS_US["d"]
 
 
 def duration_us(value: object, name: str) -> int:
-    """Microseconds of a duration.
+    """Return a duration in microseconds.
 
     Parameters
     ----------
     value : str or datetime.timedelta
         ``"15s"``, ``"1h 30m"``, ``"15 minutes"``, ``"250 ms"``; a number needs its unit.
     name : str
-        What the duration is for, to name it in errors.
+        What the duration is for, as errors name it.
 
     Returns
     -------
     int
-        >= 0, at most ten thousand years.
+        Microseconds, from 0 to ten thousand years.
 
     Raises
     ------
     ArgumentError
-        No unit, an unknown unit, a negative or endless duration, or a part of a microsecond.
+        The duration has no unit or an unknown one, is negative or too long, or is not whole microseconds.
     """
     hint = "a number with a unit (us, ms, s, m, h, d, w), for example '15s', '1h 30m' or '15 minutes'"
     if isinstance(value, timedelta):
@@ -78,7 +78,7 @@ def duration_us(value: object, name: str) -> int:
 
 
 def signed_duration(text: str, name: str) -> timedelta:
-    """A duration that may have one sign before it: ``"-5s"``. Errors as `duration_us`."""
+    """Return a duration that may have one sign before it: ``"-5s"``; errors are those of `duration_us`."""
     stripped = text.strip()
     size = timedelta(microseconds=duration_us(stripped[1:] if stripped[:1] in ("+", "-") else stripped, name))
     return -size if stripped.startswith("-") else size
@@ -103,13 +103,13 @@ def _unit(word: str) -> str | None:
         return word
     lower = word.lower()
     if lower == "m":
-        return None  # "M" is a month elsewhere, and a month is no duration
+        return None  # the word is "M": elsewhere that is a month, whose length varies
     singular = lower[:-1] if len(lower) > 2 and lower.endswith("s") else lower
     return lower if lower in _UNITS_US else _NAMES.get(singular)
 
 
 def duration_text(microseconds: int) -> str:
-    """The shortest exact text of a duration: ``900000000`` is ``"15m"``."""
+    """Return the exact text of a duration in the largest units that fit, weeks excepted: ``"15m"`` for 900000000."""
     if microseconds == 0:
         return "0s"
     parts = []

@@ -1,4 +1,4 @@
-"""Deciding typed conditions on columns, whole arrays at a time."""
+"""Decides typed conditions on columns, whole arrays at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamjoin_ds.spec.typed import EXACT, Typed
 __all__ = ["holds"]
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
-# An Arrow array of the rows' values, or one Arrow scalar for all of them.
+# An Arrow array with a value for each row, or one Arrow scalar for all rows.
 Values: TypeAlias = Any
 
 _COMPARED = {"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
@@ -32,9 +32,9 @@ _CHECKED = {
     "abs": pc.abs_checked,
 }
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
-_EXACT_FLOAT = 1 << 53
-_DIGITS = Context(prec=10_000)  # more digits than constants can have: nothing is rounded
-# Days since 1970 as microseconds, of any date32.
+_EXACT_FLOAT = 1 << 53  # whole numbers up to this are exact in float64
+_DIGITS = Context(prec=10_000)  # more digits than any constant can have: nothing is rounded
+# The product "days since 1970 times microseconds of a day", for any date32.
 _DATE = Typed(
     "*",
     "date",
@@ -44,19 +44,22 @@ _DATE = Typed(
 
 
 def holds(condition: Typed, rows: int, column: Callable[[Column], pa.Array]) -> Mask:
-    """Which rows a condition is TRUE of; FALSE and unknown are not TRUE.
+    """Return for which rows a condition is TRUE; FALSE and unknown are not TRUE.
 
     Parameters
     ----------
     condition : Typed
+        The condition.
     rows : int
+        The number of rows.
     column : callable
-        A column's values, `rows` of them, of the type the condition was bound to; timestamps as such or as int64 of
-        their unit.
+        Returns the `rows` values of a column, in the type to which the condition was bound. Timestamps may also be
+        int64 in their unit.
 
     Returns
     -------
     ndarray of bool, shape (rows,)
+        True where the condition is TRUE.
     """
     found = _Rows(rows, column).value(condition)
     if isinstance(found, pa.Scalar):
@@ -65,14 +68,17 @@ def holds(condition: Typed, rows: int, column: Callable[[Column], pa.Array]) -> 
 
 
 class _Rows:
-    """The rows that a condition is decided on."""
+    """The rows for which a condition is decided."""
 
     def __init__(self, rows: int, column: Callable[[Column], pa.Array]) -> None:
         self._rows = rows
         self._column = column
 
     def value(self, node: Typed) -> Values:
-        """The node's values; of floats float64, of exact families decimal256, or int64: the value * 10**scale."""
+        """Return the node's values.
+
+        Floats are float64. Exact families are decimal256, or int64 that hold the value times 10**scale.
+        """
         if node.op == "column":
             return self._of_column(node)
         if node.op == "literal":
@@ -144,7 +150,7 @@ class _Rows:
         left, right = self._array(left), self._array(right)
         if left.type == right.type == pa.int64():
             divisor = right.fill_null(0).to_numpy()
-            divisor = np.where(divisor == -1, 1, divisor)  # of the same remainder, 0; but INT64_MIN / -1 is none
+            divisor = np.where(divisor == -1, 1, divisor)  # the remainder is 0 for both, but INT64_MIN / -1 overflows
             usable = np.where(divisor == 0, 1, divisor)
             rest = np.fmod(left.fill_null(0).to_numpy(), usable)
             return pa.array(rest, mask=_nulls(left) | _nulls(right) | (divisor == 0))
@@ -182,18 +188,18 @@ def _of_literal(node: Typed) -> pa.Scalar:
 
 
 def _exactly(node: Typed, values: Sequence[Values], args: Sequence[Typed]) -> Values:
-    """An exact operation: in int64, and in decimal256 where a row's result does not fit."""
+    """Return the result of an exact operation: int64, or decimal256 if the result of any row does not fit int64."""
     sides = _in_one_scale(values, args) if node.op != "*" else values
     if sides and all(side.type == pa.int64() for side in sides):
         try:
             return _CHECKED[node.op](*sides)
-        except pa.ArrowInvalid:  # an overflow; what is too large for int64 is not too large to be right
+        except pa.ArrowInvalid:  # an overflow of int64: compute in decimal256 instead
             pass
     return _PLAIN[node.op](*map(_wide, values, args)).cast(pa.decimal256(node.digits, node.scale))
 
 
 def _in_one_scale(values: Sequence[Values], args: Sequence[Typed]) -> list[Values] | None:
-    """Values that are int64, brought to the largest scale of theirs; None where they are no int64, or do not fit."""
+    """Return int64 values brought to the largest of their scales; None if some are not int64, or do not fit it."""
     if any(value.type != pa.int64() for value in values):
         return None
     scale = max(argument.scale for argument in args)
@@ -212,7 +218,7 @@ def _wide(values: Values, node: Typed) -> Values:
         return values.cast(kind)
     if isinstance(values, pa.Scalar):
         return pa.scalar(None if not values.is_valid else _decimal(values.as_py(), node.scale), kind)
-    whole = values.cast(pa.decimal256(node.digits, 0))  # the same digits, with the point elsewhere
+    whole = values.cast(pa.decimal256(node.digits, 0))  # the digits are right; the type below only moves the point
     return pa.Array.from_buffers(kind, len(whole), whole.buffers(), whole.null_count, whole.offset)
 
 

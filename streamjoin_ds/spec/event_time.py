@@ -1,13 +1,13 @@
-"""Event times as they come, as int64 microseconds UTC in the years 1 to 9999; what lies outside is none, and rejected.
+"""Turns the event times of a source into int64 microseconds UTC; a time outside the years 1 to 9999 is not valid.
 
 ::
 
     timestamps, dates      as they are; parts of a microsecond are cut off towards the past
     whole numbers          in the stream's unit; parts of a microsecond are cut off towards the past
-    floats                 in the stream's unit, the nearest microsecond, ties to the even one: a float is itself only
-                           the nearest to what was meant
+    floats                 in the stream's unit; rounded to the nearest microsecond, ties to the even one (a float is
+                           itself only the nearest to the number that was meant)
 
-Everything is compared with the range before it is multiplied: nothing wraps round.
+Every number is compared with the range before it is multiplied, so nothing overflows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 __all__ = ["DAY_US", "MAX_TS_US", "MIN_TS_US", "UNITS_US", "counted_times", "fine_times"]
 
-# The years 1..9999: what Python, Spark and Delta all can show. Anything else is rejected, not wrapped around.
+# The years 1 to 9999, which Python, Spark and Delta can all show. Any other time is rejected.
 MIN_TS_US = -62_135_596_800_000_000
 MAX_TS_US = 253_402_300_799_999_999
 
@@ -37,20 +37,21 @@ Mask = npt.NDArray[np.bool_]
 
 
 def counted_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
-    """Event times in microseconds and which of them there are.
+    """Return event times in microseconds, and which of them are valid.
 
     Parameters
     ----------
     values : pyarrow.Array
         Timestamps (without a zone: UTC), dates (midnight UTC), or integers and floats in `unit`.
     unit : {"s", "ms", "us", "ns"}
+        The unit of numbers.
 
     Returns
     -------
     ts : ndarray, int64
         Microseconds UTC; 0 where not valid.
     valid : ndarray, bool
-        False for nulls, NaN, times outside the years 1..9999, and all values of other types.
+        False for nulls, NaN, times outside the years 1 to 9999, and all values of other types.
     """
     kind, types = values.type, pa.types
     if types.is_dictionary(kind):
@@ -70,9 +71,10 @@ def counted_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
 
 
 def fine_times(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
-    """The same event times in nanoseconds, as exact as they were written, and which of them an int64 holds.
+    """Return the same event times in nanoseconds, as exact as they were written, and which of them are valid.
 
-    ``ns // 1000`` is what `counted_times` gives. The years 1678 to 2261 are held.
+    ``ns // 1000`` is what `counted_times` gives. Times that an int64 cannot hold are not valid: it holds the years 1678
+    to 2261.
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
@@ -98,19 +100,19 @@ def _is_null(values: pa.Array) -> Mask:
 
 
 def _int64(values: pa.Array) -> pa.Array:
-    if pa.types.is_uint64(values.type):  # what is beyond int64 is null: it may be no time in any unit
+    if pa.types.is_uint64(values.type):  # a number beyond int64 becomes null: in no unit is it a valid time
         values = pc.if_else(pc.greater(values, pa.scalar(_INT64_MAX, pa.uint64())), None, values)
     return values.cast(pa.int64())
 
 
 def _scaled(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
-    if unit == "ns":  # no int64 of them is outside the years 1678 to 2262
+    if unit == "ns":  # as nanoseconds every int64 lies in the years 1677 to 2262
         return _numbers(values) // 1000, ~_is_null(values)
     return _bounded(values, UNITS_US[unit])
 
 
 def _bounded(values: pa.Array, factor: int) -> tuple[Int64, Mask]:
-    """Numbers times `factor`, where that lies in the years 1..9999: compared before it is multiplied."""
+    """Return numbers times `factor`, and which products lie in the years 1 to 9999; the others are 0."""
     numbers = _numbers(values)
     valid = (numbers >= -(-MIN_TS_US // factor)) & (numbers <= MAX_TS_US // factor)
     if values.null_count:
@@ -123,7 +125,7 @@ def _of_floats(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
     numbers = np.asarray(given.fill_null(np.nan).to_numpy(zero_copy_only=False))
     factor = UNITS_US.get(unit, 0.001)
     with np.errstate(invalid="ignore"):
-        near = (numbers >= MIN_TS_US / factor - 1) & (numbers <= MAX_TS_US / factor + 1)  # no NaN, nothing endless
+        near = (numbers >= MIN_TS_US / factor - 1) & (numbers <= MAX_TS_US / factor + 1)  # leaves out NaN and infinity
     numbers = np.where(near, numbers, 0.0)
     ts = _nearest_of_ns(numbers) if unit == "ns" else _nearest(numbers, UNITS_US[unit])
     valid = near & (ts >= MIN_TS_US) & (ts <= MAX_TS_US)
@@ -131,15 +133,15 @@ def _of_floats(values: pa.Array, unit: str) -> tuple[Int64, Mask]:
 
 
 def _nearest(numbers: npt.NDArray[np.float64], factor: int) -> Int64:
-    """The whole number nearest to each number times `factor` (even, as a power of ten is; or 1), ties to the even one.
+    """Return the whole number nearest to each number times `factor`, ties to the even one.
 
-    The product is had as two floats whose sum is exact, so that it is rounded once.
+    The factor is 1 or even. The product is computed as two floats whose sum is exact, so that it is rounded only once.
     """
     if factor == 1:
         return np.rint(numbers).astype(np.int64)
     whole = np.trunc(numbers)
     part = numbers - whole
-    high = part.astype(np.float32).astype(np.float64)  # 24 bits, the rest 29: either times `factor` is exact
+    high = part.astype(np.float32).astype(np.float64)  # it has 24 bits, the rest 29: each times `factor` is exact
     upper, lower = high * factor, (part - high) * factor
     product = upper + lower
     error = lower - (product - upper)
@@ -150,8 +152,8 @@ def _nearest(numbers: npt.NDArray[np.float64], factor: int) -> Int64:
 
 
 def _nearest_of_ns(numbers: npt.NDArray[np.float64]) -> Int64:
-    """The microsecond nearest to each number of nanoseconds, ties to the even one."""
-    is_beyond = np.abs(numbers) >= float(1 << 63)  # of int64, as nanoseconds: whole numbers, taken one by one
+    """Return the microsecond nearest to each number of nanoseconds, ties to the even one."""
+    is_beyond = np.abs(numbers) >= float(1 << 63)  # beyond int64: such floats are whole, and are rounded one by one
     floor = np.floor(np.where(is_beyond, 0.0, numbers))
     part = np.where(is_beyond, 0.0, numbers - floor)
     ts, rest = np.divmod(floor.astype(np.int64), 1000)

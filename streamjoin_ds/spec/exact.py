@@ -1,4 +1,4 @@
-"""Bounds made exact for the type of the columns they compare."""
+"""Makes the bounds of a band exact for the types of the columns that it compares."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ __all__ = ["exact_bounds"]
 
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
-# Digits of a decimal that always fit a 64-bit integer, and a difference of two of which does too.
+# Most digits of a decimal that is compared: with 18 a value always fits a 64-bit integer, and so does a difference.
 _MOST_DIGITS = 18
 
 
 def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tuple[str, int | float, int | float]:
-    """Kind of the keys ("float", "int", "ns", "near" or "hash") and the bounds in their unit.
+    """Return the kind of the keys ("float", "int", "ns", "near" or "hash") and the bounds in the keys' unit.
 
-    "ns": integers, the columns' nanoseconds. "near": microseconds, cut off towards the past, with bounds that hold for
-    all that the predicate holds for, and for some more: where nanoseconds meet microseconds, or a bound has too many.
+    The kind "ns" is integers: the columns' nanoseconds. The kind "near" is for nanoseconds beside microseconds, and for
+    bounds of more nanoseconds than an int64 holds. Its keys are microseconds, cut off towards the past. Its bounds
+    hold wherever the predicate holds, and for some pairs more.
 
     Parameters
     ----------
     left, right : pyarrow.DataType
-        Of the predicate's columns, as they are compared (`compared_type`).
+        Types of the predicate's columns, as they are compared (`compared_type`).
     predicate : Band
+        The band whose bounds are made exact.
 
     Raises
     ------
     PredicateError
-        The types cannot be compared, or the bounds mean nothing for them or hold for no value.
+        The types cannot be compared, or the bounds have no meaning for them or hold for no value.
     """
     lo, hi = predicate.lo, predicate.hi
     types = pa.types
@@ -69,11 +71,14 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
 
 
 def _nanoseconds(both: tuple[pa.DataType, pa.DataType], lo: Fraction, hi: Fraction) -> tuple[str, int, int]:
-    """Bounds of whole microseconds on columns of which one holds nanoseconds."""
+    """Return the kind and the bounds for two columns of which one at least holds nanoseconds.
+
+    The given bounds are whole microseconds.
+    """
     least, most = int(lo * 1000), int(hi * 1000)
     if both == (NANOSECONDS, NANOSECONDS) and _INT64_MIN <= least <= most <= _INT64_MAX:
         return "ns", least, most
-    # Of a difference of microseconds, each cut off, no whole one is ever crossed.
+    # Where `left <= right + hi` for a whole `hi`, the same holds for both sides cut off to whole microseconds.
     return "near", int(lo), int(hi)
 
 
@@ -93,12 +98,12 @@ def _floats(lo: Bound, hi: Bound, predicate: Band) -> tuple[float, float]:
             end = math.inf
         if math.isinf(end):
             _refuse(predicate, "has a bound that no float64 can hold", "bounds below 1.8e308")
-        ends.append(end + 0.0)  # -0.0 and 0.0 are one bound
+        ends.append(end + 0.0)  # makes -0.0 the same bound as 0.0
     return ends[0], ends[1]
 
 
 def _integers(lo: Fraction, hi: Fraction, predicate: Band) -> tuple[int, int]:
-    """The integers inside the band; refused where an end is not an int64."""
+    """Return the least and the largest integer inside the band; refuse a band without one, or beyond int64."""
     low, high = math.ceil(lo), math.floor(hi)
     if low > high:
         _refuse(
@@ -114,7 +119,7 @@ def _integers(lo: Fraction, hi: Fraction, predicate: Band) -> tuple[int, int]:
 
 
 def _number(bound: Bound, predicate: Band) -> Fraction:
-    """The number that was written: 0.3 is three tenths here, not the float64 next to it."""
+    """Return exactly the number that was written: 0.3 is three tenths here, not the float64 next to it."""
     if isinstance(bound, timedelta):
         _refuse(predicate, "compares numbers with a duration", "give the bound as a number")
     return Fraction(Decimal(repr(bound)) if isinstance(bound, float) else bound)

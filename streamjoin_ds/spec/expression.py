@@ -1,13 +1,13 @@
-"""Boolean expressions over the streams' columns, as a small tree: what decides where no band does.
+"""Boolean expressions over the streams' columns, as a small tree: conditions that no band can decide.
 
 ::
 
     text ── parse ──► Expression ── normalised, conjuncts ──► terms ── typed ──► evaluated
                       (what was written)   (one form of each meaning)  (`typed`)  (`evaluation`)
 
-SQL's three values: a comparison with null is unknown, and so is one with NaN (ARCHITECTURE.md, "Residual");
-AND, OR and NOT are Kleene's; a pair or a tuple is kept only where the whole is TRUE. Because NaN is unknown too,
-``NOT a < b`` is ``b <= a``, so NOT can be moved down to where it means something.
+Conditions have SQL's three values. A comparison with null is unknown, and so is one with NaN (ARCHITECTURE.md,
+"Residual"). AND, OR and NOT are Kleene's. A pair or a tuple is kept only where the whole condition is TRUE. Because NaN
+is unknown too, ``NOT a < b`` is ``b <= a``; so NOT can be moved down to IS NULL and to boolean columns.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ __all__ = [
     "streams_of",
 ]
 
-MAX_DEPTH = 64
+MAX_DEPTH = 64  # how deep a condition may be nested
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
-_PLAIN = Context(prec=10_000)  # more digits than a text may have: 0.10 becomes 0.1, and nothing is rounded
+_PLAIN = Context(prec=10_000)  # makes 0.10 the same as 0.1; it has more digits than a text may have, and never rounds
 _OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TURNED = {">": "<", ">=": "<="}
 
 COMPARISONS = tuple(_OPPOSITE)
-# Calls that are TRUE, FALSE or unknown; all others have values.
+# Operators whose result is TRUE, FALSE or unknown; all others give a value.
 CONDITIONS = (*COMPARISONS, "and", "or", "not", "is_null", "between", "in")
 
 Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | None"
@@ -59,7 +59,7 @@ Value: TypeAlias = "bool | int | Decimal | str | timedelta | date | datetime | N
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value that was written: NULL, a truth value, an exact number, a text, a duration, a date, or an instant."""
+    """A value that was written: NULL, a truth value, an exact number, a text, a duration, a date, or a timestamp."""
 
     value: Value
 
@@ -79,7 +79,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator and what it is applied to.
+    """An operator and its operands.
 
     Parameters
     ----------
@@ -87,6 +87,7 @@ class Call:
         A comparison (``= <> < <= > >=``), ``+ - * / %``, ``neg``, ``abs``, ``and`` and ``or`` (two or more operands),
         ``not``, ``is_null``, ``between`` (value, low, high), ``in`` (value, then the list).
     args : tuple of Expression
+        The operands.
     """
 
     op: str
@@ -113,17 +114,17 @@ class Call:
 
 
 Expression: TypeAlias = "Column | Literal | Call"
-# What a join asks for: bands find, other conditions decide.
+# What a user can ask of a join: bands find pairs, other conditions decide on them.
 Predicate: TypeAlias = "Band | Expression"
 
 
 def call(op: str, *args: Expression) -> Call:
-    """``Call(op, args)``."""
+    """Return ``Call(op, args)``."""
     return Call(op, args)
 
 
 def not_equal(left: str | Column, right: str | Column) -> Call:
-    """``left <> right``; null and NaN are unequal to nothing. It decides, and finds nothing."""
+    """Return the condition ``left <> right``; it is not TRUE for null and NaN. It decides on pairs, and finds none."""
     left, right = Column.of(left), Column.of(right)
     if left.stream == right.stream:
         msg = f"{left} and {right} are columns of one stream; a predicate is between two"
@@ -132,33 +133,34 @@ def not_equal(left: str | Column, right: str | Column) -> Call:
 
 
 def columns_of(expression: Expression) -> tuple[Column, ...]:
-    """The columns in it, each once, sorted."""
+    """Return the columns in an expression, each once, sorted."""
     return tuple(sorted({leaf for leaf in _leaves(expression) if isinstance(leaf, Column)}))
 
 
 def streams_of(expression: Expression) -> tuple[str, ...]:
-    """The streams whose columns are in it, each once, sorted."""
+    """Return the streams whose columns are in an expression, each once, sorted."""
     return tuple(sorted({column.stream for column in columns_of(expression)}))
 
 
 def conjuncts(expression: Expression) -> list[Expression]:
-    """What of it must hold, each by itself: the operands of its topmost ANDs."""
+    """Return the conditions that must all hold for an expression: the operands of its topmost ANDs."""
     if isinstance(expression, Call) and expression.op == "and":
         return [part for argument in expression.args for part in conjuncts(argument)]
     return [expression]
 
 
 def normalised(expression: Expression) -> Expression:
-    """One form for all ways of writing a meaning, as far as that goes without knowing any type.
+    """Return the one form for all ways of writing the same, as far as that can be told without types.
 
-    BETWEEN and IN become comparisons, ``>`` is turned round, NOT moves down to IS NULL and to columns, ANDs in ANDs
-    become one; operands whose order means nothing are sorted, and said once.
+    BETWEEN and IN become comparisons, ``>`` becomes ``<``, NOT moves down to IS NULL and to columns, nested ANDs become
+    one, and so do nested ORs. Operands whose order does not matter are sorted, and of equal operands of AND and OR one
+    is kept.
     """
     return _normal(expression, negated=False)
 
 
 def rejecting_columns(expression: Expression) -> frozenset[Column]:
-    """Columns of a normalised condition whose null keeps it from being TRUE, whatever the others hold."""
+    """Return the columns of a normalised condition that is not TRUE where one of them is null."""
     if not isinstance(expression, Call):
         return _nulling_columns(expression)
     if expression.op == "and":
@@ -171,7 +173,7 @@ def rejecting_columns(expression: Expression) -> frozenset[Column]:
 
 
 def expression_facts(expression: Expression) -> list[object]:
-    """The expression as plain JSON values; `expression_from` is the way back."""
+    """Return the expression as plain JSON values; `expression_from` makes the expression of them again."""
     if isinstance(expression, Column):
         return ["column", expression.stream, expression.name]
     if isinstance(expression, Call):
@@ -189,7 +191,7 @@ def expression_facts(expression: Expression) -> list[object]:
 
 
 def expression_from(facts: Sequence[Any]) -> Expression:
-    """The expression that `expression_facts` described."""
+    """Return the expression that `expression_facts` described."""
     op, *rest = facts
     if op == "column":
         return Column(*rest)
@@ -223,13 +225,13 @@ def _leaves(expression: Expression) -> Iterator[Expression]:
 
 
 def _nulling_columns(expression: Expression) -> frozenset[Column]:
-    """Columns whose null makes the whole null, whatever the others hold."""
+    """Return the columns any of which, where it is null, makes the whole expression null."""
     if isinstance(expression, Column):
         return frozenset((expression,))
     if isinstance(expression, Literal) or expression.op == "is_null":
         return frozenset()
     found = map(_nulling_columns, expression.args)
-    # FALSE AND null is FALSE, TRUE OR null is TRUE: only what all operands share makes null of them.
+    # FALSE AND null is FALSE, TRUE OR null is TRUE: only a null in all operands makes such a condition null.
     return frozenset.intersection(*found) if expression.op in ("and", "or") else frozenset().union(*found)
 
 

@@ -1,12 +1,12 @@
-"""The form that tuples have inside the house, and rows brought to it.
+"""The inside form, which tuples have inside this package, and rows brought to it.
 
 ::
 
-    read as                          inside
+    read                             inside
     ──────────────────────────       ───────────────────────────────────────────────────────────────────
     the event time                   ``_ts``, int64 microseconds
     a column of nanoseconds that     its microseconds under its own name, for the result; and ``_ns_<column>``,
-      is compared                      int64, which is what is compared. Of an event time the second only
+      is compared                      int64, which is compared. For an event time only the second, and ``_ts``
     any other                        itself, with its `result_type`
 """
 
@@ -34,12 +34,12 @@ Times: TypeAlias = "Callable[[pa.Array, str], tuple[npt.NDArray[np.int64], Mask]
 
 
 def nanoseconds_name(column: str) -> str:
-    """The inside column that holds a column's nanoseconds."""
+    """Return the name of the inside column that holds a column's nanoseconds."""
     return f"_ns_{column}"
 
 
 def inside_schema(schema: pa.Schema, time: str) -> pa.Schema:
-    """Columns of tuples that are read with `schema`: ``_ts`` and ``_seq`` (int64), then those that travel."""
+    """Return the inside columns of tuples read with `schema`: ``_ts`` and ``_seq`` (int64), then the others."""
     fields = [pa.field(TS, pa.int64(), nullable=False), pa.field(SEQ, pa.int64(), nullable=False)]
     for read in schema:
         is_fine = read.type == NANOSECONDS
@@ -53,19 +53,20 @@ def inside_schema(schema: pa.Schema, time: str) -> pa.Schema:
 
 @dataclass(slots=True)
 class InsideRows:
-    """Rows brought to the inside form, those that cannot be among them.
+    """Rows brought to the inside form, and among them those that cannot become tuples.
 
     Attributes
     ----------
     ts : ndarray, shape (n,), int64
-        Event times; 0 where `is_timed` is false.
+        Event times in microseconds; 0 where `is_timed` is false.
     is_timed : ndarray, shape (n,), bool
+        Rows with an event time.
     is_kept : ndarray, shape (n,), bool
         Rows that are tuples.
     columns : dict of str to pyarrow.Array
-        Those of `inside_schema` but for ``_ts`` and ``_seq``.
+        The columns of `inside_schema` but for ``_ts`` and ``_seq``.
     refused : list of (mask, column, reason)
-        Why the others are none; each is in one of the masks.
+        Why the other rows are no tuples; each of them is in one of the masks.
     """
 
     ts: npt.NDArray[np.int64]
@@ -75,7 +76,7 @@ class InsideRows:
     refused: list[tuple[Mask, str, str]] = field(default_factory=list)
 
     def refuse(self, mask: Mask, column: str, reason: str) -> None:
-        """Keep these rows no longer, where they still are."""
+        """Refuse the rows of a mask that are still kept."""
         mask = mask & self.is_kept
         if mask.any():
             self.refused.append((mask, column, reason))
@@ -88,17 +89,20 @@ def to_inside(
     stream: Stream,
     times: tuple[Times, Times] = (counted_times, fine_times),
 ) -> InsideRows:
-    """Rows brought to the inside form: times cut off to the house's units, what has none in range refused.
+    """Return rows brought to the inside form.
+
+    Times are cut off to its units, and rows with a time out of range are refused.
 
     Parameters
     ----------
     column : callable
-        Values of a column of `schema` as they came.
+        Returns the values of a column of `schema` as they were read.
     schema : pyarrow.Schema
-        As of `BoundJoin.read_schemas`.
+        One of `BoundJoin.read_schemas`.
     stream : Stream
+        The stream of the rows.
     times : tuple of callable
-        What makes event times in microseconds, and in nanoseconds, of a column.
+        The functions that make event times in microseconds, and in nanoseconds, from a column.
 
     Raises
     ------
@@ -138,7 +142,7 @@ def to_inside(
 
 
 def _without(times: pa.Array) -> Mask:
-    """Where no event time was written at all."""
+    """Return for which rows no event time was written at all."""
     if pa.types.is_floating(times.type):
         missing = pc.is_null(times, nan_is_null=True)
     elif pa.types.is_string(times.type):
@@ -154,6 +158,6 @@ def _out_of_range(kind: pa.DataType) -> str:
 
 
 def _whole_microseconds(nanoseconds: pa.Array) -> pa.Array:
-    """Timestamps in microseconds of such in nanoseconds; what is over is cut off towards the past."""
+    """Return timestamps in nanoseconds as timestamps in microseconds, cut off towards the past."""
     ts, valid = counted_times(nanoseconds, "ns")
     return pa.array(ts, mask=None if valid.all() else ~valid).cast(TIMESTAMP)

@@ -1,4 +1,4 @@
-"""The join a user asks for, before the types of its columns are known."""
+"""The join that a user asks for, before the types of its columns are known."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from streamjoin_ds.spec.window_text import WindowLike, parse_window, window_from
 
 __all__ = ["MAX_STREAMS", "Join", "bound_from_facts"]
 
-MAX_STREAMS = 8
+MAX_STREAMS = 8  # most streams of a join
 
 
 @dataclass(frozen=True, init=False)
 class Join(JoinParts):
-    """N >= 2 streams, the predicates between them, and a window: one result is one tuple of each stream.
+    """A join of N >= 2 streams by predicates and a window: one result is one tuple of each stream.
 
     Parameters
     ----------
     streams : sequence of Stream
-        Two or more, in the order of the result's columns.
+        Two to eight streams, in the order of the result's columns.
     on : str, sequence of str, or sequence of Predicate
-        ``"abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)"``, or ``[band("e.x", "w.x", 0.1), "e.y > w.y"]``;
-        all must hold. Bands and equalities find, whatever else is asked decides (`expression`), on one stream alone
-        before its tuples are kept. No band: a cross product inside the window.
+        The predicates, which must all hold: ``"abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)"``, or
+        ``[band("e.x", "w.x", 0.1), "e.y > w.y"]``. Bands and equalities find pairs, other conditions decide on them
+        (`expression`). A condition on one stream decides before the stream's tuples are kept. Without a band the join
+        is a cross product inside the window.
     window : str, timedelta, mapping, TimeWindow, CountWindow or PeriodicWindow
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
         ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
     select : sequence of str, optional
-        ``"e.icao24"`` or ``"w.*"``; all columns where not given.
+        The columns of a result: ``"e.icao24"`` or ``"w.*"``; by default all columns.
     include_self_pairs : bool
         Whether a self-join also pairs a tuple with itself.
 
     Raises
     ------
     ArgumentError, PredicateError, WindowError, ColumnError
-        What is wrong is named, with what would be valid.
+        The error names what is wrong and says what would be valid.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Join(JoinParts):
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Join:
-        """The join that `to_facts` described."""
+        """Return the join that `to_facts` described."""
         return cls(
             [Stream.from_facts(stream) for stream in facts["streams"]],
             [predicate_from(predicate) for predicate in facts["predicates"]],
@@ -106,7 +107,10 @@ def bound_from_facts(facts: Mapping[str, Any]) -> BoundJoin:
 
 
 def _check_selves(streams: Sequence[Stream]) -> None:
-    """Refuse what may give a tuple of an input that is read twice two numbers: by them it is told as itself."""
+    """Refuse an input that is read twice and may give a tuple two different numbers.
+
+    A tuple is known as itself by its number, and a file that is set aside in one of the two readings shifts numbers.
+    """
     sources = [stream.source for stream in streams]
     for stream in streams:
         if stream.on_bad_file == "quarantine" and stream.source is not None and sources.count(stream.source) > 1:
@@ -131,7 +135,8 @@ def _predicates(on: object) -> tuple[Predicate, ...]:
     predicates: list[Predicate] = []
     for item in items:
         if isinstance(item, str):
-            from streamjoin_ds.spec.parse import parse_predicates  # a worker is sent facts, and needs no SQL parser
+            # Imported here: a worker is sent facts, and needs no SQL parser.
+            from streamjoin_ds.spec.parse import parse_predicates
 
             predicates.extend(parse_predicates(item))
         elif isinstance(item, (Band, Column, Literal, Call)):

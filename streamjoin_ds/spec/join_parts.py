@@ -1,4 +1,4 @@
-"""The parts of a join as they were asked for: what its binding needs, and their plain facts."""
+"""The parts of a join as the user gave them, for its binding, and as plain JSON values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["JoinParts", "predicate_from"]
 
 @dataclass(frozen=True, init=False)
 class JoinParts:
-    """Streams, predicates, window and selection of a join; `Join` checks them and says what each may be."""
+    """The streams, predicates, window and selection of a join; `Join` checks them and says what each may be."""
 
     streams: tuple[Stream, ...]
     predicates: tuple[Predicate, ...]
@@ -33,7 +33,7 @@ class JoinParts:
         return tuple(stream.name for stream in self.streams)
 
     def to_facts(self) -> dict[str, object]:
-        """The join as plain JSON values; `Join.from_facts` is the way back."""
+        """Return the join as plain JSON values; `Join.from_facts` makes the join of them again."""
         return {
             "streams": [stream.to_facts() for stream in self.streams],
             "predicates": [_predicate_facts(predicate) for predicate in self.predicates],
@@ -44,7 +44,7 @@ class JoinParts:
 
 
 def _bound_fact(bound: Bound) -> str:
-    # Text keeps ints, decimals and floats apart and exact (repr of a float is its shortest exact form).
+    # A text keeps ints, decimals and floats apart and exact (the repr of a float is its shortest exact form).
     if isinstance(bound, timedelta):
         return f"us:{bound // timedelta(microseconds=1)}"
     return f"float:{bound!r}" if isinstance(bound, float) else f"number:{bound}"

@@ -1,11 +1,11 @@
-"""The source's order: one order of the records of all streams, of which every batch is a stretch.
+"""The source's order: one order of the records of all streams; every batch is a stretch of it.
 
 Records are ordered by the *running maximum* of the event time in their own stream, then by the stream's number, then by
-their own. A record without an event time has the running maximum of the record before it. So the order keeps each
-stream's own, and one that is cut into batches anywhere is the same order.
+their own number. A record without an event time has the running maximum of the record before it. So within a stream the
+order is the stream's own, and it is the same wherever it is cut into batches.
 
-What was not there when a batch was planned comes after it: where a stream lags behind the others, the source's order is
-the order of its batches, which the offsets record, so that a replay has it again.
+A record that was not there when a batch was planned comes after that batch. So where a stream lags behind the others,
+the order depends on the batches. The offsets record these, so a replay has the same order.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Int64 = npt.NDArray[np.int64]
 
 
 def running_maximum(times_us: Int64, valid: npt.NDArray[np.bool_] | None, before: int) -> Int64:
-    """Largest event time up to each record.
+    """Return the largest event time up to each record, in microseconds.
 
     Parameters
     ----------
     times_us : ndarray, shape (n,), int64
         Event times in the stream's order.
     valid : ndarray, shape (n,), bool, or None
-        Which records have one; None: all.
+        Which records have an event time; None: all.
     before : int
-        The largest before the first of them; the smallest int64 where there is none.
+        The largest event time before the first of these records; the smallest int64 if there is none.
     """
     known = times_us if valid is None else np.where(valid, times_us, before)
     running: Int64 = np.maximum.accumulate(np.maximum(known, before, dtype=np.int64))
@@ -38,12 +38,14 @@ def running_maximum(times_us: Int64, valid: npt.NDArray[np.bool_] | None, before
 
 
 def preceding(running: Sequence[Int64], stream: int, other: int) -> Int64:
-    """How many records of stream `other` precede each record of `stream`, among those given.
+    """Return how many records of stream `other` precede each record of `stream`, among the given records.
 
     Parameters
     ----------
     running : sequence of ndarray, shape (n_i,), int64
-        The running maxima of a stretch of the order, one a stream, ascending.
+        For each stream the running maxima of a stretch of the order, ascending.
+    stream, other : int
+        Numbers of two streams.
     """
     side = "right" if other < stream else "left"
     counts: Int64 = np.searchsorted(running[other], running[stream], side)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The text form of predicates, read with sqlglot's parser and nothing else: no text is ever evaluated."""
+"""Reads the text form of predicates with sqlglot's parser; no text is ever evaluated."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ UNDERSTOOD = (
 )
 
 _QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
-_MAX_TEXT = 10_000
-_SHOWN = 200
+_MAX_TEXT = 10_000  # most characters of a predicate
+_SHOWN = 200  # characters of it that an error shows
 
-_Node = Any  # sqlglot renamed its expression classes between versions
+_Node = Any  # a node of sqlglot's tree: sqlglot renamed its classes between versions
 
 _BINARY = {
     sql.EQ: "=",
@@ -59,17 +59,17 @@ class _StreamJoinPredicates(Dialect):
 
 
 def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
-    """Read what must hold of a result: ``abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)``.
+    """Return the predicates in a text, such as ``abs(e.x - w.x) <= 0.1 AND (e.id <> w.id OR e.id IS NULL)``.
 
-    Of the terms that AND joins, those that say a band or an equality between two streams are `Band`; the others are
-    expressions. ``BETWEEN r.b - c AND r.b + d`` as such a term is read as the band ``-c <= l.a - r.b <= d``: the
-    contract knows one form of the comparison, the subtraction, because the two round differently (ARCHITECTURE.md,
-    "Band"). ``abs(l.a - r.b) < c`` is both: the band finds, the expression decides.
+    The text's ANDs part it into terms. A term that is a band or an equality between two streams becomes a `Band`, any
+    other an expression. ``l.a BETWEEN r.b - c AND r.b + d`` becomes the band ``-c <= l.a - r.b <= d``: the contract
+    knows only the form with the subtraction, because the two round differently (ARCHITECTURE.md, "Band").
+    ``abs(l.a - r.b) < c`` becomes both: the band finds, the expression decides.
 
     Raises
     ------
     PredicateSyntaxError
-        Anything else, with what is understood as the hint.
+        A text is not understood; the hint says what is.
     """
     predicates: list[Predicate] = []
     for text in [texts] if isinstance(texts, str) else texts:
@@ -79,18 +79,20 @@ def parse_predicates(texts: str | Iterable[str]) -> tuple[Predicate, ...]:
 
 
 def parse_condition(text: str, stream: str | None = None) -> Expression:
-    """Read one condition; where `stream` is given, of that stream alone, whose name may be left out.
+    """Return the condition in a text.
+
+    If `stream` is given, the condition is on that stream alone, and its columns may be written without the stream.
 
     Raises
     ------
     PredicateSyntaxError
-        It is not understood, or names another stream.
+        The text is not understood, or names another stream.
     """
     return _Reader(text, stream).condition(_tree(text))
 
 
 def _term(expression: Expression) -> Iterator[Predicate]:
-    """A term as the band that it is; of a strict one the band that finds, and the term."""
+    """Give the band that a term is, or the term if it is none; for a strict comparison give both."""
     found = _band(expression)
     if found is not None:
         yield found
@@ -129,13 +131,13 @@ def _of_difference(difference: Expression, lo: Bound, hi: Bound) -> Band | None:
 
 
 def _between(left: Expression, right: Expression, lo: Bound, hi: Bound) -> Band | None:
-    """The band, where these are columns of two streams."""
+    """Return the band between two columns of different streams; None if these are not such columns."""
     columns = isinstance(left, Column) and isinstance(right, Column)
     return Band(left, right, lo, hi) if columns and left.stream != right.stream else None  # type: ignore[union-attr, arg-type]
 
 
 def _shifted(expression: Expression) -> tuple[Column, Bound] | None:
-    """``r.b``, ``r.b - c``, ``r.b + c`` or ``c + r.b`` as the column and the signed shift."""
+    """Return ``r.b``, ``r.b - c``, ``r.b + c`` or ``c + r.b`` as the column and the signed shift; None for others."""
     if isinstance(expression, Column):
         return expression, 0
     if not isinstance(expression, Call) or expression.op not in ("+", "-"):
@@ -160,7 +162,7 @@ def _tree(text: str) -> _Node:
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs") and not character.isspace() for character in text):
         _refuse("it holds characters that cannot be seen", text)
     try:
-        # One condition and nothing after it: `parse_one` would drop what follows a semicolon.
+        # The text must be one condition and nothing more: `parse_one` would drop what follows a semicolon.
         trees = _StreamJoinPredicates().parse_into(sql.Condition, _without_bars(text))
     except (SqlglotError, RecursionError):
         _refuse("it is not an SQL condition", text)
@@ -172,8 +174,8 @@ def _tree(text: str) -> _Node:
 
 
 def _without_bars(text: str) -> str:
-    """The text with ``|x|`` as ``abs(x)``; bars in pairs, none inside another, those of quoted text and names left."""
-    parts = _QUOTED.split(text)  # every second is quoted
+    """Return the text with ``abs(x)`` for ``|x|``; bars inside quotes stay, and pairs of bars cannot be nested."""
+    parts = _QUOTED.split(text)  # every second part is quoted
     bars = 0
     for place in range(0, len(parts), 2):
         pieces = parts[place].split("|")
@@ -201,9 +203,9 @@ class _Reader:
     Parameters
     ----------
     text : str
-        For errors.
+        The whole text, for errors.
     stream : str, optional
-        Whose columns those without a stream are.
+        The stream of columns that are written without one.
     """
 
     def __init__(self, text: str, stream: str | None = None) -> None:
@@ -211,7 +213,7 @@ class _Reader:
         self._stream = stream
 
     def condition(self, node: _Node) -> Expression:
-        """A node that can be TRUE."""
+        """Return the expression of a node, which must be a condition: one that can be TRUE."""
         found = self.expression(node, MAX_DEPTH)
         is_value = found.op not in CONDITIONS if isinstance(found, Call) else not _may_be_true(found)
         if is_value:
@@ -219,7 +221,7 @@ class _Reader:
         return found
 
     def expression(self, node: _Node, depth: int) -> Expression:
-        """Any node."""
+        """Return the expression of any node, which may have `depth` levels."""
         node = node.unnest()
         if depth == 0:
             self._refuse(f"it is nested more than {MAX_DEPTH} deep")
@@ -249,7 +251,7 @@ class _Reader:
         return self._literal(node)
 
     def _flat(self, node: _Node, depth: int) -> Call:
-        """``a AND b AND c`` as one AND: a chain is as deep as one of its links."""
+        """Return a chain such as ``a AND b AND c`` as one AND, which counts as one level."""
         kind, operands, open_nodes = type(node), [], [node]
         while open_nodes:
             inner = open_nodes.pop().unnest()
@@ -311,7 +313,7 @@ class _Reader:
             self._refuse("an INTERVAL in it is not a number and its unit")
 
     def _number(self, literal: str) -> int | Decimal:
-        # Decimal keeps what was written; it is made exact for the column's type when the join is bound.
+        # A Decimal keeps what was written. The number is made exact for the column's type when the join is bound.
         try:
             value = Decimal(literal)
         except InvalidOperation:
@@ -330,7 +332,7 @@ def _may_be_true(leaf: Expression) -> bool:
 
 
 def _folded(op: str, left: Expression, right: Expression) -> Expression:
-    """Sums of whole numbers and of durations as the one literal that they are."""
+    """Return a sum or difference of two whole numbers or two durations as one literal, anything else as a call."""
     one: Any = _bound(left)
     other: Any = _bound(right)
     if type(one) is type(other) and isinstance(one, (int, timedelta)) and op in ("+", "-"):

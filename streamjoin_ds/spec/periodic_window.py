@@ -1,7 +1,7 @@
-"""Periodic windows: every T look back W; a join of windows is an equality of their ids (DAB Join, section 3).
+"""Periodic windows: every T a window looks back W; windows with equal ids are joined (DAB Join, section 3).
 
 Window ``i`` of a stream covers the event times ``(i*T - W, i*T]``. A result is found once in each window that is common
-to its tuples, and carries the window's id. Across a lag, window ``i`` of the first stream is joined with window
+to its tuples, and carries the window's id. With a lag, window ``i`` of the first stream is joined with window
 ``i + lag`` of another: ``wid_first = wid_other - lag``; the id is the first stream's.
 """
 
@@ -17,7 +17,7 @@ from streamjoin_ds.spec.window import WindowRule, each_stream
 
 __all__ = ["WINDOW_ID", "PeriodicWindow"]
 
-# The column of a result that says in which window it was found.
+# The name of the column that says in which window a result was found.
 WINDOW_ID = "window_id"
 
 _HINT = "for example 'every 10s for 60s', or 'r=every 10s for 60s,s=every 10s for 30s lag 3'"
@@ -26,16 +26,18 @@ _TEXT = re.compile(r"\s*every\s+(.{1,200}?)\s+for\s+(.{1,200}?)(?:\s+lag\s+([+-]
 
 @dataclass(frozen=True, slots=True)
 class PeriodicWindow:
-    """``pos`` is the event time; a result is found once in each window common to its tuples.
+    """A periodic window: ``pos`` is the event time, and a result is found once in each window common to its tuples.
 
     Parameters
     ----------
     every_us : int
-        ``T``, the same for all streams; 1 to ten thousand years.
+        ``T`` in microseconds, the same for all streams; 1 to ten thousand years.
     windows_us : tuple of int
-        ``W``, one a stream; 1 to ten thousand years. Shorter than ``T``: what lies between two windows is in none.
+        ``W`` of each stream in microseconds; 1 to ten thousand years. If it is shorter than ``T``, tuples between two
+        windows are in none.
     lags : tuple of int
-        One a stream, the first 0: window ``i`` of the first stream meets window ``i + lag`` of this one.
+        A lag for each stream, that of the first 0: window ``i`` of the first stream meets window ``i + lag`` of this
+        one.
     """
 
     every_us: int
@@ -62,17 +64,17 @@ class PeriodicWindow:
 
     @property
     def streams(self) -> int:
-        """How many streams it is for."""
+        """How many streams the window is for."""
         return len(self.windows_us)
 
     def extent(self, stream: int) -> int:
-        """How long a tuple of this stream may wait for others, in microseconds."""
+        """Return how long a tuple of this stream may wait for others, in microseconds."""
         others = [lag for number, lag in enumerate(self.lags) if number != stream]
         lag_us = (max(others, default=0) - self.lags[stream]) * self.every_us
         return max(self.windows_us[stream] - 1 + lag_us, 0)
 
     def rules(self, streams: Sequence[str]) -> list[WindowRule]:
-        """One band on the event times of each pair of streams: how far apart two tuples of a common window can be."""
+        """Return one rule for each pair of streams: how far apart the event times of a common window can be."""
         rules = []
         for left in range(len(streams)):
             for right in range(left + 1, len(streams)):
@@ -82,17 +84,17 @@ class PeriodicWindow:
         return rules
 
     def stamps(self, stream: int, streams: Sequence[str]) -> tuple[str, ...]:
-        """None: window ids are made of the event time."""
+        """Return no columns: window ids are made from the event time."""
         del stream, streams
         return ()
 
     def lowest_kept(self, stream: int, watermark_us: int | None, next_seq: int | None) -> int | None:
-        """``watermark - extent``."""
+        """Return ``watermark - extent``."""
         del next_seq
         return None if watermark_us is None else watermark_us - self.extent(stream)
 
     def to_facts(self) -> dict[str, object]:
-        """The window as plain JSON values."""
+        """Return the window as plain JSON values."""
         windows_us, lags = list(self.windows_us), list(self.lags)
         return {"kind": self.kind, "every_us": self.every_us, "windows_us": windows_us, "lags": lags}
 
@@ -103,14 +105,16 @@ class PeriodicWindow:
 
     @classmethod
     def of(cls, window: str | Mapping[str, str], streams: Sequence[str]) -> PeriodicWindow:
-        """``"every 10s for 60s"``, one a stream in a mapping, or the text ``r=every 10s for 60s,s=every 10s for 30s``.
+        """Return the window that was written.
 
-        ``lag 3`` at its end is the lag of that stream; in one text for all streams it is that of all but the first.
+        ``"every 10s for 60s"`` is for all streams; a mapping, or ``r=every 10s for 60s,s=every 10s for 30s``, gives one
+        for each. ``lag 3`` at the end is the lag of that stream; in a text for all streams it is the lag of all but the
+        first.
 
         Raises
         ------
         WindowError
-            Another form, not one for each stream, or different ``T``.
+            The window has another form, there is not one for each stream, or their ``T`` differ.
         """
         windows = each_stream(window, streams)
         if windows is None:
@@ -124,7 +128,7 @@ class PeriodicWindow:
         return cls(parts[0][0], tuple(part[1] for part in parts), tuple(part[2] for part in parts))
 
     def describe(self, streams: Sequence[str]) -> str:
-        """``every 10s for 1m`` or ``r=every 10s for 1m, s=every 10s for 30s lag 3``."""
+        """Return it as a user writes it: ``every 10s for 1m`` or ``r=every 10s for 1m, s=every 10s for 30s lag 3``."""
         texts = [f"every {duration_text(self.every_us)} for {duration_text(us)}" for us in self.windows_us]
         if len(set(self.windows_us)) == 1 and not any(self.lags):
             return texts[0]
@@ -133,7 +137,7 @@ class PeriodicWindow:
 
 
 def _parts(text: object, what: str) -> tuple[int, int, int]:
-    """T, W and lag."""
+    """Return T and W in microseconds, and the lag."""
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         msg = f"{what} is not a periodic window"

@@ -1,4 +1,4 @@
-"""Bands between two streams, equalities (bands of width zero) among them: the predicates that find."""
+"""Bands between two streams, among them equalities (bands of width zero): the predicates by which pairs are found."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ __all__ = ["MAX_EXPONENT", "Band", "Bound", "Column", "band", "equal", "negated"
 Bound = int | float | Decimal | timedelta
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Of float64; what is beyond takes no part in any comparison, but its digits could fill the memory.
+# A bound's most bits (whole numbers) and largest decimal exponent: the range of float64 and a little more. A larger
+# one is never needed, but its digits could fill the memory.
 _MAX_BITS, MAX_EXPONENT = 1024, 400
 
 
 def stream_name(text: str) -> str:
-    """`text`, if it can name a stream: it becomes a prefix of column names, so letters, digits and underscores."""
+    """Return `text`, or refuse it if it cannot name a stream.
+
+    A stream's name becomes a prefix of column names: at most 64 letters, digits and underscores, not a digit first.
+    """
     if not isinstance(text, str) or not _NAME.fullmatch(text) or len(text) > 64:
         msg = "a stream's name must be letters, digits and underscores, not starting with a digit"
         raise ArgumentError(msg, name=str(text)[:64], hint="for example 'e' or 'north_gate'")
@@ -41,7 +45,10 @@ class Column:
 
     @classmethod
     def of(cls, text: str | Column) -> Column:
-        """Split ``stream.column`` at its first dot; quotes around the column (`` ` `` or ``"``) are taken off."""
+        """Return the column that ``stream.column`` names: the text is split at its first dot.
+
+        Quotes around the column (`` ` `` or ``"``) are taken off.
+        """
         if isinstance(text, Column):
             return text
         stream, _, name = text.partition(".") if isinstance(text, str) else ("", "", "")
@@ -59,14 +66,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """``lo <= left - right <= hi``, both ends included; null and NaN never match.
+    """The predicate ``lo <= left - right <= hi``, both ends included; null and NaN never match.
 
     Parameters
     ----------
     left, right : Column
         Columns of two different streams.
     lo, hi : int, float, Decimal or timedelta
-        Finite, ``lo <= hi``. In the unit of the columns; a timedelta for timestamps and dates.
+        The bounds, in the unit of the columns: finite, and ``lo <= hi``. For timestamps and dates they are timedeltas.
     """
 
     left: Column
@@ -82,7 +89,7 @@ class Band:
         if isinstance(lo, timedelta) != isinstance(hi, timedelta):
             msg = f"one bound of the band on {self.left} is a duration, the other is not"
             raise PredicateError(msg, name=str(self.left), hint="give both as durations or both as numbers")
-        # Plain Python numbers: NumPy's would not survive being written down (``repr``) and read again.
+        # Plain Python numbers are kept: NumPy's could not be written down (``repr``) and read again.
         object.__setattr__(self, "lo", lo)
         object.__setattr__(self, "hi", hi)
         if self.lo > self.hi:  # type: ignore[operator]  # both durations or both numbers, as of the check above
@@ -116,7 +123,7 @@ def band(
     lo: Bound | str | None = None,
     hi: Bound | str | None = None,
 ) -> Band:
-    """``lo <= left - right <= hi``; ``eps`` alone means ``lo=-eps, hi=+eps``. Both ends are included.
+    """Return the band ``lo <= left - right <= hi``, both ends included; ``eps`` alone means ``lo=-eps, hi=+eps``.
 
     Examples
     --------
@@ -139,12 +146,12 @@ def band(
 
 
 def equal(left: str | Column, right: str | Column) -> Band:
-    """``left = right``: a band of width zero; the only predicate that strings and booleans know besides ``<>``."""
+    """Return the equality ``left = right``, a band of width zero; strings, binaries and booleans have no other band."""
     return Band(Column.of(left), Column.of(right), 0, 0)
 
 
 def negated(bound: Bound) -> Bound:
-    """``-bound``, exactly: a Decimal's minus sign would round it to the context's digits."""
+    """Return ``-bound`` exactly: the operator ``-`` would round a Decimal to the context's digits."""
     return bound.copy_negate() if isinstance(bound, Decimal) else -bound
 
 
@@ -153,7 +160,7 @@ def _bound(value: Bound | str, column: Column) -> Bound:
 
 
 def _plain(bound: Any, column: Column) -> Bound:
-    """A bound as int, float, Decimal or timedelta; finite, and of a size that any column could need."""
+    """Return a bound as int, float, Decimal or timedelta; refuse one that is not finite, or is of a senseless size."""
     if isinstance(bound, timedelta):
         microseconds = bound // timedelta(microseconds=1)
         if timedelta(microseconds=microseconds) != bound:  # pandas' durations have nanoseconds

@@ -1,4 +1,4 @@
-"""A stream: a name, where its tuples come from, which column is its event time, and how late one may be."""
+"""A stream: its name, where its tuples come from, which column is the event time, and how late a tuple may be."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DELIMITERS = frozenset(" \t!#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 class Generator:
     """A generated stream: the name of a generator and its parameters (see `streamjoin_ds.source.generated.generator`).
 
-    The tuples are a function of the parameters alone: same parameters, same tuples.
+    The tuples depend on the parameters alone: the same parameters give the same tuples.
     """
 
     name: str
@@ -41,12 +41,14 @@ class Generator:
 
     @classmethod
     def parse(cls, text: str) -> Generator:
-        """Read the text form ``gen:band2d?side=r&rate=5117&seed=1``; which names there are is the source's to know.
+        """Return the generator in a text of the form ``gen:band2d?side=r&rate=5117&seed=1``.
+
+        The source checks later whether there is such a generator.
 
         Raises
         ------
         ArgumentError
-            Not of this form.
+            The text is not of this form.
         """
         name, _, query = text.removeprefix(GENERATOR_PREFIX).partition("?")
         try:
@@ -61,7 +63,7 @@ class Generator:
         return cls(name, {key: _number(value) for key, value in pairs})
 
     def to_facts(self) -> dict[str, object]:
-        """The generator as plain JSON values."""
+        """Return the generator as plain JSON values."""
         return {"generator": self.name, "parameters": dict(sorted(self.parameters.items()))}
 
 
@@ -72,42 +74,46 @@ class Stream:
     Parameters
     ----------
     name : str
-        Letters, digits and underscores; prefixes the stream's columns in the result.
+        Letters, digits and underscores; it becomes the prefix of the stream's columns in the result.
     source : str, Generator or None
-        A file, a directory that grows (CSV, JSON lines, Parquet; gz), or a generator, in the text form ``gen:NAME?...``
-        too (a file of such a name: ``./gen:...``). None where the tuples are handed over: `JoinEngine.push`,
-        `StreamJoin.dataframe`.
+        A file, a directory that grows (CSV, JSON lines, Parquet; gz), or a generator. A text ``gen:NAME?...`` is a
+        generator too; a file of such a name is written ``./gen:...``. None if the caller hands over the tuples:
+        `JoinEngine.push`, `StreamJoin.dataframe`.
     time : str
-        The column of the event time. Tuples without one are rejected and counted.
+        The column of the event time. Records without an event time are rejected and counted.
     delay : str or timedelta
-        How far behind the largest time before it in its own stream a tuple may be; older ones are late
+        How far a tuple may be behind the largest time before it in its own stream; an older tuple is late
         (ARCHITECTURE.md, "Late").
     schema : pyarrow.Schema or mapping of column to Arrow type name, optional
-        Columns and their types; inferred from the first file where not given.
+        Columns and their types; by default inferred from the first file.
     format : {"auto", "csv", "json", "parquet"}
-        Of the files; "auto" goes by the name.
+        The format of the files; "auto" goes by their names.
     time_unit : {"s", "ms", "us", "ns"}
-        Of the time column where it holds numbers, in dicts too. Of whole numbers parts of a microsecond are cut off
-        (towards the past); a float is the nearest microsecond, between two the even one.
+        The unit of an event time that is a number, also in dicts. Of a whole number, parts of a microsecond are cut off
+        (towards the past); a float becomes the nearest microsecond, ties to the even one.
     where : str or Expression, optional
-        Tuples of which this is not TRUE are left out at the source and counted as filtered: ``"altitude > 1000"``. They
-        still tell the time, so the results are those of the same condition in the join's predicates.
+        A condition such as ``"altitude > 1000"``. Tuples for which it is not TRUE are left out at the source and
+        counted as filtered. They still tell the time, so the results are those of the same condition in the join's
+        predicates.
     delimiter : str
-        Of CSV files: one ASCII character that is no letter, digit, quote or line end; "tab" is a tab.
+        The delimiter of CSV files: one ASCII character that is no letter, digit, double quote or line end; "tab" is a
+        tab.
     idle_timeout : str or timedelta, optional
-        After so long without a record the stream no longer holds the watermark, until it has records again; those of
-        them that are older than the watermark are late. The time is that of the source's clock, the decision is in the
-        offset, so a replay repeats it. Not given: a silent stream holds punctuation and windows for ever.
+        After this time without a record the stream no longer holds the watermark, until it has records again. Of those
+        records the ones that are older than the watermark are late. The time is measured by the source's clock. The
+        decision is in the offset, so a replay repeats it. By default a silent stream holds punctuation and windows for
+        ever. It may differ at each restart.
     max_ahead : str or timedelta, optional
-        A record that is further ahead than that of the largest time before it in its own stream is rejected, and moves
-        no clock. The first record of a stream, and the first after it was idle, is measured against nothing. Not given:
-        all are taken. Both may be others at each restart.
+        A record that is further ahead of the largest time before it in its own stream is rejected and moves no clock.
+        The first record of a stream, and the first after it was idle, is measured against nothing. By default all
+        records are taken. It may differ at each restart.
     on_bad_file : {"stop", "quarantine"}
-        What a file does that cannot be read any further, came too late or is not what was read: stop the stream, or be
-        set aside, from there on, as one rejected row that names it. A restart may say another than the start before.
+        What happens when a file cannot be read any further, came too late, or is not what was read before. "stop" stops
+        the stream. "quarantine" sets aside the rest of the file as one rejected row that names it. It may differ at
+        each restart.
     rate : float, optional
-        Tuples a second that the stream brings, greater than 0; a new checkpoint's layout is chosen by it. Only the
-        proportions of the streams' rates count, and no result depends on them. Not given: the rate at which the input
+        Tuples a second that the stream brings, greater than 0. The layout of a new checkpoint is chosen by it. Only the
+        proportions of the streams' rates count, and no result depends on them. By default the rate at which the input
         begins.
     """
 
@@ -161,16 +167,16 @@ class Stream:
 
     @property
     def idle_timeout_us(self) -> int | None:
-        """How long the stream may be silent, in microseconds; None: for ever."""
+        """After how many microseconds of silence the stream is idle; None: never."""
         return None if self.idle_timeout is None else _delay_us(self.idle_timeout, self.name)
 
     @property
     def max_ahead_us(self) -> int | None:
-        """How far a record may be ahead of those before it, in microseconds; None: as far as it likes."""
+        """How many microseconds a record may be ahead of those before it; None: there is no limit."""
         return None if self.max_ahead is None else _delay_us(self.max_ahead, self.name)
 
     def to_facts(self) -> dict[str, object]:
-        """The stream as plain JSON values; `Stream.from_facts` is the way back."""
+        """Return the stream as plain JSON values; `Stream.from_facts` makes the stream of them again."""
         source = self.source.to_facts() if isinstance(self.source, Generator) else self.source
         clocks = {"idle_timeout_us": self.idle_timeout_us, "max_ahead_us": self.max_ahead_us}
         return {
@@ -190,7 +196,7 @@ class Stream:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Stream:
-        """The stream that `to_facts` described."""
+        """Return the stream that `to_facts` described."""
         source = facts["source"]
         if isinstance(source, Mapping):
             source = Generator(str(source["generator"]), dict(source["parameters"]))
@@ -202,8 +208,8 @@ class Stream:
             schema=None if facts["schema"] is None else schema_from_text(facts["schema"]),
             format=facts["format"],
             time_unit=facts["time_unit"],
-            delimiter=facts.get("delimiter", ","),  # not written before there were others
-            on_bad_file=facts.get("on_bad_file", "stop"),  # as before
+            delimiter=facts.get("delimiter", ","),  # facts of older versions do not have it
+            on_bad_file=facts.get("on_bad_file", "stop"),  # nor this
             where=None if facts.get("where") is None else expression_from(facts["where"]),
             rate=facts.get("rate"),
             **{name: f"{facts[f'{name}_us']}us" for name in ("idle_timeout", "max_ahead") if f"{name}_us" in facts},
@@ -232,16 +238,16 @@ def is_event_time(kind: pa.DataType) -> bool:
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """A schema as text that JSON can hold: types' names cannot say lists, structs and nullability."""
+    """Return a schema as a text for JSON; names of types alone cannot say lists, structs and nullability."""
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
 def schema_from_text(text: str) -> pa.Schema:
-    """The schema that `schema_text` wrote."""
+    """Return the schema that `schema_text` wrote."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
 
 
-@lru_cache(maxsize=256)  # asked of every stream in every batch
+@lru_cache(maxsize=256)  # needed for every stream in every batch
 def _delay_us(delay: Duration, name: str) -> int:
     return duration_us(delay, f"delay of {name}")
 
@@ -266,7 +272,8 @@ def _delimiter(given: object, name: str) -> str:
 
 def _condition(where: object, name: str) -> Expression:
     if isinstance(where, str):
-        from streamjoin_ds.spec.parse import parse_condition  # a worker is sent facts, and needs no SQL parser
+        # Imported here: a worker is sent facts, and needs no SQL parser.
+        from streamjoin_ds.spec.parse import parse_condition
 
         return parse_condition(where, name)
     if not isinstance(where, (Column, Literal, Call)):
@@ -321,7 +328,7 @@ def _field(column: object, kind: object, name: str) -> pa.Field:
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """The Arrow type that ``str(type)`` printed; timestamps and decimals included, nested types not."""
+    """Return the Arrow type that ``str(type)`` printed: also timestamps and decimals, but no nested types."""
     text = text.strip()
     if text.startswith("timestamp[") and text.endswith("]"):
         unit, _, zone = text[len("timestamp[") : -1].partition(",")

@@ -1,4 +1,4 @@
-"""Terms: conditions with their columns' types, for what no key finds exactly."""
+"""Terms: conditions with their columns' types, for all that keys cannot decide exactly."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ __all__ = ["Term", "band_condition", "terms_of"]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A condition that must be TRUE, on one stream (a filter) or on several (it decides on what was found).
+    """A condition that must be TRUE: on one stream (a filter), or on several (a residual).
 
     Attributes
     ----------
     streams : tuple of int
-        Numbers of the streams it is about, ascending.
+        Numbers of the streams whose columns are in it, ascending.
     condition : Typed
+        The condition itself.
     facts : str
         The normalised expression and its columns' types, as JSON.
     text : str
-        The same for people.
+        The normalised expression for people.
     rejecting : tuple of Column
-        Columns whose null keeps it from being TRUE.
+        Columns whose null keeps the condition from being TRUE.
     columns : tuple of Column
+        All its columns.
     """
 
     streams: tuple[int, ...]
@@ -55,7 +57,7 @@ class Term:
 
 
 def band_condition(predicate: Band) -> Expression:
-    """What a band asks for, as a condition; of equalities, and of bands with durations as their ends."""
+    """Return a band as a condition; only for equalities, and for bands whose ends are durations."""
     if predicate.is_equality:
         return Call("=", (predicate.left, predicate.right))
     ends = [Literal(end if isinstance(end, timedelta) else timedelta(0)) for end in (predicate.lo, predicate.hi)]
@@ -63,7 +65,13 @@ def band_condition(predicate: Band) -> Expression:
 
 
 def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[Expression]) -> list[Term]:
-    """What is asked for, in its normal form and with types; each term once, whatever the order it was written in."""
+    """Return the terms of conditions, normalised and with types; each once, in an order that does not depend on theirs.
+
+    Raises
+    ------
+    PredicateError
+        A part of a condition names no column, or its types do not go together.
+    """
     terms = {}
     for expression in asked:
         for part in conjuncts(normalised(expression)):

@@ -1,4 +1,4 @@
-"""Expressions whose columns' types are known: what is compared with what, and how large a number can get.
+"""Expressions whose columns' types are known: what can be compared, and how large a number can get.
 
 ::
 
@@ -11,13 +11,14 @@
     boolean, string,     as they are                           as they are; text and bytes compare byte by byte
     binary
 
-- ``+ - *``, ``%``, ``abs`` and unary minus of numbers are exact; nothing wraps and nothing overflows. An expression
-  that could need more than 76 digits (a product of four 64-bit columns) is refused when it is bound.
-- ``/`` is always float64, of integers too (as in Spark); ``x / 0`` and ``x % 0`` are null; ``%`` has the sign of its
-  left side.
+- ``+ - *``, ``%``, ``abs`` and unary minus of numbers are exact and never overflow. An expression that could need more
+  than 76 digits (a product of four 64-bit columns) is refused when it is bound.
+- ``/`` always gives float64, for integers too (as in Spark). ``x / 0`` and ``x % 0`` are null. ``%`` has the sign of
+  its left side.
 - A literal that needs more than 76 digits before or after the point (``1e100``) is a float64.
-- Beside a float, numbers become the nearest float64: int64 beyond 2^53 too (as in Spark and DuckDB).
-- Comparisons are of one family, or of number and float, or of date and timestamp (a date is its midnight UTC).
+- Beside a float, a number becomes the nearest float64, also an int64 beyond 2^53 (as in Spark and DuckDB).
+- A comparison is within one family, between number and float, or between date and timestamp (a date is its midnight
+  UTC).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = ["EXACT", "Typed", "typed_condition"]
 
 EXACT = ("number", "timestamp", "date", "interval")
 
-_MOST_DIGITS = 76
+_MOST_DIGITS = 76  # most digits of an exact number: those of decimal256
 _TIMES = ("timestamp", "date")
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -55,15 +56,17 @@ class Typed:
     Attributes
     ----------
     op : str
-        As of `Call`, or "column", "literal", "null" (a null of any type).
+        An operator of `Call`, or "column", "literal", "null" (a null of any type).
     family : str
-        What its values are; "nothing" of a null.
+        The family of its values (see the module); "nothing" for a null.
     args : tuple of Typed
+        The operands.
     magnitude, scale : int
-        Of exact families: ``abs(value) * 10**scale <= magnitude``, and that product is whole.
+        For exact families: ``abs(value) * 10**scale <= magnitude``, and that product is a whole number.
     column : Column or None
+        The column of the operator "column".
     value : bool, int, float or str
-        Of a literal; exact ones as the whole number ``value * 10**scale``.
+        The value of a literal; an exact one as the whole number ``value * 10**scale``.
     """
 
     op: str
@@ -76,22 +79,24 @@ class Typed:
 
     @property
     def digits(self) -> int:
-        """Decimal digits that hold every value of an exact node; enough for any int64 where it has no fraction."""
+        """Decimal digits that hold every value of an exact node; if its scale is 0, at least 19, as any int64 needs."""
         return max(len(str(self.magnitude)), self.scale, 1 if self.scale else 19)
 
 
 def typed_condition(expression: Expression, type_of: TypeOf) -> Typed:
-    """A normalised condition with types.
+    """Return a normalised condition with types.
 
     Parameters
     ----------
+    expression : Expression
+        The condition.
     type_of : callable
-        Type in which a column is compared (`compared_type`), an event time's as a timestamp.
+        Returns the type in which a column is compared (`compared_type`); for an event time a timestamp.
 
     Raises
     ------
     PredicateError
-        Types that an operator does not take, a number that could have more than 76 digits, or no condition at all.
+        An operator does not take these types, a number could have more than 76 digits, or it is no condition.
     """
     root = _typed(expression, type_of)
     if root.family not in ("boolean", "nothing"):
@@ -159,7 +164,7 @@ def _literal(literal: Literal) -> Typed:
     if isinstance(value, int):
         return _exact_literal("number", value, 0)
     exponent = int(value.as_tuple().exponent)
-    if value.adjusted() >= _MOST_DIGITS or exponent < -_MOST_DIGITS:  # no exact number; a float64 at best
+    if value.adjusted() >= _MOST_DIGITS or exponent < -_MOST_DIGITS:  # it does not fit an exact number
         return Typed("literal", "float", value=float(value))
     scale = max(-exponent, 0)
     return _exact_literal("number", int(Fraction(value) * 10**scale), scale)
@@ -222,7 +227,7 @@ def _exact(expression: Call, family: str, args: tuple[Typed, ...]) -> Typed:
 
 
 def _common(expression: Call, args: tuple[Typed, ...]) -> int:
-    """Digits that both sides need, brought to one scale, and one more; refused where there are too many."""
+    """Return how many digits both sides need in one scale, and one more; refuse an expression that needs too many."""
     scale = max(side.scale for side in args)
     needed = max(side.digits - side.scale for side in args) + scale + 1
     if needed > _MOST_DIGITS:

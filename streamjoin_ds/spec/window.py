@@ -1,4 +1,4 @@
-"""Windows: which pairs of tuples are near enough in time, or in the order of arrival, to be asked about at all.
+"""Windows: which pairs of tuples are near enough, in time or in the order of arrival, to be tested at all.
 
 One rule covers every kind (DP-Join, Definition 1): with streams *i* and *j* a pair is eligible iff
 ``pos_i - pos_j <= W_j`` and ``pos_j - pos_i <= W_i``, both ends included. A kind of window says what ``pos`` is and
@@ -7,8 +7,8 @@ gives a ``W`` to each stream::
     kind        written                   pos                                 expired by
     ────────    ──────────────────────    ────────────────────────────────    ──────────────────────────
     time        15s                       event time                          low watermark
-    count       last 1000                 number in the stream; of the        numbers the streams are at
-                (`count_window`)          others: how many came before
+    count       last 1000                 number in the stream; for other     the streams' next numbers
+                (`count_window`)          streams: how many came before
     periodic    every 10s for 60s         event time, then window ids         low watermark
                 (`periodic_window`)
 """
@@ -27,14 +27,14 @@ __all__ = ["TimeWindow", "Window", "WindowRule", "each_stream", "streams_of_text
 
 @dataclass(frozen=True, slots=True)
 class WindowRule:
-    """``lo <= left - right <= hi`` on two streams' positions, integers, both ends included.
+    """The rule ``lo <= left - right <= hi`` on the positions of two streams: integers, both ends included.
 
     Parameters
     ----------
     left_stream, right_stream : int
         Numbers of the streams, ``left_stream < right_stream``.
     lo, hi : int
-        Within int64.
+        The bounds, within int64.
     left_column, right_column : str or None
         Inside columns that hold the positions; None: the event time.
     """
@@ -48,7 +48,7 @@ class WindowRule:
 
 
 class Window(Protocol):
-    """What every kind of window tells the rest of the house."""
+    """What every kind of window tells the rest of the package."""
 
     @property
     def kind(self) -> str:
@@ -56,52 +56,53 @@ class Window(Protocol):
 
     @property
     def streams(self) -> int:
-        """How many streams it is for."""
+        """How many streams the window is for."""
 
     def extent(self, stream: int) -> int:
-        """``W`` of the stream with this number, in units of its position (for time: microseconds)."""
+        """Return ``W`` of the stream with this number, in the unit of its position (for time: microseconds)."""
 
     def rules(self, streams: Sequence[str]) -> list[WindowRule]:
-        """The window as interval tests: for a pair of tuples all of its two streams hold iff the window allows it.
+        """Return the window as interval tests: it allows a pair of tuples iff all rules of their two streams hold.
 
-        Of a periodic window they find candidates, a superset.
+        The rules of a periodic window only find candidates: they allow some pairs more.
         """
 
     def stamps(self, stream: int, streams: Sequence[str]) -> tuple[str, ...]:
-        """Inside columns (int64) that the source must stamp on each tuple of this stream, besides its number."""
+        """Return the inside columns (int64) that the source must stamp on this stream's tuples, besides the number."""
 
     def lowest_kept(self, stream: int, watermark_us: int | None, next_seq: int | None) -> int | None:
-        """Position below which no tuple of this stream can be in a result with a tuple that is yet to come.
+        """Return the position below which no tuple of this stream can be in a result with a tuple to come.
 
         Parameters
         ----------
         stream : int
+            Number of the stream.
         watermark_us : int or None
-            No tuple to come is older. None: not known.
+            No tuple to come is older than this. None: not known.
         next_seq : int or None
-            Tuples of this stream to come have at least this number. None: not known.
+            The next tuples of this stream have at least this number. None: not known.
 
         Returns
         -------
         int or None
-            None: nothing can be said.
+            None: not known, so every tuple must be kept.
         """
 
     def describe(self, streams: Sequence[str]) -> str:
-        """The window as a user writes it."""
+        """Return the window as a user writes it."""
 
     def to_facts(self) -> dict[str, object]:
-        """The window as plain JSON values, for the fingerprint and the plan."""
+        """Return the window as plain JSON values, for the fingerprint and the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """``pos`` is the event time, ``W`` a duration per stream; the result does not depend on the order of arrival.
+    """A time window: ``pos`` is the event time, ``W`` a duration; the result does not depend on the order of arrival.
 
     Parameters
     ----------
     windows_us : tuple of int
-        One a stream, in the order of the join's streams; >= 0, at most ten thousand years.
+        ``W`` of each stream in microseconds, in the order of the join's streams; 0 to ten thousand years.
     """
 
     windows_us: tuple[int, ...]
@@ -119,41 +120,45 @@ class TimeWindow:
 
     @property
     def streams(self) -> int:
-        """How many streams it is for."""
+        """How many streams the window is for."""
         return len(self.windows_us)
 
     def extent(self, stream: int) -> int:
-        """``W`` of the stream with this number, in microseconds."""
+        """Return ``W`` of the stream with this number, in microseconds."""
         return self.windows_us[stream]
 
     def rules(self, streams: Sequence[str]) -> list[WindowRule]:
-        """One band on the event times of each pair of streams."""
+        """Return one rule on the event times for each pair of streams."""
         count = len(streams)
         pairs = ((left, right) for left in range(count) for right in range(left + 1, count))
         return [WindowRule(left, right, -self.extent(left), self.extent(right)) for left, right in pairs]
 
     def stamps(self, stream: int, streams: Sequence[str]) -> tuple[str, ...]:
-        """None: every tuple has its event time."""
+        """Return no columns: every tuple has its event time."""
         del stream, streams
         return ()
 
     def lowest_kept(self, stream: int, watermark_us: int | None, next_seq: int | None) -> int | None:
-        """``watermark - W``."""
+        """Return ``watermark - W``."""
         del next_seq
         return None if watermark_us is None else watermark_us - self.extent(stream)
 
     def to_facts(self) -> dict[str, object]:
-        """The window as plain JSON values."""
+        """Return the window as plain JSON values."""
         return {"kind": self.kind, "windows_us": list(self.windows_us)}
 
     @classmethod
     def of(cls, window: Duration | Mapping[str, Duration], streams: Sequence[str]) -> TimeWindow:
-        """One duration for all streams, ``{"e": "6h", "w": "0s"}``, or the text ``"e=6h,w=0s"``.
+        """Return the window that was written.
+
+        One duration is for all streams; ``{"e": "6h", "w": "0s"}`` or ``e=6h,w=0s`` gives one for each.
 
         Raises
         ------
         WindowError
-            A stream without a window, or a window for a stream that is not there.
+            A stream has no window, or a window is for a stream that is not there.
+        ArgumentError
+            A duration cannot be read.
         """
         windows = each_stream(window, streams)
         if windows is None:
@@ -161,19 +166,19 @@ class TimeWindow:
         return cls(tuple(duration_us(windows[name], f"window of {name}") for name in streams))
 
     def describe(self, streams: Sequence[str]) -> str:
-        """``15s`` or ``e=6h, w=0s``."""
+        """Return the window as a user writes it: ``15s`` or ``e=6h, w=0s``."""
         if len(set(self.windows_us)) == 1:
             return duration_text(self.windows_us[0])
         return ", ".join(f"{name}={duration_text(us)}" for name, us in zip(streams, self.windows_us, strict=True))
 
 
 def each_stream(window: object, streams: Sequence[str]) -> Mapping[str, object] | None:
-    """What a window says stream by stream, or None where it says one thing for all.
+    """Return what was written for each stream; None if one window was written for all.
 
     Raises
     ------
     WindowError
-        A stream without a window, or a window for a stream that is not there.
+        A stream has no window, or a window is for a stream that is not there.
     """
     if isinstance(window, str) and "=" in window:
         window = streams_of_text(window)
@@ -191,7 +196,7 @@ def each_stream(window: object, streams: Sequence[str]) -> Mapping[str, object] 
 
 
 def streams_of_text(text: str) -> dict[str, str]:
-    """``"e=6h,w=0s"`` as a mapping."""
+    """Return ``"e=6h,w=0s"`` as a mapping; refuse a part without a name, and a name that comes twice."""
     windows: dict[str, str] = {}
     for part in text.split(","):
         name, equals, window = (piece.strip() for piece in part.partition("="))

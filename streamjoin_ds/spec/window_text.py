@@ -1,4 +1,4 @@
-"""Windows as they are written and as they are kept: texts, mappings and plain JSON values of every kind."""
+"""Reads windows of every kind: from texts and mappings that a user writes, and from plain JSON values."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _KINDS: Mapping[str, type[TimeWindow] | type[CountWindow] | type[PeriodicWindow]
 
 
 def parse_window(window: WindowLike, streams: Sequence[str]) -> Window:
-    """A window of whichever kind was written; one thing for all streams, or one for each.
+    """Return the window that was written, of whichever kind; one for all streams, or one for each.
 
     Parameters
     ----------
     window : str, timedelta, mapping of stream name to either, or Window
         ``"15s"``, ``"last 1000"``, ``"every 10s for 60s lag 3"``, ``{"e": "6h", "w": "0s"}``, ``"e=6h,w=0s"``.
     streams : sequence of str
-        Names, in the join's order.
+        The streams' names, in the join's order.
 
     Raises
     ------
     WindowError
-        Another form, kinds that are mixed, or not one for each stream.
+        The window has another form, kinds are mixed, or there is not one for each stream.
     ArgumentError
-        A duration that cannot be read.
+        A duration cannot be read.
     """
     if isinstance(window, (TimeWindow, CountWindow, PeriodicWindow)):
         if window.streams != len(streams):
@@ -57,7 +57,7 @@ def parse_window(window: WindowLike, streams: Sequence[str]) -> Window:
 
 
 def window_from_facts(facts: Mapping[str, Any]) -> Window:
-    """The window that ``to_facts`` of any kind described."""
+    """Return the window that ``to_facts`` of any kind described."""
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
     kind: type[Any] = _KINDS[values.pop("kind")]
     window: Window = kind(**values)

@@ -1,6 +1,6 @@
-"""Makes the archive of Java's classes: a small join in a Spark of its own, which writes them down as it ends.
+"""Makes the archive of Java's classes: runs a small join in a Spark of its own; its Java writes the archive as it ends.
 
-Run as ``python -m streamjoin_ds.stream.class_training JAVA_HOME [--background]``, by `ClassArchive.make`.
+`ClassArchive.make` runs this as ``python -m streamjoin_ds.stream.class_training JAVA_HOME [--background]``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from streamjoin_ds.stream.join import StreamJoin
 
 __all__ = ["main"]
 
-_ROWS = 4_000
-_DUMPED_WITHIN_S = 300.0
+_ROWS = 4_000  # rows of each of the two streams
+_DUMPED_WITHIN_S = 300.0  # seconds that Java may take to end, in which it writes the archive
 
 
 def main(java_home: str, *, background: bool) -> None:
-    """Make the archive of this Java and the installed Spark, unless it is there or another process is making it."""
+    """Make the archive for this Java and the installed Spark, unless it is there or another process is making it."""
     archive = ClassArchive.of(Path(java_home), spark_home())
     if archive is None:
         return
     if background:
         os.nice(19)
-        with contextlib.suppress(OSError):  # where Linux groups processes by session, `nice` counts inside one only
+        # Where Linux groups processes by session, `nice` counts only inside a session: this lowers the whole group.
+        with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text("19", encoding="ascii")
     with archive.sole_maker() as sole, tempfile.TemporaryDirectory(prefix="streamjoin-classes-") as folder:
         if sole and archive.path() is None:
@@ -43,10 +44,10 @@ def main(java_home: str, *, background: bool) -> None:
 
 
 def _run(folder: Path, aside: Path, java_home: Path) -> None:
-    """A join that starts, commits, stops and starts again: what Java loads for it is what every join needs."""
+    """Run a join that starts, commits, stops and starts again: it has Java load the classes that every join needs."""
     session = spark_session(
         "streamjoin classes",
-        delta=delta_jars_in(default_cache_path()) is not None,  # nothing is fetched behind a user's back
+        delta=delta_jars_in(default_cache_path()) is not None,  # jars that are not there yet are not fetched for this
         conf={"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={aside}"'},
         log_path=folder / "log",
         java_home=java_home,

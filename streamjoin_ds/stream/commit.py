@@ -1,7 +1,7 @@
-"""The driver's end of a batch: the cells' reports become one Delta commit.
+"""The driver's end of a batch: it commits what the cells report to the Delta tables.
 
 Spark calls `BatchCommit` as the function of ``foreachBatch``. It always reads the batch to its end first, also when the
-batch is already in the table: since Spark 4.1 a batch whose state was not committed cannot be restarted
+tables already have the batch: since Spark 4.1 a batch whose state was not committed cannot be restarted
 (ARCHITECTURE.md, "A replay").
 """
 
@@ -38,15 +38,15 @@ __all__ = ["BatchCommit", "BatchSummary", "committer_for", "forget_committer", "
 
 _log = logging.getLogger(__name__)
 
-# By join and table: a committer holds the tables' snapshots between batches, its maintenance a thread.
+# By join and table. They are kept between batches: a committer holds the tables' snapshots, its maintenance a thread.
 _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
-_silences: dict[tuple[str, str], SilenceLog] = {}  # likewise: what was said of silent streams
+_silences: dict[tuple[str, str], SilenceLog] = {}  # by join and table: what was logged of silent streams
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """What one batch did, for displays; the same facts are in the ledger and metrics tables."""
+    """What one batch did, for displays; the ledger and metrics tables have the same facts."""
 
     batch_id: int
     matches: int
@@ -68,7 +68,7 @@ class BatchSummary:
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
-    """The committer of a plan's tables in this process, opened at its first use, and what tidies up after it."""
+    """Return the committer of a plan's tables in this process, opened at its first use, and the tables' maintenance."""
     key = plan.join_id, plan.table_root
     if key not in _committers:
         tables = TableSet(plan.table_root)
@@ -86,7 +86,7 @@ def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
 
 
 def forget_committer(plan: Plan) -> None:
-    """Have the tables looked at anew: what this process held of them may be from before a restart."""
+    """Forget a plan's committer, so that the tables are opened anew: what it holds may be from before a restart."""
     _, maintenance = _committers.pop((plan.join_id, plan.table_root), (None, None))
     if maintenance is not None:
         maintenance.close()
@@ -103,13 +103,13 @@ def watch(watcher: Callable[[BatchSummary], None]) -> Iterator[None]:
 
 
 class BatchCommit:
-    """The function of ``foreachBatch``: plain data inside, so that it travels to a Spark Connect server too."""
+    """The function of ``foreachBatch``; it holds only a text, so that it can travel to a Spark Connect server."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan_text = plan.to_json()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Commit one batch; see `Committer.commit` for what can be refused."""
+        """Commit one batch; `Committer.commit` says what is refused."""
         plan = Plan.from_json(self.plan_text)
         rows = frame.collect()
         files = [FileReport.from_json(row.facts) for row in rows if row.kind == "file"]
@@ -164,7 +164,7 @@ def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: 
 
 
 def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:
-    """What the workers say they wrote is where the driver sees it too: a worker may have another disk there."""
+    """Refuse a batch if the driver does not see what the workers wrote: a worker may have another disk at that path."""
     tables = TableSet(plan.table_root)
     if is_local(tables.root):
         folders = {"matches": tables.matches, "late": tables.late, "rejects": tables.rejects}
@@ -191,7 +191,7 @@ def _size(path: Path) -> int:
 def _ledger(
     plan: Plan, batch_id: int, facts: dict[int, dict[str, Any]], ends: dict[str, StreamEnd]
 ) -> list[dict[str, Any]]:
-    """One row a stream, summed over the cells, and checked: read = stored + late + rejected + filtered."""
+    """Return one row for each stream, summed over the cells; check that read = stored + late + rejected + filtered."""
     rows = []
     for stream, name in enumerate(plan.bound.names):
         counts = [fact["ledger"][stream] for fact in facts.values()]

@@ -1,8 +1,9 @@
-"""The grid of a query over DataFrames: it is the state's, not that of the session which happens to start the query.
+"""The layout of a query over DataFrames: its state decides it, not the session that happens to start the query.
 
-`StreamJoin.dataframe` gives a DataFrame before there is a checkpoint, so nothing can be looked up there. Spark fixes
-the number of a query's state partitions with its first batch and tells every task of every later one, whatever the
-session says by then: the grid follows that number. A key of its own keeps the grid in the state, and refuses another.
+`StreamJoin.dataframe` gives a DataFrame before there is a checkpoint, so it cannot look the layout up there. Spark
+fixes the number of a query's state partitions with the first batch. It tells that number to every task of every later
+batch, whatever the session says by then, and the layout follows it. One key of the state keeps the layout, and refuses
+another one.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ __all__ = ["FrameLayout", "check_kept_layout", "default_layout"]
 
 _STATE_PARTITIONS_KEYS = (
     "spark.sql.streaming.internal.stateStore.partitions",
-    "spark.sql.shuffle.partitions",  # the same in checkpoints of Spark 4.1 and before
+    "spark.sql.shuffle.partitions",  # its name in checkpoints of Spark 4.1 and before
 )
-_MOST_CELLS = 64
+_MOST_CELLS = 64  # most cells of a layout that nobody asked for
 
 
 def default_layout(partitions: int, streams: int) -> Layout:
-    """The grid where none is asked for: a cell for each partition, 64 at most."""
+    """Return the layout that is used if none is asked for: one cell for each partition, at most 64."""
     return choose_layout(min(partitions, _MOST_CELLS), Load.of_windows([1.0] * streams))
 
 
 @dataclass(frozen=True)
 class FrameLayout:
-    """What a task needs to find the plan of its query.
+    """What a task needs to find the plan of its query; a call returns the plan.
 
     Parameters
     ----------
@@ -50,7 +51,13 @@ class FrameLayout:
     has_layout: bool
 
     def __call__(self) -> Plan:
-        """The plan on the state's partitions; asked in a task of a streaming query."""
+        """Return the plan for the state's partitions; only in a task of a streaming query.
+
+        Raises
+        ------
+        ArgumentError
+            Spark does not tell how many state partitions the query has.
+        """
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -62,7 +69,7 @@ class FrameLayout:
         return _laid_out(self, int(given[0]), context.getLocalProperty(RETAIN_KEY))
 
 
-@lru_cache(maxsize=8)  # asked by every task
+@lru_cache(maxsize=8)  # every task asks
 def _laid_out(grid: FrameLayout, partitions: int, retain: str | None) -> Plan:
     plan = Plan.from_json(grid.plan_text)
     layout = plan.layout if grid.has_layout else default_layout(partitions, len(plan.bound.names))
@@ -72,12 +79,14 @@ def _laid_out(grid: FrameLayout, partitions: int, retain: str | None) -> Plan:
 
 
 def check_kept_layout(plan: Plan, state: GroupState) -> Iterator[Any]:
-    """Keep the plan's grid in the state, or compare it with the one that is kept; gives no rows.
+    """Keep the plan's layout in the state, or compare it with the one that is kept; return no rows.
 
     Raises
     ------
-    LayoutError, FingerprintMismatchError
-        The state was made with another one: cells would not find their windows.
+    LayoutError
+        The state was made with another layout, or another number of partitions: cells would not find their windows.
+    FingerprintMismatchError
+        The state was made by another join.
     """
     wanted = {"layout": list(plan.layout.counts), "partitions": plan.partitions}
     if not state.exists:
@@ -99,7 +108,7 @@ def check_kept_layout(plan: Plan, state: GroupState) -> Iterator[Any]:
 
 
 def other_join() -> FingerprintMismatchError:
-    """The error of a state that another join wrote."""
+    """Return the error for a state that another join wrote."""
     msg = "this checkpoint belongs to another join: streams, predicates, window, selection or self-pairs differ"
     hint = "restore the join's former definition, or start with a new checkpoint; so too a self-join of one DataFrame "
     hint += "whose checkpoint is of the time when each tuple was paired with itself"

@@ -1,4 +1,4 @@
-"""The row path: the same join over DataFrames that other sources made (Kafka, Delta, rate, files)."""
+"""The row path: the same join over DataFrames of other sources (Kafka, Delta, rate, files)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WATERMARK_KEY = "spark.watermarkDelayMs"  # in a column's metadata: how Spark i
 def joined(
     join: Join, frames: Mapping[str, DataFrame], layout: str | None, blocks: str | None, execution: Execution
 ) -> DataFrame:
-    """See `StreamJoin.dataframe`."""
+    """Return the results of a join as a DataFrame; see `StreamJoin.dataframe`."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     from streamjoin_ds.spark.worker_check import check_workers
@@ -105,7 +105,7 @@ def joined(
 
 @dataclass(frozen=True)
 class _Fixed:
-    """The plan of static frames: no state is kept, so it is the driver's."""
+    """Returns the plan of a join over static frames: the driver's, as no state is kept."""
 
     plan_text: str
 
@@ -114,10 +114,10 @@ class _Fixed:
 
 
 def _over_frames(join: Join, frames: Mapping[str, DataFrame]) -> Join:
-    """The join with its streams over one input where they are over one DataFrame, and only there.
+    """Return the join with those streams over one input that are over one DataFrame, and only those.
 
-    Streaming frames that mean the same share their watermark's node, and so one source, which gives both the same rows
-    in each batch; what is read twice has two of these, and is two inputs.
+    Streaming frames that mean the same share the node of their watermark, and so one source. That source gives both the
+    same rows in each batch. A source that is read twice has two such nodes, and is two inputs.
     """
     given = [frames[name] for name in join.names]
     firsts = [next(n for n, other in enumerate(given) if _is_same(other, frame)) for frame in given]
@@ -136,14 +136,14 @@ def _is_same(frame: DataFrame, other: DataFrame) -> bool:
 
 
 def _delay_us(stream: Stream, frame: DataFrame) -> int:
-    """How late a stream's tuples may be: its own `delay`, or its frame's where it has none.
+    """Return how late a stream's tuples may be, in microseconds: the delay of its frame's watermark.
 
     Raises
     ------
     WatermarkMissingError
         The frame has no watermark.
     ArgumentError
-        Both have a delay, and not the same.
+        The stream has a `delay` of its own, and it is not the frame's.
     """
     metadata = frame.schema[stream.time].metadata or {}
     if _WATERMARK_KEY not in metadata:
@@ -164,13 +164,13 @@ def _delay_us(stream: Stream, frame: DataFrame) -> int:
 
 def _checked_root(blocks: str) -> str:
     root = absolute_location(blocks)
-    BlockStore(root)  # a URI that is none is refused here, not by the first batch
+    BlockStore(root)  # a malformed URI is refused here, not in the first batch
     return root
 
 
 def _packed(plan: Plan, placed: Callable[[], Plan], stream: int, frame: DataFrame, keeps_grid: bool) -> DataFrame:
     names = foreign_columns(plan, stream)
-    # By place: mapInArrow cannot take columns whose names hold a dot.
+    # Columns get their places as names: mapInArrow cannot take columns whose names hold a dot.
     chosen = frame.select(*(frame[_quoted(name)].alias(f"c{place}") for place, name in enumerate(names)))
     return chosen.mapInArrow(pack_foreign(placed, stream, keeps_grid=keeps_grid), EXCHANGE_DDL)
 
@@ -184,7 +184,7 @@ def _schema(bound: BoundJoin) -> pa.Schema:
 
 
 def _tuples(plan: Plan, rows: Any, batch_id: int) -> dict[int, pa.Table]:
-    """The tuples of exchange rows by stream, in an order of their own content: Spark defines none inside a key."""
+    """Return the tuples of exchange rows by stream, sorted by their content: inside a key Spark defines no order."""
     tables: dict[int, list[pa.Table]] = {}
     for stream, payload in rows:
         table = open_block(plan, "", bytes(payload))
@@ -199,9 +199,10 @@ def _tuples(plan: Plan, rows: Any, batch_id: int) -> dict[int, pa.Table]:
 
 
 def _told_apart(table: pa.Table, batch_id: int) -> pa.Table:
-    """The tuples of a stream over a DataFrame that others are over too, each with a number that it has in all of them.
+    """Return a stream's tuples, each with a number that it has in every stream over the same DataFrame.
 
-    Equal rows of a batch are counted through: which of them is which does not matter, as long as each has its own.
+    Equal rows of a batch are numbered 0, 1, 2, ... among themselves. Which of them gets which number does not matter,
+    as long as the numbers differ.
     """
     hashes = table[SEQ].to_numpy()
     starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.empty(0, np.int64)
@@ -211,7 +212,10 @@ def _told_apart(table: pa.Table, batch_id: int) -> pa.Table:
 
 
 def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
-    """One cell over static frames: everything is there, nothing is late. A function: `applyInArrow` reads its hints."""
+    """Return the function of one cell over static frames: all tuples are there, and none is late.
+
+    It is a plain function because `applyInArrow` reads its type hints.
+    """
     text = plan.to_json()
 
     def joined_cell(table: pa.Table) -> pa.Table:
@@ -227,7 +231,10 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
 
 @lru_cache(maxsize=1)
 def _masked() -> dict[pa.DataType, Any]:
-    """Pandas types that keep integers exact beside nulls and NaN apart from null, and that can be concatenated."""
+    """Return Pandas types by Arrow type: integers stay exact beside nulls, and NaN differs from null.
+
+    Columns of these types can also be concatenated.
+    """
     import pandas as pd
 
     return {
@@ -244,8 +251,9 @@ def _masked() -> dict[pa.DataType, Any]:
 class _ForeignCell:
     """One cell over streaming frames; lateness is judged by the watermark at the batch's start.
 
-    That is the contract's: the smallest over the streams of the largest time in the batches before, less the delay. It
-    is kept in the state, as every cell hears of every part of a batch; Spark's own depends on settings of the session.
+    That watermark is the contract's: the smallest, over the streams, of the largest time in the batches before minus
+    the delay. Every cell hears of every part of a batch, so each can keep it in its state. Spark's own watermark is not
+    used: it depends on settings of the session.
     """
 
     def __init__(self, grid: Callable[[], Plan], delays_us: Sequence[int]) -> None:
@@ -283,7 +291,7 @@ class _ForeignCell:
 
 
 def _in_time(plan: Plan, stream: int, table: pa.Table, watermark_us: int | None) -> pa.Table:
-    """The tuples that are not late; the others are counted in the worker's log."""
+    """Return the tuples that are not late; the number of the others goes to the worker's log."""
     if watermark_us is None:
         return table
     late = pa.compute.less(table[TS], watermark_us)

@@ -19,7 +19,7 @@ Index: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 
 
 class StreamJoin(Join):
-    """A windowed band join over N streams: the object most users hold. Arguments as `Join`.
+    """A windowed band join over N streams: the object that most users hold. Its arguments are those of `Join`.
 
     Examples
     --------
@@ -59,61 +59,65 @@ class StreamJoin(Join):
         Parameters
         ----------
         spark : SparkSession
+            The session that runs the query.
         to : path
             The table of matches; ``<to>_punctuations``, ``_late``, ``_rejects``, ``_ledger``, ``_metrics`` lie beside
             it.
         checkpoint : path
-            Spark's checkpoint and this join's own files; a restart with it goes on exactly where it was.
+            Folder for Spark's checkpoint and this join's own files; a restart with it goes on exactly where it was.
         available_now : bool
-            Take in what is there, in batches, and stop.
+            Whether to read what is there, in batches, and then stop.
         trigger : str, optional
-            At least this long from one batch to the next ("1s"); as soon as possible where not given.
+            The least time from the start of one batch to the next ("1s"); by default the next follows at once.
         max_rows_per_batch : int, optional
-            Upper limit of a batch, all streams together.
+            Most records of a batch, all streams together.
         layout : str, optional
-            Group counts ("1x2") that the join keeps to. Not given: chosen by cost for the cores there are, and changed
-            while the join runs where the streams' rates change for good. How many cells there are is fixed by the first
-            start; a restart may give another layout of as many.
+            Group counts ("1x2") that the join keeps to. By default they are chosen by cost for the cores that there are,
+            and change while the join runs if the streams' rates change for good. The first start fixes the number of
+            cells; a restart may give another layout with as many.
         exchange : {"auto", "reference", "packed", "rows"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str
-            "auto", or the name of one kernel implementation. This and the next five change no row of the result; they
-            may be others at each restart.
+            "auto", or the name of one kernel implementation. This and the next five arguments change no row of the
+            result, and may differ at each restart.
         threads : int
-            Kernels that work side by side in each cell; there are then as many fewer cells where no layout is given.
-            On a cluster set ``spark.task.cpus`` to the same.
+            Kernels that work side by side in each cell. Where no layout is given, there are as many times fewer cells.
+            On a cluster set ``spark.task.cpus`` to the same number.
         pin : bool
-            Whether kernel threads, where a cell has more than one, are pinned to cores that it leases for the time of a
-            batch; where too few are free they run unpinned.
+            Whether to pin a cell's kernel threads, if it has more than one, to cores that it leases for the time of a
+            batch. If too few cores are free, the threads run unpinned.
         index : "auto", "scan", or columns
-            By what windows are laid out: ``["e.latitude", "e.longitude", "w.latitude"]``, or one text with commas, or
-            ``{"e": ["latitude", "longitude"], "w": "scan"}``; at most two columns of each stream, which are compared.
+            The columns by which windows are laid out: ``["e.latitude", "e.longitude", "w.latitude"]``, or one text with
+            commas, or ``{"e": ["latitude", "longitude"], "w": "scan"}``. At most two columns of each stream, which must
+            be compared.
         order : "auto" or sequence of stream names
-            In which the others join new tuples of a stream; all names, each once.
+            The order in which the other streams join a stream's new tuples; all names, each once.
         merge_runs : int, optional
-            Merge ratio: so many runs of like size become one, level by level. Where it is not given, windows in blocks
-            are merged once, many runs at a time: each row is written twice at most.
+            Merge ratio: this many runs of like size become one, level by level. By default windows in blocks are merged
+            once, many runs at a time, so each row is written twice at most.
         source_options : mapping of str to str, optional
             Further options of the source: ``pace`` ("max", or how many times as fast as real time), ``parts``,
-            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`. They may be
-            others at each restart.
+            ``missing_files``, ``max_block_rows``; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`. They may
+            differ at each restart.
         durable : bool
             Whether a batch is on the device before it counts, so that a power cut loses nothing and a restart goes on
-            exactly. Without, some milliseconds a batch are saved; kill -9 loses nothing either way.
+            exactly. False saves some milliseconds a batch; kill -9 loses nothing either way.
         take_over : bool
-            Go on with a checkpoint that a driver holds which no longer works but is not gone: stopped, or cut off. If
-            it wakes up it loses to this one, by name. Without, a checkpoint that is held is refused.
+            Whether to take a checkpoint from a driver that still holds it but no longer works: it is stopped, or cut
+            off. If that driver wakes up, it is refused by name. False: a checkpoint that another driver holds is
+            refused.
 
         Returns
         -------
         pyspark.sql.streaming.StreamingQuery
+            The running query.
 
         Raises
         ------
         FingerprintMismatchError, ForeignCheckpointError, LayoutError, TableError
             The checkpoint or the table is not this join's; nothing was written.
         ArgumentError, ColumnError
-            What is asked for cannot be done; nothing was written.
+            An argument is wrong, or the join cannot be done; nothing was written.
         CheckpointInUseError
             Another process runs the join with this checkpoint.
         RecoveryError
@@ -147,37 +151,54 @@ class StreamJoin(Join):
         order: str | Sequence[str] = "auto",
         merge_runs: int | None = None,
     ) -> DataFrame:
-        """The results as a DataFrame: streaming where the inputs are, a batch where they are static; the same rows.
+        """Return the results as a DataFrame: streaming if the inputs are, else static; the rows are the same.
 
         Parameters
         ----------
         frames : mapping of stream name to DataFrame
-            One a stream, all streaming or all static. A streaming one needs ``withWatermark`` on the stream's time
-            column: it says which tuples are late and when windows are emptied.
+            One for each stream, all streaming or all static. A streaming frame needs ``withWatermark`` on the stream's
+            time column: it says which tuples are late and when windows are emptied.
         layout : str, optional
-            Group counts; by default one cell for each of the query's state partitions, which Spark fixes with its first
-            batch (by the session's shuffle partitions of that time) and keeps. A restart under another session setting
-            gives the same rows; another layout than the checkpoint's is refused by name.
+            Group counts. By default there is one cell for each of the query's state partitions, at most 64. Spark fixes
+            the number of partitions with the first batch, by the session's shuffle partitions at that time, and keeps
+            it. A restart under another session setting gives the same rows. A layout other than the checkpoint's is
+            refused by name.
         blocks : path, optional
-            Folder for the windows of a streaming join that every worker sees (or a URI of a file system that Arrow
-            knows, ``s3://...``): Spark's state then holds names of blocks, which begin with the query's id. Without it
-            windows pass through Spark's state store in every batch, about 15 ms a MB; a worker warns in its log when
-            they grow large.
+            Folder for the windows of a streaming join, which every worker must see (or a URI of a file system that
+            Arrow knows, ``s3://...``). Spark's state then holds only names of blocks, which begin with the query's id.
+            Without it windows pass through Spark's state store in every batch, about 15 ms a MB; a worker warns in its
+            log when they grow large.
         kernel, threads, pin, index, order, merge_runs
-            As in `start`; they may be others at each restart. The number of cells does not depend on them.
+            As in `start`; they may differ at each restart. The number of cells does not depend on them.
+
+        Raises
+        ------
+        WatermarkMissingError
+            A streaming frame has no watermark on its stream's time column.
+        WindowError
+            The window is a count window.
+        ArgumentError, ColumnError
+            An argument or the frames are wrong, or the join cannot be done.
 
         Notes
         -----
-        Foreign DataFrames have no order inside a batch, so lateness is judged against the watermark at the batch's
-        start: the smallest over the streams of the largest time so far, less the stream's `delay`. The frame's own
-        watermark must have that delay; a stream without one has its frame's. Late tuples are dropped; how many is
-        nowhere but in the workers' log (of `spark_session`, the file that `session_log_path` names): a warning by each
-        cell that dropped any, with the stream's name, so a tuple that several cells hear of counts in each. Where they
-        must be kept or counted, `start` does both. Rows that a stream's `where` leaves out tell the time here too. One
-        DataFrame under two names is one input: no tuple meets itself, unless `include_self_pairs`; equal rows are
-        tuples of their own. (A source that is read twice, as two DataFrames, is two inputs to Spark, and so here.)
-        There is no ``seq`` in them: ``<stream>_seq`` is a hash of the tuple. Tuples cross the JVM as rows (about 1.3
-        M/s on two cores); `start` is the fast way. Without an order there are no count windows: they are refused.
+        *Lateness.* Foreign DataFrames have no order inside a batch. So lateness is judged by the watermark at the
+        batch's start: the smallest, over the streams, of the largest time so far minus the stream's `delay`. The
+        frame's own watermark must have that delay; a stream without a delay has its frame's. Rows that a stream's
+        `where` leaves out tell the time here too.
+
+        *Late tuples* are dropped. Only the workers' log says how many (with `spark_session`, the file that
+        `session_log_path` names): each cell that dropped any writes a warning with the stream's name. So a tuple that
+        several cells hear of is counted in each. `start` keeps and counts late tuples.
+
+        *Self-joins.* One DataFrame under two names is one input: no tuple meets itself, unless `include_self_pairs`
+        asks for it. Equal rows are different tuples. A source that is read twice, as two DataFrames, is two inputs, to
+        Spark and here.
+
+        *Numbers and order.* DataFrames have no ``seq``: ``<stream>_seq`` is a hash of the tuple. Without an order there
+        are no count windows: they are refused.
+
+        *Speed.* Tuples cross the JVM as rows (about 1.3 M/s on two cores); `start` is the fast way.
         """
         from streamjoin_ds.stream.frames import joined
 
@@ -200,14 +221,14 @@ class StreamJoin(Join):
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
     ) -> str:
-        """Return the plan of a new checkpoint in words, with the three best layouts; starts no Spark.
+        """Return the plan of a new checkpoint in words, with the three best layouts; start no Spark.
 
-        The schemas, and the rates that nobody says, are looked up in the sources. Arguments as in `start`, and besides:
+        The schemas, and the rates that are not given, come from the sources. The arguments are those of `start`, and:
 
         Parameters
         ----------
         cells : int, optional
-            Cells to lay out where no `layout` is given; 2 where this is not given either.
+            The number of cells for which a layout is chosen if no `layout` is given; 2 by default.
         rates : mapping of str to float, optional
             Tuples a second by stream, to see the layout that would be chosen for them; they win over each stream's own.
         """

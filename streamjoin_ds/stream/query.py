@@ -1,4 +1,4 @@
-"""Starting a join as one streaming query: identity checked, tables opened, source, cells and commit put together."""
+"""Starts a join as one streaming query: checks its identity, opens the tables, connects source, cells and commit."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ __all__ = ["QueryOptions", "bound_join", "planned", "start"]
 
 _log = logging.getLogger(__name__)
 
-_DEFAULT_CELLS = 2
+_DEFAULT_CELLS = 2  # cells of a plan that is only shown, where neither a layout nor a number is given
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """How to run a join: nothing here changes a row of its result (`StreamJoin.start` says what each one is)."""
+    """How to run a join; no option changes a row of its result. `StreamJoin.start` says what each one means."""
 
     available_now: bool = False
     trigger: str | None = None
@@ -79,7 +79,13 @@ class QueryOptions:
 
 
 def bound_join(join: Join) -> BoundJoin:
-    """The join, bound to the schemas its sources have now."""
+    """Return the join, bound to the schemas that its sources have now.
+
+    Raises
+    ------
+    ArgumentError
+        A stream has no source.
+    """
     for stream in join.streams:
         if stream.source is None:
             msg = f"stream {stream.name} has no source"
@@ -99,7 +105,7 @@ def planned(
     execution: Execution = DEFAULT_EXECUTION,
     durable: bool = True,
 ) -> Plan:
-    """The plan a new checkpoint would get; for `explain`."""
+    """Return the plan that a new checkpoint would get, for `explain`."""
     check_execution(bound, execution)
     grid = choose_layout(cells or _DEFAULT_CELLS, load) if layout is None else Layout.parse(layout, len(bound.names))
     way = "reference" if exchange == "auto" else exchange
@@ -107,7 +113,7 @@ def planned(
 
 
 def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: QueryOptions) -> StreamingQuery:
-    """See `StreamJoin.start`."""
+    """Start the join as a streaming query; see `StreamJoin.start`."""
     folder = local_path(checkpoint)
     if folder is None:
         msg = "the checkpoint is not on a local or shared file system"
@@ -126,7 +132,7 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
 
 
 def _recovered(plan: Plan) -> list[Any]:
-    """Mend what a power cut left; how the source is to cut the next batches."""
+    """Mend what a power cut left, and return the offsets at which the source is to cut the next batches."""
     checkpoint = Path(plan.block_root)
     note_table(checkpoint, plan.table_root)
     cuts = recovered(checkpoint, TableSet(plan.table_root), plan.partitions)
@@ -135,7 +141,7 @@ def _recovered(plan: Plan) -> list[Any]:
 
 
 def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
-    committer_for(plan)  # creates the tables, or refuses them, before anything runs
+    committer_for(plan)  # makes the tables, or refuses them, before anything runs
     frame = references(spark, plan, options, cuts)
     cells = (
         frame.groupBy("cell")
@@ -153,7 +159,7 @@ def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[
 
 
 def _located(join: Join) -> Join:
-    """The join with absolute paths: Spark's Java process and its workers may have another current folder."""
+    """Return the join with absolute paths: Spark's Java process and its workers may have another current folder."""
     streams = [
         replace(stream, source=os.path.abspath(stream.source))
         if isinstance(stream.source, str) and is_local(stream.source) and not stream.source.startswith("file:")
@@ -175,14 +181,14 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         layout = wanted or _layout(bound, max(1, cores(spark) // options.execution.threads))
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
     else:
-        # Types as they were first seen: a file that would now be inferred otherwise is a drift, found when it is read.
+        # The types are those first seen. A file whose types would now be inferred otherwise is found when it is read.
         bound = bind(join, _first_seen(join, identity))
         identity.check(bound, wanted)
         check_execution(bound, options.execution)
         check_workers(spark)
     exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
     return Plan(
-        bound,  # not the recorded one: the same join may find its input in another place now
+        bound,  # not the recorded join: the same join may find its input in another place now
         identity.layout,
         identity.partitions,
         exchange,
@@ -198,18 +204,18 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
 
 
 def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str) -> tuple[str, str]:
-    """The way of the exchange, and the folder of the windows' blocks or "": what the workers can see decides.
+    """Return the way of the exchange, and the folder of the windows' blocks; "" if a worker does not see that folder.
 
     Raises
     ------
     TableError
         A worker does not see the table's folder: what it writes there would be lost.
     ArgumentError
-        The exchange is asked for by reference, and a worker does not see its folder.
+        The exchange by reference is asked for, but a worker does not see its folder.
     """
     blocks = blocks_folder(checkpoint)
     master = spark.conf.get("spark.master", None) or ""
-    if re.fullmatch(r"local(\[.*\])?", master):  # the workers are this machine's, and this user's
+    if re.fullmatch(r"local(\[.*\])?", master):  # the workers run on this machine, as this user: they see all
         return ("reference" if exchange == "auto" else exchange), blocks
     table = local_path(table_root)
     folders: list[str | Path] = [blocks, exchange_folder(checkpoint), *([] if table is None else [table])]
@@ -226,7 +232,7 @@ def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str)
 
 
 def _first_seen(join: Join, identity: CheckpointIdentity) -> Mapping[str, pa.Schema]:
-    """The types a checkpoint recorded; of columns it did not (another selection), those the source has now."""
+    """Return the types that a checkpoint recorded; columns that it did not record get those the source has now."""
     recorded = dict(zip(identity.bound.names, identity.bound.read_schemas, strict=True))
     schemas = {}
     for stream in join.streams:
@@ -245,15 +251,21 @@ def _layout(bound: BoundJoin, cells: int) -> Layout:
 
 
 def cores(spark: SparkSession) -> int:
-    """Tasks that run at once; Spark Connect does not tell, so there the shuffle partitions stand in, at most 16."""
+    """Return how many tasks run at once.
+
+    Spark Connect does not tell: there it is the number of shuffle partitions, at most 16.
+    """
     try:
         return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # Connect raises its own kind for what only a classic session has
+    except Exception:  # Connect raises an error of its own for what only a classic session has
         return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 2), 16)
 
 
 def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Sequence[Any] = ()) -> DataFrame:
-    """The source of a plan: one row a block and cell, whatever the way of the exchange; `cuts` is of `recovered`."""
+    """Return the source of a plan as a DataFrame: one row for each block and cell, whatever the way of the exchange.
+
+    `cuts` are the offsets that `recovered` gave.
+    """
     from streamjoin_ds.stream.sensors import SensorsDataSource
 
     spark.dataSource.register(SensorsDataSource)
@@ -272,7 +284,7 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Seq
 
 @contextlib.contextmanager
 def configured(spark: SparkSession, partitions: int) -> Iterator[None]:
-    """The settings a query takes with it when it starts; the session has its own back afterwards."""
+    """Give the session the settings that a query keeps from its start, and restore the session's own afterwards."""
     settings = {
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",

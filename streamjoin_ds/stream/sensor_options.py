@@ -1,4 +1,4 @@
-"""Options of ``format("sensors")``: strings in, one frozen object out; errors name an option, never show its value."""
+"""Options of ``format("sensors")``: strings become one frozen object. Errors name an option, never show its value."""
 
 from __future__ import annotations
 
@@ -39,26 +39,39 @@ STREAM_OPTIONS = {
     "delay": "taken, and not used outside a join",
 }
 
-DEFAULT_MAX_ROWS = 1_000_000
-_MAX_ROWS = 100_000_000
-_MAX_PARTS = 4096
+DEFAULT_MAX_ROWS = 1_000_000  # records of a batch, where `max_rows_per_batch` is not given
+_MAX_ROWS = 100_000_000  # the largest value of an option that counts rows
+_MAX_PARTS = 4096  # the largest value of `parts`
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a reader was asked for.
+    """The options of one reader.
 
     Parameters
     ----------
     streams : tuple of Stream
-        The inputs; one outside a join.
+        The inputs; outside a join there is one.
     schemas : tuple of pyarrow.Schema
-        The columns that travel, one a stream.
+        The columns that are read, one schema for each stream.
     plan : Plan or None
         The join's plan; None outside a join.
+    max_rows_per_batch : int
+        Most records of a batch, all streams together.
+    pace : float or None
+        How many times as fast as real time event time may go; None: as fast as it can.
+    parts : int
+        Tasks that make one generated stream's share of a batch.
+    ignore_missing : bool
+        Whether files may vanish after they were read and committed.
+    max_block_rows : int
+        Most tuples of one packed block.
+    keep_broken : bool
+        Whether a record that cannot be read becomes a row with the reason in ``_rejected``; False: it is an error.
+        Only outside a join.
     cuts : tuple of dict
-        Offsets, one after the other: a batch that begins at one of them ends at the next, as it did before. What a
-        restart that had to go back sets, so that batches which are done again hold the records they held.
+        Offsets, one after the other: a batch that begins at one of them ends at the next, as it did before. A restart
+        that had to go back sets them, so that the batches that are done again hold the same records.
     """
 
     streams: tuple[Stream, ...]
@@ -79,7 +92,7 @@ class SourceOptions:
         Raises
         ------
         ArgumentError
-            An unknown option, or one that cannot be read, by name.
+            An option is unknown, or its value cannot be read; the error names it.
         """
         given = {name.lower(): str(value) for name, value in options.items()}
         joined = "plan" in given
@@ -88,7 +101,7 @@ class SourceOptions:
             if name not in valid:
                 msg = f"there is no option {name} of the format sensors{' in a join' if joined else ''}"
                 raise ArgumentError(msg, name=name, hint=f"its options are {', '.join(sorted(valid))}")
-        # What needs no look at files comes first: an option that cannot be read is the better error.
+        # Options that need no look at files come first: their errors are the clearer ones.
         missing = _choice(given, "missing_files", ("error", "ignore"))
         keep_broken = _choice(given, "broken_rows", ("fail", "keep")) == "keep"
         pace = parse_pace(given.get("pace", "max"))
@@ -109,12 +122,12 @@ class SourceOptions:
 
 
 def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
-    """Options of a join's reader as texts, each known and of its form, before anything is started.
+    """Return the options of a join's reader as texts; check them before anything is started.
 
     Raises
     ------
     ArgumentError
-        One that there is not, or that cannot be read, by name.
+        An option is unknown, or its value cannot be read; the error names it.
     """
     texts = {name: str(value) for name, value in given.items()}
     for name in texts:
@@ -165,7 +178,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
 
 
 def _all_columns(stream: Stream) -> pa.Schema:
-    """All of a stream's columns, as they are inside the house."""
+    """Return all of a stream's columns, with the types that they have inside this package."""
     found = infer_schema(stream)
     fields = []
     for column in found:

@@ -1,4 +1,4 @@
-"""Spark's readers over feeds: admission, partitions, tasks, commits."""
+"""Spark's readers over feeds: they choose the records of a batch, plan its tasks, read them, and hear of commits."""
 
 from __future__ import annotations
 
@@ -59,28 +59,29 @@ __all__ = ["SensorsBatchReader", "SensorsPartition", "SensorsStreamReader"]
 
 @dataclass
 class SensorsPartition(InputPartition):
-    """What one task reads: plain values only.
+    """What one task reads, in plain values only.
 
     Attributes
     ----------
     stream, part : int
-        Whose records, which part of the batch's.
+        The stream whose records are read, and the number of the part among the stream's parts in this batch.
     start, end : dict or None
-        Positions of ``[start, end)`` as plain JSON values; an end of None: to the end of what is there.
+        Positions of ``[start, end)`` as plain JSON values; an `end` of None: to the end of what is there.
     silent, idle : tuple of int
         Streams without a part in this batch, for which this task sends the heartbeats: those that hold the watermark,
         and those that do not. A task with the stream -1 does nothing else.
-    ahead : tuple of int, bool or None
-        How far a record may be ahead of its stream, one a stream: `AheadLimit`; None: as far as it likes.
+    ahead : tuple of ((int, bool) or None)
+        For each stream the arguments of its `AheadLimit`; None: a record may be ahead as far as it likes. Empty: no
+        stream has a limit.
     batch : tuple of (dict, dict, tuple of str)
-        Positions of the batch's ``[start, end)`` of every stream, and the names of the files that hold it, where the
-        window needs to know their order.
+        For each stream the positions of the batch's ``[start, end)`` and the names of the files that hold it. Empty if
+        the window does not need the order of the streams' records.
     files : tuple of str, or None
-        Names of the files that hold the part; None: those that are there.
+        Names of the files that hold the part; None: all files that are there.
     epochs : str
-        The batch's epochs as JSON; empty: there is only the first.
+        The batch's epochs as JSON; empty while there is only the first.
     tells_epochs : bool
-        Whether this task tells the cells of them.
+        Whether this task tells the cells of the epochs.
     """
 
     stream: int
@@ -170,18 +171,18 @@ class _Sensors:
 
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Streams as micro-batches: which records a batch holds is decided here, in Spark's planner process.
+    """Reads streams as micro-batches; it decides, in Spark's planner process, which records a batch holds.
 
     Parameters
     ----------
     options : SourceOptions
-        What was asked for.
+        The reader's options.
     schema : pyarrow.Schema
-        Of the rows given to Spark.
+        Columns of the rows given to Spark.
     clock : callable, optional
-        Seconds, for pacing, and for how long streams are silent.
+        Returns seconds and never goes back; for the pace, and for how long streams have been silent.
     wall : callable, optional
-        Seconds since 1970, for how long they were while nobody looked.
+        Returns seconds since 1970; for how long streams were silent between runs with ``availableNow``.
     """
 
     def __init__(
@@ -197,18 +198,19 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idleness = Idleness(options.streams, clock, wall)
         self._latest: dict[str, Any] | None = None
         self._layout_rule = None if options.plan is None or options.plan.foreign else LayoutRule(options.plan)
-        self._is_swept = False  # of blocks of a run before, whose exchange may have been by reference
+        # Whether no exchange block is left of an earlier run, which may have exchanged by reference.
+        self._is_swept = False
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first tuple of every stream."""
+        """Return the offset before the first record of every stream."""
         return self._offset([feed.initial() for feed in self._sensors._feeds])
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`max_rows_per_batch` records of all streams together."""
+        """Return the limit of a batch: `max_rows_per_batch` records of all streams together."""
         return ReadMaxRows(self._options.max_rows_per_batch)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the batch that begins at `start`: `start` itself, to the letter, where there is nothing new."""
+        """Return the end of the batch that begins at `start`; if there is nothing new, exactly `start`."""
         again = self._cut(start)
         if again is not None:
             self._latest = again
@@ -237,7 +239,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._latest
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the progress of the query: the last offset, and what waits, is set aside or is passed over, a stream."""
+        """Return what the query's progress shows: the last offset, and what is not read, for each stream.
+
+        That is bytes of an unfinished last line, files set aside, and sub-folders passed over.
+        """
         if self._latest is None:
             return None
         feeds = list(zip(self._options.streams, self._sensors._feeds, strict=True))
@@ -248,14 +253,14 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self._latest, **told}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all there is; a generator without end is refused by name."""
+        """Read only what is there now, then stop; a generator without end is refused by name."""
         self._sensors._refuse_endless("the trigger availableNow reads to the end")
         self._idleness.takes_what_is_there = True
         for feed in self._sensors._feeds:
             feed.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One task a stream and part; a function of the two offsets alone."""
+        """Return one task for each stream and part; they depend on the two offsets and the input alone."""
         planned: list[SensorsPartition] = []
         silent = []
         stretches = list(zip(self._positions(start), self._positions(end), strict=True))
@@ -292,22 +297,22 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Give the rows of one task."""
         assert isinstance(partition, SensorsPartition)
         return self._sensors._read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark will not ask for what lies before `end` again: its exchange blocks go."""
+        """Remove the exchange blocks of records before `end`: Spark will not ask for those records again."""
         plan = self._options.plan
         if plan is not None and (plan.exchange == "reference" or not self._is_swept):
-            # What is left may lie behind `end`: of batches that a checkpoint taken back does again.
+            # Blocks may be left after `end`: a checkpoint that was taken back does their batches again.
             self._is_swept = not remove_committed(plan, [position.seq for position in self._positions(end)])
 
     def stop(self) -> None:
-        """Nothing is held open between batches that the process's end would not close."""
+        """Do nothing: what is open between batches is closed when the process ends."""
 
     def _cut(self, start: dict[str, Any]) -> dict[str, Any] | None:
-        """The end of a batch that is done again under a new entry of the offset log; None of any other."""
+        """Return the end of a batch that is done again under a new entry of the offset log; None for another batch."""
         cuts = self._options.cuts
         for first, last in pairwise(cuts):
             if first == start:
@@ -358,14 +363,14 @@ def _ahead_limit(max_us: int | None, before: ClockFacts) -> AheadLimit | None:
 
 
 class SensorsBatchReader(DataSourceReader):
-    """Streams as tables: all that is there, a last line without a newline included.
+    """Reads a stream as a table: all that is there, including a last line without a newline.
 
     Parameters
     ----------
     options : SourceOptions
-        What was asked for; no plan.
+        The reader's options, without a plan.
     schema : pyarrow.Schema
-        Of the rows given to Spark.
+        Columns of the rows given to Spark.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
@@ -373,12 +378,13 @@ class SensorsBatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task a file stream, `parts` a generated one."""
+        """Return one task for a stream of files, and `parts` tasks for a generated one."""
         self._sensors._refuse_endless("a batch reads to the end")
         planned = []
         for number, (stream, feed) in enumerate(zip(self._options.streams, self._sensors._feeds, strict=True)):
             start = feed.initial()
-            if isinstance(feed, GeneratorFeed) or stream.on_bad_file == "quarantine":  # decided before it is read
+            # What is set aside of a bad file must be decided before the task reads it.
+            if isinstance(feed, GeneratorFeed) or stream.on_bad_file == "quarantine":
                 feed.freeze()
                 end = feed.advance(start, feed.frontier(start, 1 << 62).rows)
                 files = feed.files_between(start, end)
@@ -390,6 +396,6 @@ class SensorsBatchReader(DataSourceReader):
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Give the rows of one task."""
         assert isinstance(partition, SensorsPartition)
         return self._sensors._read(partition)

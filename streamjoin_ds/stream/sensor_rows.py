@@ -1,4 +1,4 @@
-"""Records as ordinary rows, for `format("sensors")` outside a join."""
+"""Records as ordinary rows, for ``format("sensors")`` outside a join."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["REJECTED", "plain_rows", "plain_schema"]
 
 REJECTED = "_rejected"
 
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 16  # most rows of one record batch given to Spark
 
 
 def plain_schema(options: SourceOptions) -> pa.Schema:
-    """``_seq``, the stream's columns, and ``_rejected`` where broken records are kept."""
+    """Return the columns of the rows: ``_seq``, the stream's columns, and ``_rejected`` if broken records are kept."""
     columns = [column.with_nullable(True) for column in options.schemas[0]]
     fields = [pa.field(SEQ, pa.int64(), nullable=False), *columns]
     return pa.schema([*fields, pa.field(REJECTED, pa.string())] if options.keep_broken else fields)
 
 
 def plain_rows(chunks: Iterator[Chunk], options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of `schema`, in the stream's order.
+    """Give rows of `schema`, in the stream's order.
 
     Raises
     ------
     FileFormatError
-        A record is broken, and broken ones are not to be kept.
+        A record is broken, and broken records are not kept.
     """
     time = options.streams[0].time
     for chunk in chunks:

@@ -16,7 +16,7 @@ __all__ = ["SensorsDataSource", "spark_struct"]
 
 
 def spark_struct(schema: pa.Schema) -> StructType:
-    """Spark's type of rows with these columns, which may be null where the columns may."""
+    """Return Spark's type of rows with these columns; a field may be null if its column may."""
     struct = from_arrow_schema(schema)
     for field, column in zip(struct.fields, schema, strict=True):
         field.nullable = column.nullable
@@ -24,7 +24,7 @@ def spark_struct(schema: pa.Schema) -> StructType:
 
 
 class SensorsDataSource(DataSource):
-    """Recorded or generated sensors as a table or a stream.
+    """Spark's data source of recorded or generated sensors, as a table or a stream.
 
     ``spark.read.format("sensors")`` and ``spark.readStream.format("sensors")`` give ordinary rows: ``_seq`` (the
     record's number in its stream, from 0) and the stream's columns, the event time as a timestamp. In a join,
@@ -33,13 +33,14 @@ class SensorsDataSource(DataSource):
     Options
     -------
     path, or generator
-        A file, a folder, ``/folder/*.csv.gz``; or ``gen:band2d?side=r&rate=5117&rows=1000000``.
-    time, time_unit, format, delimiter, columns, delay
-        Of the stream; see `streamjoin_ds.spec.Stream`. `columns` is JSON, ``{"ts": "timestamp[us, tz=UTC]"}``.
+        A file, a folder, or ``/folder/*.csv.gz``; a generator such as ``gen:band2d?side=r&rate=5117&rows=1000000``.
+    time, time_unit, format, delimiter, columns, delay, on_bad_file
+        Options of the stream; see `streamjoin_ds.spec.Stream`. `columns` is its `schema` as JSON,
+        ``{"ts": "timestamp[us, tz=UTC]"}``. `delay` is not used outside a join.
     broken_rows
         ``fail`` (default), or ``keep``: a broken record is a row of nulls with the reason in ``_rejected``.
-    max_rows_per_batch, pace, parts, missing_files
-        Of the reader; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`.
+    max_rows_per_batch, pace, parts, missing_files, max_block_rows
+        Options of the reader; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`.
 
     Examples
     --------
@@ -50,19 +51,19 @@ class SensorsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name: sensors."""
+        """Return the format's name: sensors."""
         return "sensors"
 
     def schema(self) -> StructType:
-        """Columns of the rows, with Spark's types."""
+        """Return the columns of the rows, with Spark's types."""
         return spark_struct(self._row_schema())
 
     def reader(self, schema: StructType) -> SensorsBatchReader:
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return SensorsBatchReader(self._parsed(), to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> SensorsStreamReader:
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return SensorsStreamReader(self._parsed(), to_arrow_schema(schema, timezone="UTC"))
 
     def _parsed(self) -> SourceOptions:

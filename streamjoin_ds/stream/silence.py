@@ -1,4 +1,4 @@
-"""Silent streams: which one holds the watermark of all, and what the log says of it and of those that are idle."""
+"""Silent streams: which one holds the watermark, and what is logged about it and about idle streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["SilenceLog", "WatermarkHolder", "holder"]
 
 _log = logging.getLogger(__name__)
 
-# Batches in a row, and how far behind: a stream that just has fewer tuples is no news.
+# A stream that merely has fewer tuples is not logged. It must have held the watermark for so many batches in a row,
+# and be behind by so many microseconds (a minute).
 _TOLD_BATCHES = 10
 _TOLD_BEHIND_US = 60_000_000
 
@@ -25,8 +26,9 @@ class WatermarkHolder:
     Attributes
     ----------
     stream : str
+        The stream's name.
     behind_us : int or None
-        How far its clock is behind that of the stream which is furthest; None: it has had no tuple at all.
+        By how many microseconds its clock is behind that of the furthest stream; None: it has had no tuple at all.
     """
 
     stream: str
@@ -40,12 +42,14 @@ def holder(
 
     Parameters
     ----------
+    streams : sequence of Stream
+        All streams of the join.
     largest_us : mapping of stream name to int or None
-        Largest event time so far, None of a stream without a tuple.
+        Largest event time so far, in microseconds; None for a stream without a tuple.
     read : mapping of stream name to int
-        Records of the batch.
+        Number of records in the batch.
     idle : sequence of str
-        Streams that hold nothing.
+        Names of the streams that are idle and so do not hold the watermark.
     """
     lows = {s.name: None if (us := largest_us[s.name]) is None else us - s.delay_us for s in streams}
     known = [low for low in lows.values() if low is not None]
@@ -63,7 +67,7 @@ def holder(
 
 @dataclass(slots=True)
 class SilenceLog:
-    """What a driver has said about silent streams, so that it says it once."""
+    """What a driver has logged about silent streams, so that it does not log it again."""
 
     _idle: set[str] = field(default_factory=set)
     _batches: Counter[str] = field(default_factory=Counter)
@@ -71,7 +75,19 @@ class SilenceLog:
     def tell(
         self, held: WatermarkHolder | None, idle: Sequence[str], overtaken: Mapping[str, int], watermark: str
     ) -> None:
-        """Say what is new after a batch; `overtaken`: how many of its tuples were late by the watermark alone."""
+        """Log what is new after a batch.
+
+        Parameters
+        ----------
+        held : WatermarkHolder or None
+            The stream that holds the watermark and sent nothing.
+        idle : sequence of str
+            Names of the idle streams.
+        overtaken : mapping of stream name to int
+            How many of the batch's tuples were late by the watermark alone.
+        watermark : str
+            The watermark as a text.
+        """
         for name in sorted(set(idle) - self._idle):
             _log.warning("stream %s is idle: it no longer holds the watermark", name)
         for name in sorted(self._idle - set(idle)):
