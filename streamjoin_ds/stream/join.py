@@ -72,9 +72,9 @@ class StreamJoin(Join):
         max_rows_per_batch : int, optional
             Most records of a batch, all streams together.
         layout : str, optional
-            Group counts ("1x2") that the join keeps to. By default they are chosen by cost for the cores that there are,
-            and change while the join runs if the streams' rates change for good. The first start fixes the number of
-            cells; a restart may give another layout with as many.
+            Group counts ("1x2") that the join keeps to. By default they are chosen by cost for the cores that there
+            are, and change while the join runs if the streams' rates change for good. The first start fixes the number
+            of cells; a restart may give another layout with as many.
         exchange : {"auto", "reference", "packed", "rows"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str

@@ -92,8 +92,8 @@ BUGS = (
         "an exchange block goes when it is read",
         (
             "cell.cell:Cell._sorted_out",
-            "bytes(row.payload))",
-            "bytes(row.payload))\n"
+            "row.block, bytes(row.payload))",
+            "row.block, bytes(row.payload))\n"
             "        if row.block: __import__('os').unlink(f'{self.plan.block_root}/exchange/{row.block}')",
         ),
     ),
