@@ -1,4 +1,4 @@
-"""Measuring: fixed workloads over the full path of this package, beside peers in the same run.
+"""Measures this package on fixed workloads, beside peers in the same run.
 
 ::
 
@@ -8,11 +8,11 @@
                   slices     one run at    duckdb      micro-batches counts
                              a time                                  checked
 
-A side answers one question: take in these tuples, leave the matches in a table, how long did it take? Each side is a
-process of its own, so that CPU time and memory are its own too; start-up is not counted, for none of them. Every run's
-number of matches is compared with an independent count (`oracle`): a side that is wrong fails the whole bench.
+A side takes in the given tuples, leaves the matches in a table, and says how long that took. Each side is a process of
+its own, so that CPU time and memory are its own too; the start-up of no side is counted. Every run's number of matches
+is compared with an independent count (`oracle`): a side that is wrong fails the whole bench.
 
-The folders are the questions: `paths` (whole joins by several ways), `live` (queries that run on), `engine` (without
-Spark), `figures` (the papers'); `sides` are whom they ask. This room may import every room but cli; none imports it but
-cli.
+`paths` measures whole joins done in several ways, `live` queries that keep running, `engine` the engine without Spark,
+`figures` the figures of the papers. `sides` holds the ways that are compared. This room may import every room but cli;
+only cli imports it.
 """

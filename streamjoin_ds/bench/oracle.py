@@ -1,4 +1,4 @@
-"""An independent count of a join's results: NumPy alone, none of the engine's code, no index but a sort."""
+"""An independent count of a join's results: it uses NumPy alone, none of the engine's code, and no index but a sort."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from streamjoin_ds.spec import Band, Join
 
 __all__ = ["count_matches"]
 
-_PAIRS_AT_ONCE = 1 << 22
-# Cells are this much wider than a band, so that rounding never puts two values of one band two cells apart.
+_PAIRS_AT_ONCE = 1 << 22  # candidates that are tested at once; it bounds the memory
+# Cells are this much wider than half a band, so that rounding never puts two values that match two cells apart.
 _WIDER = 1 + 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """``lo <= left - right <= hi`` on two arrays of one type, int64 or float64."""
+    """The rule ``lo <= left - right <= hi`` on two arrays of one type, int64 or float64."""
 
     left: np.ndarray
     right: np.ndarray
@@ -36,7 +36,7 @@ class _Rule:
         return max((self.hi - self.lo) / 2 * _WIDER, 1e-9)
 
     def cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cells of both sides, such that values that match are at most one cell apart."""
+        """Return the cells of both sides; values that match are at most one cell apart."""
         shift = (self.hi + self.lo) / 2
         least = min(float(self.left.min()) - shift, float(self.right.min()))
         sides = (self.left - shift, self.right)
@@ -44,14 +44,15 @@ class _Rule:
 
 
 def count_matches(join: Join, left: pa.Table, right: pa.Table) -> int:
-    """How many pairs of two streams satisfy the bands and the window; null and NaN keys match nothing.
+    """Return how many pairs of two streams satisfy the bands and the window; null and NaN keys match nothing.
 
     Parameters
     ----------
     join : Join
-        Two streams; its predicates are bands between the first and the second.
+        A join of two streams; its predicates are bands between the first and the second.
     left, right : pyarrow.Table
-        All tuples of the streams, with the columns the join compares; the time as timestamp in microseconds.
+        All tuples of the streams, with the columns that the join compares; the event time is a timestamp in
+        microseconds.
     """
     bands = [predicate for predicate in join.predicates if isinstance(predicate, Band)]
     assert len(bands) == len(join.predicates), "the workloads have bands only"
@@ -74,7 +75,7 @@ def _times(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _comparable(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The rows that can match: a null or NaN matches nothing, nor does an infinity (its difference is no number)."""
+    """Return the rows that can match: null and NaN match nothing, nor does infinity (no difference is in a band)."""
     keep = np.ones(table.num_rows, bool)
     for name in names:
         keep &= np.isfinite(table[name].cast(pa.float64()).fill_null(np.nan).to_numpy())
@@ -87,7 +88,10 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _counted(rules: Sequence[_Rule]) -> int:
-    """Look up each left tuple in the 3 x 3 cells around its own, over the two rules that cut finest; test all rules."""
+    """Return how many pairs satisfy all rules.
+
+    The candidates of a left tuple lie in the 3 x 3 cells around its own, by the two rules that make the most cells.
+    """
     by_fineness = sorted((rule.cells() for rule in rules), key=lambda cells: -max(int(side.max()) for side in cells))
     (left_a, right_a), (left_b, right_b) = by_fineness[0], by_fineness[1 % len(by_fineness)]
     row = int(max(left_b.max(), right_b.max())) + 2
@@ -108,7 +112,7 @@ def _counted(rules: Sequence[_Rule]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Candidates: the i-th left row of `left` with ``right[begin[i] : begin[i] + counts[i]]``."""
+    """Candidates: the row ``left[i]`` with each of ``right[begin[i] : begin[i] + counts[i]]``."""
 
     left: np.ndarray
     right: np.ndarray
@@ -116,7 +120,7 @@ class _Ranges:
     counts: np.ndarray
 
     def pairs(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """Row numbers of both sides of all candidates of the left rows ``[first, last)``."""
+        """Return the row numbers of both sides of all candidates of the left rows at ``[first, last)``."""
         counts = self.counts[first:last]
         left = np.repeat(self.left[first:last], counts)
         within = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,4 +1,4 @@
-"""The fixed workloads (ARCHITECTURE.md, "Workloads"): what is joined, and how much of it each side is given."""
+"""The fixed workloads (ARCHITECTURE.md, "Workloads"): the joins, and how much of the input each side is given."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Target:
     measure : str
         Name of the measure: ``"rows_per_second"``, or ``"speedup"`` over `peer`.
     at_least : float
-        In the measure's unit, included.
+        The bound, included, in the measure's unit.
     peer : str
-        Of a speed-up.
+        The peer of a speed-up.
     """
 
     measure: str
@@ -40,27 +40,28 @@ class Workload:
     Attributes
     ----------
     name, summary : str
-        As in ARCHITECTURE.md, "Workloads"; what it is, in a few words.
+        Its name (ARCHITECTURE.md, "Workloads"), and what it is, in a few words.
     join : StreamJoin
-        Two streams, bands that are the same to both sides, a time window.
+        The join: two streams, symmetric bands, a time window.
     max_rows_per_batch : int or None
-        Of ours, both streams together; None: so many that ours has as many batches as Spark's own way. Only then are
-        their speeds compared.
+        Most rows of our batches, both streams together. None: so many that we have about as many batches as Spark's own
+        way. Only then are speeds compared.
     slices : int
-        Parts of equal event time that the peers' input is cut into; one is a trigger of Spark's own way. A peer that
-        is stopped by the time limit was given those before: a prefix, which flatters it, because its window is less
-        full.
+        Number of parts of equal event time into which the peers' input is cut; Spark's own way takes one in each
+        trigger. If the time limit stops a peer, it has taken in the first parts only. That flatters it, because its
+        window is less full.
     cell_widths : int
-        Width of a grid cell of the tuned peers, in band widths: the best of 1, 2, 4, 8 and 32 by measurement.
+        Width of a grid cell of the tuned peers, in units of eps (half a band's width): the best of 1, 2, 4, 8 and 32 by
+        measurement.
     micro_batch_us : int
-        Event time that DuckDB is given at once.
+        Event time, in microseconds, of one of DuckDB's micro-batches.
     matches : int or None
-        Known number of results of the whole input, beside the one that each bench counts itself.
+        The known number of results of the whole input; each bench also counts them itself.
     peer_rows : int or None
-        Tuples a side that the peers' input is cut after, where they could not come near the end of it in any case: the
-        whole input is then not counted again, and `matches` says what there is to be found.
+        Tuples of each stream after which the peers' input is cut, if peers could not come near its end anyway. The
+        whole input is then not counted again: `matches` says how many results it has.
     target : Target or None
-        Only of the workload in its fixed size.
+        The target, if the workload has its fixed size.
     """
 
     name: str
@@ -75,11 +76,11 @@ class Workload:
     target: Target | None = None
 
 
-# Generated tuples are the same everywhere, so the number of matches is a constant (by `oracle`, once).
+# Generated tuples are the same everywhere, so the number of matches is a constant (`oracle` counted it once).
 _INPUT_BOUND_ROWS = 12_000_000
 _INPUT_BOUND_MATCHES = 23_976
-_SLICE_ROWS = 50_000
-_LEAST_SLICES = 8
+_SLICE_ROWS = 50_000  # rows of a slice, about, both streams together
+_LEAST_SLICES = 8  # least number of slices
 
 
 def _slices(rows: int) -> int:
@@ -89,18 +90,18 @@ def _slices(rows: int) -> int:
 def band2d(
     rate: int, window: str, *, rows: int = 0, select: tuple[str, ...] | None = None, eps: int = 10
 ) -> StreamJoin:
-    """The papers' join of two generated streams, ``abs(x - a) <= eps AND abs(y - b) <= eps``.
+    """Return the papers' join of two generated streams, ``abs(x - a) <= eps AND abs(y - b) <= eps``.
 
     Parameters
     ----------
     rate : int
-        Tuples a second of event time, each stream.
+        Tuples of each stream in a second of event time.
     window : str
-        Of both streams.
+        The window of both streams.
     rows : int
-        Tuples a stream; 0 for endless streams.
+        Tuples of each stream; 0 for endless streams.
     select : tuple of str, optional
-        Columns of the result; all where not given.
+        Columns of the result; by default all.
     eps : int
         Half of the bands' width; values are uniform from 1 to 10 000.
     """
@@ -113,7 +114,7 @@ def band2d(
 def _band2d_small(data: Path | None, rows: int | None) -> Workload:
     count = rows or 200_000
     rate = 1_000
-    # Half of the input: the window shrinks with the number of rows, the rate stays.
+    # The window is half of the input: it shrinks with the number of rows, while the rate stays.
     window_us = count * 1_000_000 // rate // 2
     return Workload(
         "band2d-small",
@@ -131,8 +132,8 @@ def _band2d_small(data: Path | None, rows: int | None) -> Workload:
 def _input_bound(data: Path | None, rows: int | None) -> Workload:
     count = rows or _INPUT_BOUND_ROWS
     peer_rows = None if rows else _INPUT_BOUND_ROWS // 10
-    # A tuple meets 2 * rate tuples of the other side in its window, one in 238 000 matches: with 238 tuples a second
-    # one match for 500 tuples of a side, so one for 1 000 rows.
+    # A tuple meets 2 * rate tuples of the other side in its window, and one in 238 000 matches. So with 238 tuples a
+    # second there is one match for 500 tuples of a side, that is for 1 000 rows.
     rate = 238
     return Workload(
         "input-bound",
@@ -159,7 +160,7 @@ def _llhj(data: Path | None, rows: int | None) -> Workload:
         slices=_slices(2 * count),
         cell_widths=8,
         micro_batch_us=5_000_000,
-        # Peers never have all of it: what they have taken in is counted, not the whole.
+        # Peers never take in all of it: the matches are counted of the part that they took in, not of the whole.
         peer_rows=count,
     )
 
@@ -202,21 +203,21 @@ WORKLOADS: Mapping[str, Callable[[Path | None, int | None], Workload | None]] = 
     "air": _air,
     "input-bound": _input_bound,
 }
-# For the peers of the suite of streams, which ours takes in without an end.
+# A workload for the peers of the suite of streams only: our side there takes in the same streams without an end.
 _STREAMED: Mapping[str, Callable[[Path | None, int | None], Workload | None]] = {"band2d-llhj": _llhj}
 
 
 def make_workload(name: str, data: Path | None, rows: int | None = None) -> Workload | None:
-    """The workload of this name; None where it needs recorded data that is not there.
+    """Return the workload of this name; None if it needs recorded data that is not there.
 
     Parameters
     ----------
     name : str
-        A key of `WORKLOADS`.
+        A key of `WORKLOADS`, or "band2d-llhj".
     data : Path or None
         Folder of the recorded data.
     rows : int, optional
-        Tuples a side of a generated workload, instead of its fixed size (it then has no target).
+        Tuples of each stream in a generated workload, instead of its fixed size (it then has no target).
 
     Raises
     ------

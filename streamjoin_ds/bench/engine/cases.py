@@ -1,4 +1,4 @@
-"""What a contestant does in its process: fill the windows once, then one run at a time."""
+"""What a contestant does in its process: it fills the windows once, then does one run at a time."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from streamjoin_ds.engine.threads.core_lease import cores_to_lease
 
 __all__ = ["CASES", "Case", "Numbers", "make_case"]
 
-# What a run gives: rates and times by name; "matches" is compared with the peer's.
+# What a run measured: rates and times by name. "matches" is compared with the peer's.
 Numbers = dict[str, float]
 
-_FILL_ROWS = 1 << 18
+_FILL_ROWS = 1 << 18  # tuples of each stream in a push while windows are filled
 
 
 class Case(Protocol):
     """One contestant."""
 
     def run(self, pushes: int, compared: int) -> Numbers:
-        """Do the next `pushes`; "matches" is the number in the first `compared` of them."""
+        """Do the next `pushes`, and return what was measured; "matches" counts the first `compared` of them."""
 
 
 class _Batches:
-    """Batches of all streams into full windows: sort, insert, join, merge, expiry, results gathered."""
+    """Pushes batches of all streams into full windows: sort, insert, join, merge, expiry, results gathered."""
 
     def __init__(self, feed: WorkloadFeed, batch_rows: int, threads: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
         cores = cores_to_lease()[:threads]
         self._join = WindowJoin(feed.bound, bucket_rows=BUCKET_ROWS, threads=threads, cores=cores)
         self._place = _filled(self._join, feed)
-        # The runs left by large batches are not those of small ones: some pushes of the real size first.
+        # Filling in large batches leaves other runs than small batches do: first some pushes of the real size.
         self.run(warm_pushes(feed, batch_rows), 0)
 
     def run(self, pushes: int, compared: int) -> Numbers:
@@ -79,12 +79,12 @@ class _Batches:
 
 
 def warm_pushes(feed: WorkloadFeed, batch_rows: int) -> int:
-    """Pushes before anything is measured: a thirtieth of the window, or enough to be warm."""
+    """Return how many pushes come before anything is measured: a thirtieth of the window, but 20 to 2 000."""
     return max(20, min(2_000, feed.window_rows // 30 // batch_rows))
 
 
 def _filled(join: WindowJoin, feed: WorkloadFeed) -> int:
-    """Fill all windows to the brim; gives the number of the next row."""
+    """Fill all windows completely, and return the number of the next row."""
     place = 0
     while place < feed.window_rows:
         count = min(_FILL_ROWS, feed.window_rows - place)
@@ -96,7 +96,7 @@ def _filled(join: WindowJoin, feed: WorkloadFeed) -> int:
 
 
 class _Growing:
-    """Batches into a window that begins empty and grows to its full size: what its largest push takes."""
+    """Pushes batches into a window that grows from empty to its full size, and measures the slowest push."""
 
     def __init__(self, feed: WorkloadFeed, batch_rows: int) -> None:
         self._feed, self._batch_rows = feed, batch_rows
@@ -119,7 +119,7 @@ class _Growing:
 
 
 class _OneTuple:
-    """One tuple a push, of either stream in turn: the time from the call to the matches."""
+    """Pushes one tuple at a time, of each stream in turn, and measures the time from the call to the matches."""
 
     def __init__(self, feed: WorkloadFeed) -> None:
         self._feed = feed
@@ -152,7 +152,7 @@ class _OneTuple:
 
 
 class _OneDict(_OneTuple):
-    """The same through `JoinEngine`, a dict a push."""
+    """Does the same as `_OneTuple` through `JoinEngine`, with one dict a push."""
 
     def __init__(self, feed: WorkloadFeed) -> None:
         self._engine = JoinEngine(feed.bound)
@@ -173,7 +173,7 @@ class _OneDict(_OneTuple):
 
 
 class _Gather:
-    """Probes of 100 matches each against one run, matches gathered into result columns."""
+    """Probes one run, about 100 matches a probe, and measures how fast matches are gathered into result columns."""
 
     def __init__(self, feed: WorkloadFeed) -> None:
         self._feed = feed
@@ -188,7 +188,7 @@ class _Gather:
         for _ in range(pushes):
             results: Any = self._join.push({0: self._probes})
             began_ns = time.perf_counter_ns()
-            # The last chunk is not asked for an end: the probes do not enter the window.
+            # The results are not read to their end, so the probes do not enter the window.
             for chunk in results:
                 matches += chunk.num_rows
                 if chunk.num_rows < self._join.chunk_rows:
@@ -199,7 +199,7 @@ class _Gather:
 
 
 class _NestedLoop:
-    """The SIMD nested loop over two bands beside its roof: the compares of its first band alone, on rows in L1."""
+    """Runs the SIMD nested loop over two bands; its roof is the compares of the first band alone, on rows in L1."""
 
     def __init__(self, rows: int) -> None:
         self._native = load_kernels("auto").module
@@ -236,14 +236,14 @@ class _NestedLoop:
 
 
 class _Memory:
-    """Bytes that a live tuple holds when windows are full, and when their merges are under way."""
+    """Measures the bytes that a live tuple takes when windows are full, merges included."""
 
     def __init__(self, feed: WorkloadFeed) -> None:
         self._feed = feed
 
     def run(self, pushes: int, compared: int) -> Numbers:
         feed = self._feed
-        # The feed keeps the values it made last: as many before as after.
+        # The feed caches the values that it made last: fill the cache first, so that it does not count as growth.
         for place in range(0, 2 * feed.window_rows, _FILL_ROWS):
             feed.batch(0, place, _FILL_ROWS)
             feed.batch(1, place, _FILL_ROWS)
@@ -262,7 +262,7 @@ class _Memory:
         widths = [sum(field.type.bit_width for field in feed.bound.tuple_schema(stream)) for stream in (0, 1)]
         return {
             "bytes_per_row": (peak - before) / live,
-            # 24 bytes for time, number and place, and the attributes beside them.
+            # 8 bytes for the row's place, beside its time, number and attributes.
             "column_bytes_per_row": 8 + sum(widths) / 2 / 8,
         }
 
@@ -278,7 +278,7 @@ def _duckdb(seconds_a_batch: float) -> Callable[[int, int], Case]:
     return make
 
 
-# By name: window rows and threads to a contestant.
+# By name: a function that makes a contestant, given the rows of a window and the threads.
 CASES: Mapping[str, Callable[[int, int], Case]] = {
     "band2d-1s": lambda rows, threads: _Batches(band2d(rows), 5_117, threads),
     "band2d-10s": lambda rows, threads: _Batches(band2d(rows), 51_170, threads),
@@ -294,7 +294,7 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
     "equal-string": lambda rows, threads: _Batches(equal_keys(rows, (pa.string(),)), 1 << 13, threads),
     "one-tuple": lambda rows, threads: _OneTuple(band2d(rows, rows / 900)),
     "one-dict": lambda rows, threads: _OneDict(band2d(rows, rows / 900)),
-    # 100 of the window's rows lie within both bands: rows * (20 / domain)^2.
+    # About 100 of the window's rows lie within both bands: rows * (20 / domain)^2.
     "gather": lambda rows, threads: _Gather(band2d(rows, domain=int(20 * (rows / 100) ** 0.5))),
     "nested-loop": lambda rows, threads: _NestedLoop(rows),
     "product": lambda rows, threads: Product(product(rows), threads),
@@ -305,5 +305,5 @@ CASES: Mapping[str, Callable[[int, int], Case]] = {
 
 
 def make_case(name: str, window_rows: int, threads: int) -> Case:
-    """A contestant, its windows filled."""
+    """Return a contestant, ready to run."""
     return CASES[name](window_rows, threads)

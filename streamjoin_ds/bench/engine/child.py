@@ -1,4 +1,4 @@
-"""A process that holds one contestant: a run a line on standard input, its numbers a line on standard output."""
+"""A process that holds one contestant: each line on standard input asks for a run, each line out has its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 
 def main(case_name: str, window_rows: int, cores: int) -> None:
-    """Make the case, say so, and serve until standard input ends."""
+    """Make the contestant, say that it is ready, and do runs until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with pin_threads(cores):
@@ -23,7 +23,7 @@ def main(case_name: str, window_rows: int, cores: int) -> None:
         for line in sys.stdin:
             asked = json.loads(line)
             numbers = case.run(asked["pushes"], asked["compared"])
-            # Linux counts in KiB; the largest so far, filling included.
+            # Linux counts in KiB. This is the peak so far, filling included.
             peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             _answer(answers, {"numbers": numbers, "peak_mib": peak_mib})
 

@@ -1,4 +1,4 @@
-"""The peer: DuckDB with the windows in tables and the bands rewritten as equal grid cells."""
+"""The peer: DuckDB, with the windows in tables and the bands rewritten as equality of grid cells."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from streamjoin_ds.bench.engine.feeds import WorkloadFeed
 
 __all__ = ["DuckDBCase"]
 
-# Best of 1, 2, 4, 8 bands by measurement.
+# Width of a grid cell, in band widths: the best of 1, 2, 4 and 8 by measurement.
 _CELL_BANDS = 2
-_BAND = 10
+_BAND = 10  # half of a band's width, in both attributes
 
 
 class DuckDBCase:
-    """Batches into windows of ``band2d``: cells find, the bands and the window decide, old rows are deleted.
+    """Pushes batches into windows of ``band2d``: cells find, the bands and the window decide, old rows are deleted.
 
-    One stream's rows are kept by their cell, the other's by each cell that its band reaches (the usual rewrite: explode
-    and join on equality).
+    One stream's rows are kept once, with their cell. The other's are kept once for each cell that the band reaches (the
+    usual rewrite: explode, and join on equality).
     """
 
     def __init__(self, feed: WorkloadFeed, batch_rows: int, place: int, threads: int) -> None:
@@ -33,7 +33,7 @@ class DuckDBCase:
             self._database.execute(f"CREATE TABLE window_{stream} AS {self._celled(stream, x, y)}")
 
     def run(self, pushes: int, compared: int) -> dict[str, float]:
-        """Take in and time the first `compared` pushes; what the others bring is taken in at once, untimed."""
+        """Do and time the first `compared` pushes; the rows of the other pushes come as one, which is not timed."""
         matches, elapsed_s = 0, 0.0
         for _ in range(compared):
             for stream in (0, 1):

@@ -1,4 +1,4 @@
-"""Tuples by seed: a feed gives any range of a stream's tuples, the same in every process and NumPy version."""
+"""Feeds: a feed makes any range of a stream's tuples from a seed, the same in every process and NumPy version."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Str
 
 __all__ = ["WorkloadFeed", "band1d", "band2d", "equal_keys", "outside", "periodic", "product", "three_streams"]
 
-_BLOCK_ROWS = 1 << 16
+_BLOCK_ROWS = 1 << 16  # values of a column that are made, and cached, at once
 _TIME = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True)
 class WorkloadFeed:
-    """Two streams or more at one steady rate, keys uniform over whole numbers.
+    """Two streams or more at one steady rate, with keys uniform over whole numbers.
 
     Attributes
     ----------
     bound : BoundJoin
+        The join of the streams.
     tuples_per_second : float
-        Of each stream, in event time.
+        Rate of each stream, in event time.
     window_rows : int
         Tuples of one stream within its window.
     domains : mapping of str to int
         How many values each column has.
     seed : int
+        The tuples depend on it.
     """
 
     bound: BoundJoin
@@ -41,17 +43,18 @@ class WorkloadFeed:
     seed: int = 1
 
     def time_us(self, row: int) -> int:
-        """Event time of the row with this number, of any stream."""
+        """Return the event time, in microseconds, of the row with this number in any stream."""
         return int(row * 1e6 / self.tuples_per_second)
 
     def batch(self, stream: int, first: int, count: int) -> pa.RecordBatch:
-        """Rows ``[first, first + count)`` of a stream, in the inside form."""
+        """Return the rows ``[first, first + count)`` of a stream, in the inside form."""
         numbers = np.arange(first, first + count, dtype=np.int64)
         times_us = (numbers * (1e6 / self.tuples_per_second)).astype(np.int64)
         columns = [pa.array(times_us), pa.array(numbers)]
         schema, stamps = self.bound.tuple_schema(stream), self.bound.stamps(stream)
         for field in list(schema)[2:]:
-            if field.name in stamps:  # rows of the other stream before each: of two at one time the first stream's is
+            # A stamp says how many rows of the other stream precede: at equal times the first stream's row comes first.
+            if field.name in stamps:
                 columns.append(pa.array(numbers + stream))
                 continue
             values = np.concatenate(
@@ -66,7 +69,7 @@ class WorkloadFeed:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def batches(self, first: int, count: int) -> dict[int, pa.RecordBatch]:
-        """Rows ``[first, first + count)`` of each stream, by its number."""
+        """Return the rows ``[first, first + count)`` of each stream, by the stream's number."""
         return {stream: self.batch(stream, first, count) for stream in range(len(self.bound.names))}
 
     def _block(self, stream: int, field: pa.Field, block: int) -> np.ndarray:
@@ -106,18 +109,18 @@ def _feed(
 
 
 def band2d(window_rows: int, tuples_per_second: float = 5_117.0, domain: int = 10_000) -> WorkloadFeed:
-    """CellJoin's and LLHJ's join (LLHJ, section 7.1), join attributes only: two bands of 10 over 1..10 000."""
+    """Return CellJoin's and LLHJ's join (LLHJ, section 7.1), join attributes only: two bands of 10 on 10 000 values."""
     columns = {"x": pa.int32(), "y": pa.float32()}, {"a": pa.int32(), "b": pa.float32()}
     on = "abs(r.x - s.a) <= 10 AND abs(r.y - s.b) <= 10"
     return _feed(columns, on, tuples_per_second, window_rows, dict.fromkeys("xyab", domain))
 
 
 def band1d(window_rows: int, *, counted: bool = False) -> WorkloadFeed:
-    """PIM-Tree's join: a tuple a microsecond, one uniform key, two matches a probe.
+    """Return PIM-Tree's join: a tuple a microsecond, one uniform key, two matches a probe.
 
-    Its windows are the last `window_rows` tuples (`counted`), or what these are at this steady rate, a span of time.
+    If `counted`, its windows are the last `window_rows` tuples; else the span of time in which that many tuples come.
     """
-    # 2 * 1 + 1 values match, twice: 3 * window / domain = 2.
+    # 2 * 1 + 1 values match a probe, so it has 3 * window / domain = 2 matches.
     columns = {"x": pa.int64()}, {"a": pa.int64()}
     window = CountWindow((window_rows, window_rows)) if counted else None
     return _feed(
@@ -126,9 +129,9 @@ def band1d(window_rows: int, *, counted: bool = False) -> WorkloadFeed:
 
 
 def periodic(window_rows: int) -> WorkloadFeed:
-    """A window every fifth of its length: a pair is found in each window that it shares, five tuples a probe match.
+    """Return a join with a periodic window, a new one every fifth of its length.
 
-    Two tuples share two or three windows on average.
+    A pair is found once in each window that it shares: two or three on average. A probe has five matches.
     """
     columns = {"x": pa.int64()}, {"a": pa.int64()}
     length_us = window_rows * 5
@@ -137,29 +140,29 @@ def periodic(window_rows: int) -> WorkloadFeed:
 
 
 def three_streams(window_rows: int) -> WorkloadFeed:
-    """Three streams in a chain of bands, four partners each: sixteen results a probe."""
+    """Return a join of three streams in a chain of bands, four partners each: sixteen results a probe."""
     columns = {"x": pa.int64()}, {"a": pa.int64()}, {"c": pa.int64()}
     on = "abs(r.x - s.a) <= 2 AND abs(s.a - t.c) <= 2"
     return _feed(columns, on, 1e6, window_rows, dict.fromkeys("xac", window_rows * 5 // 4))
 
 
 def equal_keys(window_rows: int, kinds: tuple[pa.DataType, ...] = (pa.int64(),)) -> WorkloadFeed:
-    """Equal keys, one match a probe: one column a type, all of them equal."""
+    """Return a join on equal keys, one match a probe; there is one column for each type, and all must be equal."""
     names = [f"k{number}" for number in range(len(kinds))]
     columns = dict(zip(names, kinds, strict=True))
     on = " AND ".join(f"r.{name} = s.{name}" for name in names)
-    # Several columns share the window among them: their domains multiply to it.
+    # The product of the columns' domains is the number of rows in the window.
     domain = max(2, round(window_rows ** (1 / len(kinds))))
     return _feed((columns, columns), on, 1e6, window_rows, dict.fromkeys(names, domain))
 
 
 def product(rows: int) -> WorkloadFeed:
-    """No condition at all, and a window that holds every row: all pairs match."""
+    """Return a join with no condition and a window that holds every row: all pairs match."""
     columns = {"x": pa.int64()}, {"a": pa.int64()}
     return _feed(columns, (), 1e6, rows, dict.fromkeys("xa", 1000))
 
 
 def outside(batch: pa.RecordBatch) -> pa.Table:
-    """A batch of a feed as `JoinEngine` takes it."""
+    """Return a batch of a feed in the form that `JoinEngine` takes."""
     table = pa.Table.from_batches([batch])
     return table.append_column("ts", table["_ts"].cast(_TIME)).drop_columns(["_ts", "_seq"])

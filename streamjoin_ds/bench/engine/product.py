@@ -1,4 +1,4 @@
-"""A product far too large to finish: how fast its results come, how much memory that takes, how far it says it is."""
+"""Measures a product far too large to finish: how fast results come, how much memory it takes, and its progress."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ __all__ = ["Product"]
 
 
 class Product:
-    """One push of all rows of both streams, every pair of which matches, read a chunk at a time; a run goes on with it.
+    """One push of all rows of both streams, in which every pair matches, read a chunk at a time, run after run.
 
     Parameters
     ----------
     feed : WorkloadFeed
         `feeds.product`; its window holds all rows.
     threads : int
+        Threads of the engine.
     """
 
     def __init__(self, feed: WorkloadFeed, threads: int) -> None:
@@ -38,7 +39,7 @@ class Product:
         self._found, self._before, self._peak = 0, resident_bytes(), 0
 
     def run(self, pushes: int, compared: int) -> dict[str, float]:
-        """Read the next `pushes` chunks of results; a product that ends is begun anew."""
+        """Read the next `pushes` chunks of results; a product that has ended is begun anew."""
         found, elapsed_ns = 0, 0
         for _ in range(pushes):
             began_ns = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""What was measured, as one table and as JSON."""
+"""The results of the engine's suite, as one table and as JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _UNITS = (("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
 def facts(results: Sequence[Result]) -> list[dict[str, object]]:
-    """The results as plain JSON values, an object a measure; all are medians over the runs.
+    """Return the results as plain JSON values, one object for each measure; all numbers are medians over the runs.
 
-    ``value`` is ours and ``peer_value`` the peer's, in ``unit``; a bound with ``"of": "ratio"`` is for the median of
-    the paired ratios, which is ``ratio``.
+    ``value`` is ours and ``peer_value`` the peer's, both in ``unit``. ``ratio`` is the median of the paired ratios. A
+    bound with ``"of": "ratio"`` is for that ratio.
     """
     rows = []
     for result in results:
@@ -45,7 +45,7 @@ def facts(results: Sequence[Result]) -> list[dict[str, object]]:
 
 
 def table(results: Sequence[Result]) -> RenderableType:
-    """The results for a person, a line a measure."""
+    """Return the results as a table for a person, one line for each measure."""
     report = Table(title="The engine alone, medians", title_justify="left")
     for number, name in enumerate(("workload", "measure", "value", "peer", "its value", "ratio", "must be", "")):
         report.add_column(name, justify="left" if number in (0, 1, 3, 7) else "right", no_wrap=True)

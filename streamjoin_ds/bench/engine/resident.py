@@ -1,4 +1,4 @@
-"""What this process holds in memory."""
+"""How much memory this process holds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ __all__ = ["resident_bytes"]
 
 
 def resident_bytes() -> int:
-    """Its resident size now, pages shared with others included."""
+    """Return this process's resident size now, in bytes, pages shared with other processes included."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

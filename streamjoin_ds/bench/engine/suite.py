@@ -1,4 +1,4 @@
-"""Runs the measures: each contestant in its own process, in turns with its peer."""
+"""Runs the measures of the engine: each contestant in its own process, in turns with its peer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from streamjoin_ds.errors import ArgumentError, BenchError
 
 __all__ = ["Result", "measure", "workload_names"]
 
-_QUICK_SHARE = 64
-_QUICK_ROWS = 1 << 13
+_QUICK_SHARE = 64  # how many times smaller windows are in a quick look
+_QUICK_ROWS = 1 << 13  # but no smaller than this, in rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,11 @@ class Result:
     Attributes
     ----------
     measure : Measure
+        What was measured.
     values, peer_values : tuple of float
-        Run by run; the peer's are empty where there is none.
+        One value for each run; the peer's are empty if there is no peer.
     peak_mib : float
-        Of the contestant's process, filling included.
+        Peak memory of the contestant's process, filling included.
     """
 
     measure: Measure
@@ -51,14 +52,14 @@ class Result:
 
     @property
     def held(self) -> float:
-        """What the bounds are for: the median of the values or of the paired ratios."""
+        """The number that the bounds are for: the median of the values, or of the paired ratios."""
         if not self.measure.ratio:
             return self.value
         return statistics.median(own / peer for own, peer in zip(self.values, self.peer_values, strict=True))
 
     @property
     def is_met(self) -> bool | None:
-        """Whether it is within its bounds; None: it has none."""
+        """Whether the result is within its bounds; None: it has none."""
         least, most = self.measure.at_least, self.measure.at_most
         if least is None and most is None:
             return None
@@ -66,7 +67,7 @@ class Result:
 
 
 def workload_names() -> tuple[str, ...]:
-    """The workloads, in the report's order."""
+    """Return the names of the workloads, in the report's order."""
     return tuple(dict.fromkeys(measure.workload for measure in MEASURES))
 
 
@@ -76,13 +77,14 @@ def measure(workloads: Sequence[str], runs: int, quick: bool, say: Callable[[str
     Parameters
     ----------
     workloads : sequence of str
-        None: all but those that must be asked for.
+        Names of workloads; empty: all but those that must be asked for by name.
     runs : int
-        Of each contestant.
+        Runs of each contestant.
     quick : bool
-        Windows and runs a sixty-fourth of their size: a look, not a measurement; no line is then held to its bounds.
+        Windows a sixty-fourth of their size (but 8 192 rows at least), a tenth of the pushes: a look, not a
+        measurement. No line is then held to its bounds.
     say : callable
-        Takes a line on what is being done.
+        Takes a line about what is being done.
 
     Raises
     ------
@@ -98,7 +100,7 @@ def measure(workloads: Sequence[str], runs: int, quick: bool, say: Callable[[str
     named = [line for line in MEASURES if (line.workload in workloads if workloads else not line.opt_in)]
     chosen = [_quick(line) if quick else line for line in named]
     results: list[Result] = []
-    # Lines over the same contestants are read from the same runs.
+    # Lines with the same contestants take their numbers from the same runs.
     groups: dict[tuple[Contestant, Contestant | None], list[Measure]] = {}
     for line in chosen:
         groups.setdefault((line.contestant, line.peer), []).append(line)

@@ -1,4 +1,4 @@
-"""What the engine must reach on two cores of one machine: the table of measures, in the report's order."""
+"""The bounds that the engine must reach on two cores of one machine: the table of measures, in the report's order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["MEASURES", "Contestant", "Measure"]
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """Who is measured: a case of `cases`, how large its windows are, on how many cores, how many pushes a run has."""
+    """What is measured: a case of `cases`, with the rows of its windows, the cores, and the pushes of a run."""
 
     case: str
     window_rows: int
@@ -24,23 +24,26 @@ class Measure:
     Attributes
     ----------
     workload, name, unit : str
+        Names of the workload and the measure, and the unit of its values.
     contestant : Contestant
+        What is measured.
     value : str
-        Which of the numbers that a run gives.
+        Name of the number that is taken from what a run measured.
     peer_name : str
         What is measured beside it; "" for nothing.
     peer : Contestant or None
-        Run in turns with the contestant; its matches must be the same where it reports any.
+        The peer, which is run in turns with the contestant.
     peer_value : str
-        Which of the peer's numbers; or of the contestant's own, where there is a name but no peer: a roof.
+        Name of the peer's number. If there is a peer's name but no peer, one of the contestant's own numbers: a roof.
     ratio : bool
         Whether the bounds are for the value over the peer's, not for the value itself.
     at_least, at_most : float or None
-        Included.
-    opt_in : bool
-        Whether it is measured only where its workload is named.
+        The bounds, included.
     compared_pushes : int
-        Of a run: those in which contestant and peer must find as many matches; the peer is timed on these alone.
+        How many pushes of a run, from the first on, must give contestant and peer as many matches. DuckDB is timed on
+        these alone. 0: nothing is compared.
+    opt_in : bool
+        Whether it is measured only if its workload is named.
     """
 
     workload: str
@@ -58,7 +61,7 @@ class Measure:
     opt_in: bool = False
 
     def held(self, value: float, peer_value: float | None) -> float:
-        """The number that the bounds are for."""
+        """Return the number that the bounds are for."""
         return value / peer_value if self.ratio and peer_value else value
 
 
@@ -80,7 +83,8 @@ MEASURES = (
             at_least=3.5e6),
     Measure("band1d-2^23", "rows_per_second", "rows/s", Contestant("band1d", 1 << 23, 2, 60), "rows_per_second",
             at_least=3.5e6),
-    # PIM-Tree's windows are counts. The rule is as exact; each tuple carries one number and meets one condition more.
+    # PIM-Tree's windows are counts. The rule is as exact; each tuple carries one more number, and is tested by one more
+    # condition.
     Measure("band1d-count-2^20", "rows_per_second", "rows/s", Contestant("band1d-count", 1 << 20, 2, 60),
             "rows_per_second", at_least=3.5e6),
     Measure("band1d-count-2^23", "rows_per_second", "rows/s", Contestant("band1d-count", 1 << 23, 2, 60),
@@ -117,7 +121,7 @@ MEASURES = (
     Measure("three-streams", "threads_2_over_1", "rows/s", Contestant("three-streams", 1 << 18, 2, 20),
             "rows_per_second", "1 thread", Contestant("three-streams", 1 << 18, 1, 20), "rows_per_second", True,
             at_least=1.5),
-    # Batches ten times as large: what Python does for a push is then little beside the kernels.
+    # Batches about ten times as large: then Python's part of a push is small beside that of the kernels.
     Measure("band1d-2^23", "threads_2_over_1_large", "rows/s", Contestant("band1d-large", 1 << 23, 2, 6),
             "rows_per_second", "1 thread", Contestant("band1d-large", 1 << 23, 1, 6), "rows_per_second", True),
     Measure(_LLHJ, "threads_2_over_1_large", "rows/s", Contestant("band2d-10s", _LLHJ_ROWS, 2, 3), "rows_per_second",

@@ -15,7 +15,7 @@ _TUPLES_PER_MINUTE = 500 * 60
 
 
 def cell_join_panels(extent: Extent) -> list[Panel]:
-    """The panels, in the paper's order."""
+    """Return the panels, in the paper's order."""
     return [*_nested_loops(extent), _basic_windows(extent)]
 
 

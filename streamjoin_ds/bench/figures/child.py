@@ -1,4 +1,4 @@
-"""A process that does trials: one a line on standard input, what came of it a line on standard output."""
+"""A process that does trials: each line on standard input is a trial, each line on standard output its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Serve until standard input ends, pinned for each trial to as many cores as it has threads."""
+    """Do trials until standard input ends; for each the process is pinned to as many cores as the trial has threads."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:

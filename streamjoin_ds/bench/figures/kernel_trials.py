@@ -23,15 +23,15 @@ from streamjoin_ds.source.generated.synthetic import words
 __all__ = ["basic_windows", "chain", "copying", "nested_loop"]
 
 _DOMAIN, _EPS = 10_000, 10
-_UNIT_BLOCK = 4
-_BUFFER_ROWS = 1 << 16
-_COLD_BYTES = 1 << 28
-_COPIES, _COPIED_BYTES = 4096, 1 << 26
-_RATE = 500.0
+_UNIT_BLOCK = 4  # probes of the paper's unit block
+_BUFFER_ROWS = 1 << 16  # matches that a kernel writes in one call
+_COLD_BYTES = 1 << 28  # least memory that is copied from: far more than any cache holds
+_COPIES, _COPIED_BYTES = 4096, 1 << 26  # most copies of a round, and about the most bytes of all of them
+_RATE = 500.0  # tuples a second
 
 
 def _repeated(trial: Trial, once: Callable[[], float]) -> list[float]:
-    """Run by run the mean time in seconds of a thing that is done until the run is long enough."""
+    """Return the mean time of `once` in seconds for each run; a run repeats it until the run is long enough."""
     once()
     means = []
     for _ in range(trial.runs):
@@ -44,9 +44,10 @@ def _repeated(trial: Trial, once: Callable[[], float]) -> list[float]:
 
 
 def nested_loop(trial: Trial) -> TrialOutcome:
-    """One basic window of `size` bytes of one float attribute, met by `push_rows` probes; ``rolled`` is not unrolled.
+    """Run `push_rows` probes against one basic window of `size` bytes of one float attribute.
 
-    Gives the time a unit block of four probes takes, and that time a byte.
+    The outcome has the time of a unit block of four probes, and that time for each byte. A kernel with ``rolled`` after
+    its name is not unrolled.
     """
     rows = max(trial.size // 8, 1)
     seed = trial.workload.seed
@@ -80,11 +81,11 @@ def nested_loop(trial: Trial) -> TrialOutcome:
 
 
 def copying(trial: Trial) -> TrialOutcome:
-    """`size` bytes from memory that no cache holds into a small buffer: what a DMA transfer was to the Cell."""
+    """Copy `size` bytes at a time from memory that no cache holds into a buffer, as the Cell's DMA transfers did."""
     size = max(trial.size, 8)
     cold = np.ones(max(_COLD_BYTES, 2 * size), dtype=np.uint8)
     buffer = np.empty(size, dtype=np.uint8)
-    # Steps that no prefetcher foresees, through all of it.
+    # Places all over the memory, in an order that no prefetcher foresees.
     count = max(min(_COPIES, _COPIED_BYTES // size), 16)
     starts = (
         (words(trial.workload.seed, "figures.copy", 0, count) % np.uint64(len(cold) - size)).astype(np.int64).tolist()
@@ -109,7 +110,7 @@ def _copy_all(cold: np.ndarray, buffer: np.ndarray, starts: list[int], size: int
 
 
 def basic_windows(trial: Trial) -> TrialOutcome:
-    """A window of two attributes cut into basic windows of `size` bytes, scanned by `push_rows` probes at a time."""
+    """Scan a window of two attributes, cut into basic windows of `size` bytes, with `push_rows` probes at a time."""
     window_rows = trial.workload.window_rows[0]
     feed = band2d(window_rows, _RATE)
     join = WindowJoin(feed.bound, kernel=trial.kernel, index="scan")
@@ -143,7 +144,7 @@ def _columns(form: RunForm, tuples: pa.RecordBatch, keys: list[int]) -> list[Any
 
 
 def _brute_count(probes: pa.RecordBatch, tuples: pa.RecordBatch, window_rows: int) -> int:
-    """Every pair looked at: two bands, and a window of so many tuples at `_RATE` a second."""
+    """Return the number of matches by testing every pair: two bands, and a window of so many tuples at `_RATE`."""
     left, right = ([batch.column(n).to_numpy() for n in (0, 2, 3)] for batch in (probes, tuples))
     window_us = int(window_rows * 1e6 / _RATE)
     found = 0
@@ -156,7 +157,7 @@ def _brute_count(probes: pa.RecordBatch, tuples: pa.RecordBatch, window_rows: in
 
 
 def chain(trial: Trial) -> TrialOutcome:
-    """A window of `size` runs of equal length, searched by `push_rows` probes at a time; nothing is inserted."""
+    """Search a window of `size` runs of equal length with `push_rows` probes at a time; nothing is inserted."""
     workload, window_rows = trial.workload, trial.workload.window_rows[1]
     join = WindowJoin(workload.bound(), kernel=trial.kernel, index=trial.index, threads=trial.threads)
     tuples = workload.batch(1, 0, window_rows)

@@ -1,4 +1,4 @@
-"""Where and with what a report was made."""
+"""Facts about the machine and the software with which a report was made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = ("streamjoin-ds", "numpy", "pyarrow", "plotly")
 
 
 def machine_facts(cores: int) -> dict[str, str]:
-    """Name to value: CPU, cores, memory, instruction set in use, versions, commit."""
+    """Return facts by name: CPU, cores, memory, instruction set in use, versions, commit."""
     facts = {
         "CPU": _cpu_model(),
         "cores used": f"{cores} of {os.cpu_count()}",

@@ -1,4 +1,4 @@
-"""Bytes that full windows hold, by what holds them."""
+"""Measures the memory of full windows: of runs, of tails, and of the whole process."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from streamjoin_ds.engine import WindowJoin
 
 __all__ = ["memory"]
 
-_LOOKS = 64
+_LOOKS = 64  # samples taken during the pushes, about
 
 
 def memory(filling: Callable[[], Iterator[WindowJoin]], trial: Trial) -> TrialOutcome:
-    """MiB of runs, tails and of all that the process grew by, at the largest.
+    """Return the largest MiB of runs, of tails, and of the growth of the whole process.
 
     Parameters
     ----------
     filling : callable
-        Begins a join and pushes to it, giving it after each push, until its windows have been full for a while.
+        Begins a join and pushes to it until its windows have been full for a while; it yields the join after each push.
     trial : Trial
-        Its process must be a fresh one.
+        The trial; it must run in a fresh process.
     """
     process = load_psutil().Process()
     gc.collect()
@@ -38,7 +38,7 @@ def memory(filling: Callable[[], Iterator[WindowJoin]], trial: Trial) -> TrialOu
         tail = sum(values.nbytes for buffer in tails for values in buffer.values.values())
         given = {"runs": runs, "tail": tail, "resident": process.memory_info().rss - before}
         largest = {name: max(largest[name], value) for name, value in given.items()}
-        # What came and did not expire is there.
+        # The tuples in the windows must be those that were stored and did not expire.
         counters = join.counters
         found, expected = join.state_rows, sum(counters["stored_rows"].values()) - counters["expired_rows"]
     return TrialOutcome({name: [value / 2**20] for name, value in largest.items()}, {}, found, expected, [])

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: plots, the same as tables, and how all was measured."""
+"""Writes the report as one HTML page that needs nothing else: plots, their tables, and how all was measured."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from streamjoin_ds.errors import DependencyMissingError
 
 __all__ = ["load_plotly", "page"]
 
-# Told apart by colour-blind readers too (Okabe and Ito); lines differ in dash and mark besides.
+# Colours that colour-blind readers can tell apart (Okabe and Ito); lines also differ in dash and mark.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star", "cross")
-_TABLE_ROWS = 48
+_TABLE_ROWS = 48  # most rows of a table
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a;
   background: #fff }
@@ -31,12 +31,12 @@ th { background: #f2f2f2 } .scroll { overflow-x: auto } nav ul { columns: 2 }
 
 
 def load_plotly() -> Any:
-    """Plotly's graph objects.
+    """Return Plotly's graph objects.
 
     Raises
     ------
     DependencyMissingError
-        It is not installed.
+        Plotly is not installed.
     """
     try:
         import plotly.graph_objects
@@ -47,16 +47,16 @@ def load_plotly() -> Any:
 
 
 def page(report: Report) -> str:
-    """The whole page.
+    """Return the whole page.
 
-    The measures are in it once more as JSON, in the element ``measures``: each point's trial, its runs, and the matches
+    The page also has all measures as JSON, in the element ``measures``: each point's trial, its runs, and the matches
     that were found and counted.
     """
     load_plotly()
     facts = machine_facts(report.extent.cores)
     parts = [_head(report, facts)]
     parts += [_section(drawn, report, facts, number) for number, drawn in enumerate(report.drawn)]
-    # Nothing in it may end the element.
+    # No text in the JSON may end the script element.
     measures = json.dumps(_measures(report, facts)).replace("<", "\\u003c")
     parts.append(f'<script type="application/json" id="measures">{measures}</script></main></body></html>')
     return "\n".join(parts)
@@ -178,7 +178,7 @@ def _table(drawn: Drawn) -> str:
     places = list(dict.fromkeys(x for line in drawn.lines for x in line.places))
     if all(not isinstance(x, str) for x in places):
         places.sort(key=float)
-    # A curve has many points: the table has some of them, evenly.
+    # A curve has many points: the table has every n-th of them.
     shown = places[:: max(-(-len(places) // _TABLE_ROWS), 1)]
     head = "".join(f'<th scope="col">{_text(line.name)}</th>' for line in drawn.lines)
     body = "".join(

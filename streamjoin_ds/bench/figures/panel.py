@@ -1,4 +1,4 @@
-"""A panel: one picture of a paper, as series of trials; and how large the trials are to be."""
+"""A panel: one picture of a paper, as series of trials; and the extent, which says how large the trials are."""
 
 from __future__ import annotations
 
@@ -12,29 +12,37 @@ __all__ = ["Extent", "Panel", "Series"]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How large trials are, and how many.
+    """How large the trials are, and how many there are.
 
     Attributes
     ----------
     windows : tuple of int
-        Tuples a stream, small to large.
+        Window sizes in tuples of each stream, small to large.
     merge_ratios, chains, tasks, push_rows_each : tuple of int
-        What is varied where not the window is.
+        Values of what a panel varies instead of the window: merge ratio, number of runs, tuples of a task, tuples of a
+        push.
     scan_window_rows : int
-        Largest window that a nested loop is asked to join.
+        The largest window, in tuples, for which a nested loop is measured.
     matches : tuple of float
-        Average matches of a tuple.
+        Average numbers of matches of a tuple.
     basic_window_bytes : tuple of int
+        Sizes of a basic window.
     basic_window_minutes : tuple of int
-        Of windows at 500 tuples a second.
+        Lengths of windows that are cut into basic windows, at 500 tuples a second.
     drifts : tuple of float
+        Speeds at which keys drift (`FigureWorkload.drift`).
     drift_window_rows : int
+        Tuples of the window while keys drift.
     push_rows : int
-        Where the push is not varied.
+        Tuples of a push where that is not varied.
     threads : tuple of int
-        One up to the machine's cores.
-    common : dict
-        Of every trial: how many runs, how long, which seed.
+        Numbers of threads: powers of two, and the machine's cores.
+    runs : int
+        Measured runs of each trial.
+    run_s : float
+        Seconds that a run lasts at least.
+    seed : int
+        Seed of the generated tuples.
     """
 
     windows: tuple[int, ...]
@@ -56,7 +64,7 @@ class Extent:
 
     @classmethod
     def full(cls, cores: int, runs: int, seed: int) -> Extent:
-        """The sizes of the figures: about ten minutes on two cores."""
+        """Return the extent of the real figures: about ten minutes on two cores."""
         return cls(
             windows=tuple(1 << n for n in (12, 14, 16, 18, 20)),
             merge_ratios=(2, 4, 8, 16, 64),
@@ -78,7 +86,7 @@ class Extent:
 
     @classmethod
     def quick(cls, cores: int, seed: int) -> Extent:
-        """Everything once, tiny: a look at whether it works, no measurement."""
+        """Return a tiny extent: it shows whether all works, and measures nothing."""
         return cls(
             windows=(1 << 10, 1 << 12),
             merge_ratios=(2, 16),
@@ -100,7 +108,7 @@ class Extent:
 
     @property
     def common(self) -> dict[str, Any]:
-        """What every trial has in common."""
+        """Arguments that all trials share."""
         return {"runs": self.runs, "run_s": self.run_s}
 
     @property
@@ -121,12 +129,14 @@ class Series:
     Attributes
     ----------
     name : str
+        Its name in the legend.
     points : tuple of (x, Trial)
-        x is a number, or a text where the panel's places have names.
+        x is a number, or a text if places on the panel's axis have names. A single point whose x is None: the trial is
+        a whole curve.
     value : str
-        Which of the numbers of the trials' outcomes; or, where there is one point of x None, which of its curves.
+        Name of the number that is taken from the trials' outcomes; or of the curve, if the trial is one.
     per : float
-        What values are divided by before they are drawn.
+        Values are divided by this before they are drawn.
     """
 
     name: str
@@ -142,14 +152,19 @@ class Panel:
     Attributes
     ----------
     paper, number : str
+        The paper, and the number of its figure.
     title, x_title, y_title : str
+        Titles of the picture and its axes.
     series : tuple of Series
+        The lines or bars.
     measured : str
-        What is measured here, and where our engine has no such thing, what stands for it.
+        What is measured here; and what stands in for a part that our engine does not have.
     reported : str
         What the paper says of its own picture, in words.
     is_log_x, is_log_y : bool
+        Whether an axis is logarithmic.
     is_bars, is_stacked : bool
+        Whether there are bars instead of lines, and whether they are stacked.
     """
 
     paper: str
@@ -167,5 +182,5 @@ class Panel:
 
     @property
     def place(self) -> str:
-        """Its name in the page's addresses: ``pim-tree-8a``."""
+        """The panel's name in the page's addresses: ``pim-tree-8a``."""
         return f"{self.paper.lower()}-{self.number}"

@@ -25,7 +25,7 @@ _TWO_WAY = (
 
 
 def pim_tree_panels(extent: Extent) -> list[Panel]:
-    """The panels, in the paper's order."""
+    """Return the panels, in the paper's order."""
     return [panel for figure in (_eight, _nine, _ten, _eleven, _twelve, _thirteen) for panel in figure(extent)]
 
 
@@ -63,7 +63,7 @@ def _round_robin(extent: Extent) -> list[Series]:
 
 
 def _many(extent: Extent) -> list[int]:
-    """One thread, and as many as there are cores where these are more."""
+    """Return the numbers of threads that are compared: one, and as many as there are cores."""
     return sorted({1, extent.cores})
 
 
@@ -131,7 +131,7 @@ def _eight(extent: Extent) -> list[Panel]:
 
 def _nine(extent: Extent) -> list[Panel]:
     axes = ("merge ratio (runs merged at a time)", _SPEED)
-    # Windows are filled as slowly as pushes are small: the largest is left out.
+    # Small pushes fill a window slowly: the largest window is left out.
     windows = extent.windows[1:-1] or extent.windows
 
     def ratios(**options: Any) -> list[Series]:

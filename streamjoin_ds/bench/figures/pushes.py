@@ -1,4 +1,4 @@
-"""A trial's tuples, push by push, and the engine or engines that take them."""
+"""Pushes a trial's tuples into its engine or engines, and fills their windows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streamjoin_ds.engine import WindowJoin
 
 __all__ = ["Pushes", "filled"]
 
-_STRETCH_ROWS = 1 << 16
-_FILL_PARTS = 8
-_MOST_FILL_ROWS = 1 << 18
-_MOST_WARM_S = 0.5
+_STRETCH_ROWS = 1 << 16  # tuples of a stream that are made at once
+_FILL_PARTS = 8  # a window that may be filled fast is filled in about so many pushes,
+_MOST_FILL_ROWS = 1 << 18  # of at most so many tuples each
+_MOST_WARM_S = 0.5  # seconds of pushes after the fill, before anything is measured
 
 
 class Pushes:
@@ -30,7 +30,7 @@ class Pushes:
         self.joins = [WindowJoin(trial.workload.bound(), **options) for _ in range(trial.cells)]
         self._executor = ThreadPoolExecutor(trial.cells) if trial.cells > 1 else None
         self.clock_us = 0
-        # What is older is left out: before windows are full, what would have expired by then.
+        # For each stream: tuples older than this are not pushed. They would have expired by the time both are full.
         self.oldest_us = (0, 0)
         self.span_us = trial.push_rows * min(trial.workload.steps_us)
         self._stretches: dict[int, tuple[int, pa.RecordBatch]] = {}
@@ -38,12 +38,12 @@ class Pushes:
         self.rows = 0
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads that push to several engines."""
         if self._executor is not None:
             self._executor.shutdown()
 
     def push(self, span_us: int | None = None) -> float:
-        """Push the next span of event time; gives the seconds it took the engine, its tuples being ready."""
+        """Push the next span of event time; return the seconds that the engine took, once its tuples were ready."""
         begin_us, end_us = self.clock_us, self.clock_us + (span_us or self.span_us)
         batches = {stream: self._batch(stream, begin_us, end_us) for stream in (0, 1)}
         began = time.perf_counter()
@@ -59,7 +59,7 @@ class Pushes:
         return elapsed_s
 
     def _dealt(self, batches: Mapping[int, pa.RecordBatch], cell: int) -> dict[int, pa.RecordBatch]:
-        """What a cell is given: all of stream r, and every so many-th tuple of s."""
+        """Return what a cell is given: all tuples of stream r, and every n-th of s if there are n cells."""
         mine = batches[1].column(1).to_numpy() % len(self.joins) == cell
         return {0: batches[0], 1: batches[1].filter(pa.array(mine))}
 
@@ -78,7 +78,7 @@ def _pushed(join: WindowJoin, batches: Mapping[int, pa.RecordBatch], watermark_u
 
 
 def filled(trial: Trial) -> Pushes:
-    """An engine with full windows, warm."""
+    """Return an engine (or engines) with full windows, after some pushes that warm it up."""
     pushes = Pushes(trial)
     windows_us = trial.workload.windows_us
     longest_us = max(windows_us)

@@ -1,4 +1,4 @@
-"""What each step of a push costs: the engine's own pieces, called one by one."""
+"""Measures what each step of a push costs: it calls the engine's own pieces one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamjoin_ds.engine.threads.tasks import run_alone
 
 __all__ = ["STEPS", "steps"]
 
-# Names of the numbers, microseconds a tuple, and what they are.
+# The steps: the name of the number (microseconds a tuple), and what it is called in the picture.
 STEPS = {
     "insert": "insert (sort a batch, seal it as a run)",
     "search": "search and scan",
@@ -26,7 +26,7 @@ STEPS = {
 
 
 def steps(pushes: Pushes) -> TrialOutcome:
-    """Microseconds a tuple of each of `STEPS`, on windows that are full."""
+    """Return the microseconds that each of `STEPS` takes for a tuple, on windows that are full."""
     join, workload = pushes.joins[0], pushes.workload
     bound = join.bound
     conditions = [oriented(bound, [stream], 1 - stream) for stream in (0, 1)]

@@ -1,4 +1,4 @@
-"""Does the trials of all panels, each trial once, and gives what was measured panel by panel."""
+"""Does the trials of all panels, each trial once, and returns what was measured, panel by panel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamjoin_ds.spark.session import usable_core_count
 
 __all__ = ["Drawn", "Line", "Report", "figure_names", "measure_figures"]
 
-DEFAULT_RUNS = 5
+DEFAULT_RUNS = 5  # measured runs of each point
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,17 @@ class Line:
     Attributes
     ----------
     name : str
+        Its name in the legend.
     places : tuple of float or str
-        Of x.
+        The places on the x axis.
     values : tuple of float
         Medians over the runs, in the panel's unit.
     runs : tuple of tuple of float
-        The runs of each value, in the same unit; empty for a line that is one trial's curve.
-    outcomes : tuple of TrialOutcome
+        For each value those of its runs, in the same unit; empty for a line that is one trial's curve.
     trials : tuple of Trial
+        The trials of the points.
+    outcomes : tuple of TrialOutcome
+        What the trials gave.
     """
 
     name: str
@@ -62,7 +65,7 @@ class Drawn:
         return sum(outcome.expected for trial, outcome in done.items() if trial.kind not in _UNCOUNTED)
 
 
-# Trials that find no matches: what they check is something else.
+# Trials that find no matches: they check something else.
 _UNCOUNTED = ("copy", "memory")
 
 
@@ -73,13 +76,17 @@ class Report:
     Attributes
     ----------
     drawn : tuple of Drawn
+        The panels with their lines.
     extent : Extent
+        How large the trials were.
     is_quick : bool
+        Whether it was only a quick look.
     wall_s : float
-        Of all trials.
+        Seconds that all trials took.
     trials : int
+        Number of different trials.
     load_before, load_after : float
-        Processes that wanted a core, mean of a minute: others make numbers worse.
+        The system's load, the mean of a minute: how many processes wanted a core. Other programs make numbers worse.
     """
 
     drawn: tuple[Drawn, ...]
@@ -96,7 +103,7 @@ def _panels(extent: Extent) -> list[Panel]:
 
 
 def figure_names() -> tuple[str, ...]:
-    """The panels' names, in the report's order."""
+    """Return the panels' names, in the report's order."""
     return tuple(panel.place for panel in _panels(Extent.quick(1, 1)))
 
 
@@ -106,15 +113,15 @@ def measure_figures(names: Sequence[str], is_quick: bool, runs: int, seed: int, 
     Parameters
     ----------
     names : sequence of str
-        Panels, or the beginnings of their names (``"pim-tree-8"``); none: all.
+        Names of panels, or beginnings of names (``"pim-tree-8"``); empty: all panels.
     is_quick : bool
-        Everything tiny: a look, not a measurement.
+        Whether all is tiny: a look, not a measurement.
     runs : int
-        Of each point; two where it is quick.
+        Measured runs of each point; a quick look has two.
     seed : int
-        Of the generated tuples.
+        Seed of the generated tuples.
     say : callable
-        Takes a line on what is being done.
+        Takes a line about what is being done.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A trial: all that one measured point depends on; and what comes of it."""
+"""A trial: all that one measured point depends on; and its outcome."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ __all__ = ["Trial", "TrialOutcome"]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One point's engine, input and length.
+    """One point: its engine, its input, and how long it is measured.
 
     Attributes
     ----------
     kind : str
         One of `trials.TRIALS`.
     workload : FigureWorkload
+        The tuples and the join.
     push_rows : int
-        Tuples of the faster stream in a push; or probes, where a kernel is measured alone.
+        Tuples of the faster stream in a push; or probes, if a kernel is measured alone.
     threads : int
-        Also the number of cores that its process is pinned to meanwhile.
+        Threads of the engine; the process is pinned to as many cores meanwhile.
     kernel, index : str
         As `WindowJoin` takes them.
     merge_runs : int
         Merge ratio.
     in_grid : bool
-        Whether windows are bucket grids, which are not merged, where they can be.
+        Whether windows are bucket grids where they can be; these are not merged.
     is_steady : bool
-        Whether windows are filled in pushes of `push_rows`, so that their runs are those of such pushes from the start.
+        Whether windows are filled in pushes of `push_rows`, so that from the start their runs are those of such pushes.
     cells : int
-        Engines that stream s is dealt to, tuple by tuple; 1: one engine for all.
+        Engines to which stream s is dealt, tuple by tuple; 1: one engine for all.
     size : int
-        What the kind needs besides: bytes of a basic window, or length of a chain.
+        What the kind needs besides: bytes of a basic window or of a copy, or length of a chain.
     runs : int
-        Measured.
+        Measured runs.
     run_s : float
-        Time that a run lasts at least.
+        Seconds that a run lasts at least.
     is_fresh : bool
         Whether it must have a process of its own.
     """
@@ -60,12 +61,12 @@ class Trial:
     is_fresh: bool = False
 
     def to_facts(self) -> dict[str, Any]:
-        """The trial as plain JSON values."""
+        """Return the trial as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Trial:
-        """The trial that `to_facts` was called on."""
+        """Return the trial that `to_facts` described."""
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in facts["workload"].items()
         }
@@ -79,13 +80,13 @@ class TrialOutcome:
     Attributes
     ----------
     numbers : mapping of str to list of float
-        By name, run by run.
+        Measured numbers by name, one for each run.
     curves : mapping of str to list of (x, y)
-        Of trials that are a whole line of a picture; y is a median over the runs.
+        Curves by name, if the trial is a whole line of a picture. Speeds are medians over the runs.
     found, expected : int
-        Matches that the engine found in the part that was counted independently, and that count.
+        Matches that the engine found in the pushes that were counted independently, and that count.
     checked_us : list of (int, int)
-        That part: pushes, by event time; empty where no stream was pushed.
+        Those pushes: begin and end in event time, microseconds. Empty if no stream was pushed.
     """
 
     numbers: dict[str, list[float]]

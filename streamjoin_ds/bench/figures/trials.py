@@ -1,4 +1,4 @@
-"""What is done for each kind of trial that pushes tuples into an engine: fill its windows, check it, measure."""
+"""The trials that push tuples into an engine: fill its windows, check it, measure it; and a table of all kinds."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from streamjoin_ds.engine import WindowJoin
 
 __all__ = ["TRIALS", "drifting", "joining"]
 
-_RANGES = 256
-_DRIFT_PHASES = (4, 10, 4)
-_SEGMENTS_A_WINDOW = 2
+_RANGES = 256  # ranges of keys into which new tuples are counted
+_DRIFT_PHASES = (4, 10, 4)  # lengths in windows: the keys stay, move, stay
+_SEGMENTS_A_WINDOW = 2  # points of the speed's curve for each window of tuples
 
 
 def _checked(pushes: Pushes) -> tuple[int, int, tuple[int, int]]:
-    """A push: matches that were found, matches there are, and the event time it spans."""
+    """Do one push; return the matches that it found, the matches that there are, and the event time that it spans."""
     before, begin_us = pushes.matches, pushes.clock_us
     pushes.push()
     span = begin_us, pushes.clock_us
@@ -30,7 +30,7 @@ def _checked(pushes: Pushes) -> tuple[int, int, tuple[int, int]]:
 
 
 def joining(trial: Trial) -> TrialOutcome:
-    """Tuples a second into full windows: sort, insert, join, merge, expiry, results gathered."""
+    """Measure tuples a second into full windows: sort, insert, join, merge, expiry, results gathered."""
     pushes = filled(trial)
     try:
         found, expected, span = _checked(pushes)
@@ -54,7 +54,7 @@ def joining(trial: Trial) -> TrialOutcome:
 
 
 def _moved_bytes(join: WindowJoin, rows: int, matches: int, tested: int) -> tuple[float, float]:
-    """Bytes that a join cannot do without: keys of the pairs it tests, new tuples, result columns."""
+    """Return the least bytes that a join loads and stores: keys of the pairs it tests, new tuples, result columns."""
     tuple_bytes = sum(field.type.bit_width for field in join.bound.tuple_schema(0)) / 8
     result_bytes = sum(field.type.bit_width for field in join.result_schema) / 8
     keys_bytes = 8 * len(join.bound.conditions)
@@ -65,7 +65,7 @@ def _moved_bytes(join: WindowJoin, rows: int, matches: int, tested: int) -> tupl
 
 
 def drifting(trial: Trial) -> TrialOutcome:
-    """A self-join whose keys stay, move and stay: speed along the way, and where new keys fall meanwhile."""
+    """Measure a self-join whose keys stay, move and stay: the speed along the way, and where new keys fall."""
     window = trial.workload.window_rows[0]
     starts = np.cumsum((1, *_DRIFT_PHASES)) * window
     spans: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ def drifting(trial: Trial) -> TrialOutcome:
 
 
 def _falls(pushes: Pushes) -> np.ndarray:
-    """How many of the next push's keys fall into each of the ranges that cut the largest run into equal parts."""
+    """Return how many keys of the next push fall into each range; the ranges cut the largest run into equal parts."""
     largest = max(pushes.joins[0].windows[0].runs, key=lambda run: run.rows)
     keys = np.sort(largest.tuples.column("x").to_numpy())
     edges = keys[np.arange(1, _RANGES) * len(keys) // _RANGES]
@@ -120,7 +120,7 @@ def _steps(trial: Trial) -> TrialOutcome:
 def _memory(trial: Trial) -> TrialOutcome:
     def fill() -> Iterator[WindowJoin]:
         pushes = Pushes(trial)
-        # Twice the window: the first fills it, the second has merges and expiry under way.
+        # Twice the window: the first half fills it; in the second half tuples also expire and runs are merged.
         while pushes.clock_us < 2 * max(trial.workload.windows_us):
             pushes.push()
             yield pushes.joins[0]
@@ -128,7 +128,7 @@ def _memory(trial: Trial) -> TrialOutcome:
     return memory(fill, trial)
 
 
-# By kind.
+# By kind: the function that does a trial.
 TRIALS: Mapping[str, Callable[[Trial], TrialOutcome]] = {
     "join": joining,
     "drift": drifting,

@@ -1,4 +1,4 @@
-"""The process that trials are done in, one after the other; those that ask for it have one of their own."""
+"""The process in which trials are done, one after the other; a trial may also ask for a process of its own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from streamjoin_ds.errors import BenchError
 
 __all__ = ["Workers"]
 
-_CLOSE_WITHIN_S = 10.0
+_CLOSE_WITHIN_S = 10.0  # seconds that a process has to end before it is killed
 
 
 class Workers:
-    """Does trials; a context manager that ends its process."""
+    """Does trials; as a context manager it ends its process."""
 
     def __init__(self) -> None:
         self._common: _Worker | None = None
@@ -38,7 +38,7 @@ class Workers:
         Raises
         ------
         BenchError
-            It failed, or its engine found another number of matches than the independent count.
+            The trial failed, or its engine found another number of matches than the independent count.
         """
         if trial.is_fresh:
             worker = _Worker()
@@ -52,12 +52,12 @@ class Workers:
 
 
 def verified(trial: Trial, outcome: TrialOutcome) -> TrialOutcome:
-    """The outcome, if its engine found as many matches as there are.
+    """Return the outcome, if the engine found as many matches as there are.
 
     Raises
     ------
     BenchError
-        It did not.
+        The engine found another number.
     """
     if outcome.found != outcome.expected:
         msg = f"a trial of kind {trial.kind} finds {outcome.found:,} matches, an independent count {outcome.expected:,}"

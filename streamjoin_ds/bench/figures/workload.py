@@ -1,4 +1,4 @@
-"""PIM-Tree's workloads (its section 5): one key, one band, windows of so many tuples; and a count of the matches."""
+"""PIM-Tree's workloads (its section 5): one key, one band, windows given in tuples; and a count of the matches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from streamjoin_ds.spec import BoundJoin, Join, Stream, TimeWindow, bind
 
 __all__ = ["KEYS", "FigureWorkload"]
 
-_BLOCK_ROWS = 1 << 16
-_PAIRS_AT_ONCE = 1 << 22
-# Keys are whole numbers: the paper's real ones, this many steps to one.
+_BLOCK_ROWS = 1 << 16  # keys that are made, and cached, at once
+_PAIRS_AT_ONCE = 1 << 22  # pairs that are counted at once; it bounds the memory
+# Keys are whole numbers: the paper's real numbers times this.
 _STEPS = float(1 << 32)
-# Of each distribution the integral of its squared density, which says how often two keys are close.
+# For each distribution the integral of its squared density, which says how often two keys are close.
 KEYS = {
     "uniform": 1.0,
     "gaussian": 1 / (2 * 0.125 * math.sqrt(math.pi)),
@@ -29,25 +29,26 @@ KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class FigureWorkload:
-    """Two streams, a tuple of the faster one each microsecond of event time.
+    """Two streams; the faster one has a tuple in each microsecond of event time.
 
     Attributes
     ----------
     window_rows : (int, int)
         Tuples of each stream that its window spans.
     steps_us : (int, int)
-        Event time between two tuples of each stream.
+        Microseconds of event time between two tuples of each stream.
     keys : str
         One of `KEYS`: uniform on [0, 1), Gaussian (0.5, 0.125), gamma (shape, scale).
     matches : float
-        That a tuple has on average: the band is made as wide as that takes.
+        How many matches a tuple has on average: the band is as wide as that takes.
     is_self_join : bool
         Whether both streams are one, whose tuples are not paired with themselves.
     drift : float
         By how much the mean key moves within a window's length of tuples, while it moves.
     drift_rows : (int, int)
-        The tuples ``[first, last)`` in which it moves.
+        The tuples ``[first, last)`` in which the mean key moves.
     seed : int
+        The tuples depend on it.
     """
 
     window_rows: tuple[int, int] = (1 << 16, 1 << 16)
@@ -61,7 +62,7 @@ class FigureWorkload:
 
     @property
     def windows_us(self) -> tuple[int, int]:
-        """Event time that each window spans."""
+        """Event time that each window spans, in microseconds."""
         return self.window_rows[0] * self.steps_us[0], self.window_rows[1] * self.steps_us[1]
 
     @property
@@ -71,21 +72,21 @@ class FigureWorkload:
         return max(1, round(_STEPS * self.matches / (2 * mean_rows * KEYS[self.keys])))
 
     def bound(self) -> BoundJoin:
-        """The join: ``abs(r.x - s.x) <= eps`` within the windows."""
+        """Return the join: ``abs(r.x - s.x) <= eps`` within the windows."""
         schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])
-        # A self-join is one over one input; nothing is read from it here, tuples are pushed.
+        # Two streams over one source are a self-join. Nothing is read from that source: tuples are pushed.
         sources = ["one-input.parquet"] * 2 if self.is_self_join else [None, None]
         streams = [Stream(name, source, schema=schema) for name, source in zip(("r", "s"), sources, strict=True)]
         join = Join(streams, f"abs(r.x - s.x) <= {self.eps}", TimeWindow(self.windows_us))
         return bind(join, {stream.name: schema for stream in streams})
 
     def rows_within(self, stream: int, begin_us: int, end_us: int) -> tuple[int, int]:
-        """First and last (not included) of the tuples with an event time of ``[begin_us, end_us)``."""
+        """Return the first and the last (not included) of the tuples with an event time in ``[begin_us, end_us)``."""
         step = self.steps_us[stream]
         return max(-(-begin_us // step), 0), max(-(-end_us // step), 0)
 
     def key_values(self, stream: int, first: int, last: int) -> np.ndarray:
-        """Keys of the tuples ``[first, last)``."""
+        """Return the keys of the tuples ``[first, last)``."""
         blocks = range(first // _BLOCK_ROWS, (last - 1) // _BLOCK_ROWS + 1) if last > first else range(0)
         name = "r" if self.is_self_join or stream == 0 else "s"
         parts = [_block(self.seed, name, self.keys, block) for block in blocks]
@@ -100,7 +101,7 @@ class FigureWorkload:
         return values
 
     def batch(self, stream: int, first: int, last: int) -> pa.RecordBatch:
-        """The tuples ``[first, last)`` of a stream in the engine's inside form: time, number, key."""
+        """Return the tuples ``[first, last)`` of a stream in the engine's inside form: time, number, key."""
         numbers = np.arange(first, last, dtype=np.int64)
         columns = [numbers * self.steps_us[stream], numbers, self.key_values(stream, first, last)]
         schema = pa.schema(
@@ -109,16 +110,16 @@ class FigureWorkload:
         return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=schema)
 
     def matches_of_push(self, begin_us: int, end_us: int) -> int:
-        """How many matches the tuples of ``[begin_us, end_us)`` have with each other and with all before them.
+        """Return how many matches the tuples of ``[begin_us, end_us)`` have with each other and with all before them.
 
-        By a sort of the keys and a look at every pair that is close: NumPy alone, none of the engine's code.
+        The keys are sorted and every pair that is close is tested: by NumPy alone, with none of the engine's code.
         """
         return self.matches_of_probes(0, begin_us, end_us, end_us) + self.matches_of_probes(
             1, begin_us, end_us, begin_us
         )
 
     def matches_of_probes(self, stream: int, begin_us: int, end_us: int, others_end_us: int) -> int:
-        """Pairs of the stream's new tuples and the other's, of those that come before `others_end_us`."""
+        """Return how many matches a stream's new tuples have with the other's tuples before `others_end_us`."""
         other = 1 - stream
         first, last = self.rows_within(stream, begin_us, end_us)
         keys, numbers = self.key_values(stream, first, last), np.arange(first, last)
@@ -138,7 +139,7 @@ class FigureWorkload:
             starts = np.repeat(low[start:stop] - (ends[start:stop] - part - base), part)
             partners = order[starts + np.arange(len(starts))] + other_first
             mine = np.repeat(numbers[start:stop], part)
-            # How much later the new tuple is: within the other's window, and the other within its.
+            # By how much the new tuple is later: each tuple must lie in the window of the other's stream.
             later_us = mine * self.steps_us[stream] - partners * self.steps_us[other]
             holds = (later_us <= self.windows_us[other]) & (-later_us <= self.windows_us[stream])
             if self.is_self_join:
@@ -150,7 +151,7 @@ class FigureWorkload:
 
 @lru_cache(maxsize=32)
 def _block(seed: int, name: str, keys: str, block: int) -> np.ndarray:
-    """A block of keys; random bits are NumPy's raw ones, which stay the same in all its versions."""
+    """Return a block of keys; the random bits are NumPy's raw ones, which are the same in all its versions."""
 
     def uniform(part: str) -> np.ndarray:
         values: np.ndarray = (words(seed, f"figures.{name}.{part}", block, _BLOCK_ROWS) >> np.uint64(11)) * 2.0**-53

@@ -1,7 +1,7 @@
-"""Live queries, measured trigger by trigger and tuple by tuple.
+"""Measures live queries, trigger by trigger.
 
 ::
 
-    suite ──► live_process ──► live          what is asked, a process each, the query in it
-      └──► finding, report                   what was found beside its target; tables
+    suite ──► live_process ──► live          the measures; a process for each query; the query in it
+      └──► finding, report                   measured numbers beside their bounds; tables
 """

@@ -1,4 +1,4 @@
-"""What the suite of streams finds, and how it is to look for it."""
+"""The findings of the suite of streams, and the settings by which it measures."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ class Finding:
     Attributes
     ----------
     workload, measure : str
+        Names of the workload and the measure.
     value : float
+        The number.
     unit : str
+        Its unit.
     at_least, at_most : float or None
-        What it must reach; only in the full size.
+        The bounds that it must keep; None in a quick look.
     peer : str
         Another way of doing the same, measured in the same run; "" for none.
     peer_value : float or None
+        The peer's number.
     peak_mib : float or None
-        Of ours, as `Run`.
+        Peak memory of our process and its children (`SideRun`).
     note : str
         How it was measured.
     others_cores : float
@@ -45,7 +49,7 @@ class Finding:
 
     @property
     def met(self) -> bool | None:
-        """Whether it reached its bound; None without one."""
+        """Whether the number keeps its bounds; None: it has none."""
         if self.at_least is None and self.at_most is None:
             return None
         over = self.at_least is None or self.value >= self.at_least
@@ -61,13 +65,14 @@ class StreamSettings:
     peers : tuple of str
         Names of `SIDES` but ours.
     quick : bool
-        Windows of seconds and a few batches: whether it all works, not how fast it is. No bounds are held.
+        Whether windows are seconds long and batches are few: this shows whether all works, not how fast it is. There
+        are then no bounds.
     rate : int
-        Of the measure "rate": tuples a second, each stream.
+        Tuples a second of each stream, for the measure "rate".
     batches : int
-        Batches that a median is taken of, at least.
+        Least number of batches of which a median is taken.
     limit_s : int
-        Time after which a peer takes no further step.
+        Seconds after which a peer takes no further step.
     """
 
     peers: tuple[str, ...] = ("spark-tuned", "duckdb")
@@ -80,5 +85,5 @@ class StreamSettings:
         check_peers(self.peers)
 
     def bound(self, value: float) -> float | None:
-        """A bound of the full size."""
+        """Return a bound as it is in the full size; None in a quick look."""
         return None if self.quick else value

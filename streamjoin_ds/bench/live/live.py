@@ -1,4 +1,4 @@
-"""A join as a live query in a process of its own: it fills its windows, goes on, and says what each batch did.
+"""A join as a live query in a process of its own: it fills its windows, goes on, and reports what each batch did.
 
 ::
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveTask", "main"]
 
-# What is measured of a joined pair; with its time and batch the result has six columns, as the papers' has.
+# The selected columns. With its event time and batch id a result has six columns, as in the papers (and each `seq`).
 _SELECT = ("r.x", "r.y", "s.a", "s.b")
-_PROGRESS_WITHIN_S = 10.0
-_WARM_TRIGGERS = 10
+_PROGRESS_WITHIN_S = 10.0  # seconds in which Spark must report a trigger after its commit
+_WARM_TRIGGERS = 10  # empty triggers that are not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +45,32 @@ class LiveTask:
     Attributes
     ----------
     folder : str
-        For table and checkpoint; a second task with the same folder goes on where the first one was.
+        Folder for table and checkpoint; a second task with the same folder goes on where the first one was.
     rate : int
-        Tuples a second of event time, each stream.
+        Tuples of each stream in a second of event time.
     window_us : int
+        Length of the windows, in microseconds.
     eps : int
-        Half of the bands' width, both attributes; values are uniform from 1 to 10 000.
+        Half of the bands' width, in both attributes; values are uniform from 1 to 10 000.
     batches : int
         Batches after the windows are full.
     batch_rows : int
-        Of a batch, both streams.
+        Most rows of a batch, both streams together.
     fill_rows : int
-        Tuples, both streams, after which the windows count as full; 0: from the first batch on.
+        Tuples, both streams together, after which the windows count as full; 0: they do from the first batch on.
     fill_batch_rows : int
-        As `batch_rows`, while the windows fill; 0: the same.
+        Most rows of a batch while the windows fill, by a query that is then started again; 0: `batch_rows`, by the same
+        query.
     pace : str
-        "max", or speed of event time after the windows are full.
+        "max", or how many times as fast as real time event time goes. It does not hold for a fill by its own query.
     keep_rows : bool
-        False: after each commit its rows are deleted from the table and its files from the disk, so that hours of
-        matches do not have to lie there. The query does not read them. It counts as part of the batch.
+        False: after each commit its rows are deleted from the table, and its files from the disk, so that hours of
+        matches need no room. The query does not read them. The deletion counts as part of the batch.
     weigh : bool
-        Whether to say how many bytes of state each batch wrote.
+        Whether to report how many bytes of state each batch wrote.
     empty_triggers : int
-        Then, in the same session: so many triggers of a query that does nothing (`_empty_triggers_ms`).
+        How many triggers of a query that does nothing are measured afterwards, in the same session
+        (`_empty_triggers_ms`).
     """
 
     folder: str
@@ -84,7 +87,7 @@ class LiveTask:
     empty_triggers: int = 0
 
     def join(self) -> StreamJoin:
-        """What is joined."""
+        """Return the join."""
         return band2d(self.rate, f"{self.window_us}us", select=_SELECT, eps=self.eps)
 
     @property
@@ -99,7 +102,7 @@ class LiveTask:
 
 
 class _Live:
-    """The query of a task, from its start to the last batch wanted."""
+    """The query of a task, from its start to the last batch that is wanted."""
 
     def __init__(self, task: LiveTask, tell: Callable[[dict[str, Any]], None]) -> None:
         self._task, self._tell = task, tell
@@ -109,7 +112,7 @@ class _Live:
         self._wanted = threading.Event()
 
     def run(self) -> None:
-        """Fill, go on, tell."""
+        """Fill the windows, go on, and tell the parent what happens."""
         task = self._task
         session = spark_session("streamjoin bench stream")
         self._tell({"event": "session", "at_s": time.time()})
@@ -129,7 +132,7 @@ class _Live:
         return task.join().start(session, task.table, task.checkpoint, max_rows_per_batch=rows, source_options=options)
 
     def _awaited(self, query: StreamingQuery) -> list[dict[str, Any]]:
-        """Let the query run until enough is committed; Spark's times of its triggers."""
+        """Let the query run until enough is committed, and return Spark's times of its triggers."""
         while not self._wanted.wait(0.1):
             if not query.isActive:
                 query.awaitTermination()  # raises what ended it
@@ -166,7 +169,7 @@ class _Live:
 
 
 def _empty_triggers_ms(session: Any, task: LiveTask) -> list[float]:
-    """What this machine's Spark takes for a trigger of two stages with a row, a count and a sink that does nothing."""
+    """Return how many milliseconds Spark takes for triggers of two stages with a row, a count and an empty sink."""
     rows = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).option("numPartitions", 1).load()
     query = (
         rows.groupBy("value")
@@ -186,14 +189,14 @@ def _empty_triggers_ms(session: Any, task: LiveTask) -> list[float]:
 
 
 class _Weight:
-    """Bytes of the files under a checkpoint that hold windows: the engine's blocks, and Spark's own files of state."""
+    """Weighs the files under a checkpoint that hold windows: the engine's blocks, and Spark's own files of state."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._folders = {"block_bytes": checkpoint / "blocks", "row_bytes": checkpoint / "state"}
         self._seen: set[Path] = set()
 
     def new_bytes(self) -> dict[str, int]:
-        """Of the files that are there for the first time: ``block_bytes``, and ``row_bytes`` of the cells' rows."""
+        """Return the bytes of files that are new since the last call, as ``block_bytes`` and ``row_bytes``."""
         return {name: sum(self._new_sizes(folder)) for name, folder in self._folders.items()}
 
     def _new_sizes(self, folder: Path) -> Iterator[int]:
@@ -205,7 +208,7 @@ class _Weight:
 
 
 def _delete_rows(table: Path) -> None:
-    """Take all rows out of a table, in a commit of its own, and their files from the disk."""
+    """Delete all rows of a table, in a commit of their own, and their files on the disk."""
     from deltalake import DeltaTable
 
     DeltaTable(str(table)).delete()

@@ -1,4 +1,4 @@
-"""The parent's end of a live query: its events as they come, its memory, and the end of it, gentle or not."""
+"""The parent's side of a live query: takes the query's events, samples its memory, and ends it, by force if asked."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from streamjoin_ds.stream.query import bound_join
 
 __all__ = ["LiveProcess", "LiveRun"]
 
-_CLOSE_WITHIN_S = 30.0
-_CHECKED_ROWS = 1_000_000
+_CLOSE_WITHIN_S = 30.0  # seconds that the process has to end after its last event
+_CHECKED_ROWS = 1_000_000  # rows, about, of the first batches, whose matches are counted independently
 
 
 @dataclass
@@ -38,19 +38,20 @@ class LiveRun:
     Attributes
     ----------
     task : LiveTask
+        The query.
     started_s : float
-        Wall clock before its process was started, as all times here.
+        When its process was about to be started; like all times here in seconds since 1970, by the wall clock.
     session_s : float
         When it had a Spark session.
     batches : list of dict
-        Its commits, in order: ``at_s, batch_id, full, read, matches, state_rows``; of a task that weighs also
-        ``block_bytes, row_bytes``, what the batch wrote of blocks and of the cells' state rows.
+        Its commits, in order: ``at_s, batch_id, full, read, matches, state_rows``. A task that weighs adds
+        ``block_bytes, row_bytes``: what the batch wrote of blocks and of the cells' state rows.
     triggers : list of dict
         Spark's progress of the last query's triggers: ``batchId, timestamp, durationMs``.
     empty_ms : list of float
-        What empty triggers of the same session took, of a task that asks for some.
+        Milliseconds of the empty triggers in the same session, if the task asks for some.
     peak_mib, others_cores : float
-        As `Run`.
+        As in `SideRun`.
     """
 
     task: LiveTask
@@ -63,25 +64,26 @@ class LiveRun:
     others_cores: float = 0.0
 
     def full_steps(self) -> list[tuple[float, dict[str, Any]]]:
-        """Batches over full windows, each with the seconds since the commit before it."""
+        """Return the batches over full windows, each with the seconds since the commit before it."""
         steps = [(after["at_s"] - before["at_s"], after) for before, after in pairwise(self.batches)]
         return [step for step in steps if step[1]["full"]]
 
     def rate(self, of: Callable[[dict[str, Any]], float]) -> float:
-        """Median over the batches over full windows of something a second, from commit to commit."""
+        """Return the median rate of `of` over the batches over full windows: a second, from commit to commit."""
         return statistics.median(of(batch) / seconds for seconds, batch in self.full_steps())
 
     def bytes_per_row(self, of: str) -> float:
-        """State that the batches over full windows wrote for each row they read: "block_bytes" or "row_bytes"."""
+        """Return the bytes that batches over full windows wrote for each row read: "block_bytes" or "row_bytes"."""
         weighed = [batch for batch in self.batches if batch["full"]]
         rows: int = sum(sum(batch["read"]) for batch in weighed)
         return float(sum(batch[of] for batch in weighed) / rows)
 
     def waits_ms(self) -> list[float]:
-        """From when a tuple is due to the commit of its batch, of a paced query: evenly spread samples of all tuples.
+        """Return samples, in milliseconds, of the wait from when a tuple is due to the commit of its batch.
 
-        No tuple is timed: with pace 1 one is due when the clock is at its event time, and a batch is taken to hold what
-        became due between the beginnings of the trigger before it and its own.
+        The query must be paced. No tuple is timed. With pace 1 a tuple is due when the clock is at its event time, and
+        a batch is taken to hold the tuples that became due from the beginning of the trigger before to that of its own.
+        The samples are spread evenly over that time, 50 for each batch.
         """
         began_s = {trigger["batchId"]: _wall_s(trigger["timestamp"]) for trigger in self.triggers}
         samples = []
@@ -94,7 +96,7 @@ class LiveRun:
         return samples
 
     def trigger_ms(self, phase: str = "triggerExecution") -> list[float]:
-        """Spark's time of a trigger over full windows, or of a phase of it (a key of ``durationMs``)."""
+        """Return Spark's times of triggers over full windows, or of one phase of them (a key of ``durationMs``)."""
         full = {batch["batch_id"] for batch in self.batches if batch["full"]}
         return [float(trigger["durationMs"].get(phase, 0)) for trigger in self.triggers if trigger["batchId"] in full]
 
@@ -121,13 +123,14 @@ class LiveRun:
 
 
 class LiveProcess:
-    """A live query, started; a context manager that ends it, and all it started, whatever happens.
+    """A live query in its process; as a context manager it starts the query, and ends it with all that it started.
 
     Parameters
     ----------
     task : LiveTask
+        The query.
     log_path : Path
-        For what it prints.
+        File for all that the process prints.
     """
 
     def __init__(self, task: LiveTask, log_path: Path) -> None:
@@ -152,17 +155,17 @@ class LiveProcess:
         self.kill()
 
     def await_batches(self, count: int, within_s: float) -> LiveRun:
-        """Wait for so many batches over full windows; the query goes on meanwhile.
+        """Wait for so many batches over full windows; the query goes on after that.
 
         Raises
         ------
         BenchError
-            It ended, or it took longer than `within_s`.
+            The query ended, or took longer than `within_s`.
         """
         return self._take(lambda: sum(batch["full"] for batch in self.run.batches) >= count, within_s)
 
     def await_end(self, within_s: float) -> LiveRun:
-        """Wait until it has done all its batches; as `await_batches`."""
+        """Wait until the query has done all its batches; errors are those of `await_batches`."""
         done = self._take(lambda: bool(self.run.triggers), within_s)
         self._note_use()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -170,7 +173,7 @@ class LiveProcess:
         return done
 
     def kill(self) -> None:
-        """End it and all its processes at once: no handler of Python or Java runs."""
+        """Kill the query and all its processes at once: no handler of Python or Java runs."""
         psutil = load_psutil()
         tree = []
         with contextlib.suppress(psutil.NoSuchProcess):

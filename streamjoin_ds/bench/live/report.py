@@ -1,4 +1,4 @@
-"""What the suite of streams found, as one table and as JSON."""
+"""The findings of the suite of streams, as one table and as JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streamjoin_ds.spark.session import usable_core_count
 
 __all__ = ["stream_facts", "stream_table"]
 
-_QUIET_CORES = 0.25
+_QUIET_CORES = 0.25  # if other programs kept more cores busy than this, the report says so
 
 
 def stream_facts(findings: Sequence[Finding]) -> list[dict[str, object]]:
-    """The findings as plain JSON values.
+    """Return the findings as plain JSON values.
 
     Each has ``workload, measure, value, unit, peer, peer_value, cores, peak_mib``, and ``at_least`` or ``at_most``
-    where it has a bound; ``peer`` and ``peer_value`` are null where there is no peer.
+    if it has a bound; ``peer`` and ``peer_value`` are null if there is no peer.
     """
     rows = []
     for finding in findings:
@@ -40,7 +40,7 @@ def stream_facts(findings: Sequence[Finding]) -> list[dict[str, object]]:
 
 
 def stream_table(findings: Sequence[Finding]) -> RenderableType:
-    """The findings for a person: a line each, and beneath how they were measured."""
+    """Return the findings for a person: a line for each, and below the table how they were measured."""
     report = Table(title="Streams, source to committed table", title_justify="left")
     for number, name in enumerate(("workload", "measure", "value", "unit", "bound", "met", "peer", "peer has", "MiB")):
         report.add_column(name, justify="right" if number in (2, 4, 7, 8) else "left", no_wrap=True)

@@ -1,8 +1,8 @@
-"""The suite of streams: joins whose windows are full, from source to committed table, each measure by its name.
+"""The suite of streams: it measures joins whose windows are full, from source to committed table.
 
-Every measure starts live queries in processes of their own (`live`), over endless generated streams with fixed seeds.
-The matches of a query's first batches are compared with an independent count; a measure is a median over batches,
-timed from commit to commit, so that everything that a batch costs is in it.
+Nearly every measure starts live queries in processes of their own (`live`), over endless generated streams with fixed
+seeds. The matches of a query's first batches are compared with an independent count. A rate is a median over batches,
+timed from commit to commit, so that it includes everything that a batch costs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from streamjoin_ds.spark.spark_log import new_log
 __all__ = ["LONG", "MEASURES", "measure_streams"]
 
 _LLHJ = "band2d-llhj"
-_LLHJ_RATE = 5_117
+_LLHJ_RATE = 5_117  # tuples a second of each stream
 _SECOND_US = 1_000_000
-_LIVE_WITHIN_S = 1_800.0
+_LIVE_WITHIN_S = 1_800.0  # seconds after which a live query has failed
 _PEER_HANG_S = 300.0
 
 
@@ -38,15 +38,16 @@ Say = Callable[[str], None]
 
 
 def measure_streams(names: Sequence[str], settings: StreamSettings, say: Say) -> list[Finding]:
-    """Measure by name.
+    """Do the named measures.
 
     Parameters
     ----------
     names : sequence of str
         Keys of `MEASURES`.
     settings : StreamSettings
+        How to measure.
     say : callable
-        Takes one line about what is being done.
+        Takes a line about what is being done.
 
     Returns
     -------
@@ -76,7 +77,7 @@ def measure_streams(names: Sequence[str], settings: StreamSettings, say: Say) ->
 
 
 def _full_windows(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Stream time by the clock's, once the windows of `band2d-llhj` are full; peers as far as they get."""
+    """Measure how many times as fast as real time `band2d-llhj` runs over full windows; peers as far as they get."""
     window_s = 4 if settings.quick else 900
     batch_rows = 10_000 if settings.quick else 500_000
     run = _filled_run(settings, say, _LLHJ_RATE, window_s, batch_rows)
@@ -102,10 +103,10 @@ def _filled_run(settings: StreamSettings, say: Say, rate: int, window_s: int, ba
 
 
 def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tuple[float | None, str]]]:
-    """Stream time by the clock's of the peers, over the last part of what they take in; that is checked too.
+    """Give for each peer how many times as fast as real time it is, over the last part of what it takes in.
 
-    Their windows begin empty, and the fuller they are the slower a peer is. So each is run twice, the second time with
-    a longer limit, and its speed is that of the stretch between where the two ended.
+    A peer's windows begin empty, and the fuller they are, the slower it is. So each peer is run twice, the second time
+    with a longer limit. Its speed is that of the stretch between the ends of the two runs. Its matches are checked too.
     """
     if not settings.peers:
         return
@@ -119,7 +120,7 @@ def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tupl
         for peer in settings.peers:
             runs = []
             with SideProcess(peer, log) as process:
-                # The first is not measured: compilers warm up, workers start.
+                # The first run is not measured: compilers warm up, workers start.
                 for slices, within_s in ((1, limit_s), (workload.slices, limit_s), (workload.slices, 3 * limit_s)):
                     limits = Settings(1, settings.peers, None, rows, within_s)
                     runs.append(run_side(process, workload, limits, given, slices).outcome)
@@ -137,7 +138,7 @@ def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tupl
 
 
 def _rate(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Whether a rate is kept with 15-minute windows: stream time by the clock's, and memory."""
+    """Measure whether a rate is kept with 15-minute windows: how many times as fast as real time, and the memory."""
     rate, window_s, batch_rows = (2_000, 4, 10_000) if settings.quick else (settings.rate, 900, 1_000_000)
     run = _filled_run(settings, say, rate, window_s, batch_rows)
     speed = run.rate(lambda batch: sum(batch["read"]) / (2 * rate))
@@ -154,7 +155,7 @@ def _rate(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 
 
 def _results(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Result rows committed a second, where there are many: bands ten times as wide."""
+    """Measure the result rows committed in a second where there are many: the bands are ten times as wide."""
     window_s, batch_rows = (4, 10_000) if settings.quick else (60, 200_000)
     fill_rows = 2 * _LLHJ_RATE * window_s
     say(f"  bands of 100, {window_s} s windows")
@@ -170,7 +171,7 @@ def _results(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 
 
 def _input_bound(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Input rows a second where few match: the workload of the suite of full paths."""
+    """Measure the input rows in a second where few match, by the workload of the suite of full paths."""
     rows = 50_000 if settings.quick else None
     limit_s = 5 if settings.quick else settings.limit_s
     [result] = measure(["input-bound"], Settings(1 if settings.quick else 3, settings.peers, None, rows, limit_s), say)
@@ -196,14 +197,14 @@ def _input_bound(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 
 
 def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Bytes of state that a batch writes for each of its rows, as the window grows 16-fold.
+    """Measure the bytes of state that a batch writes for each of its rows, as the window grows 16-fold.
 
-    Two kinds, told apart: the cells' state rows (manifest, tail, runs too small for a block), which Spark writes anew
-    in every batch and which must not grow with the window; and blocks, each written once. A tuple of a window of a few
-    batches is in one block, of a larger one in two: where it came, and merged (`engine.storage.merge_policy`).
+    There are two kinds. Spark writes the cells' state rows (manifest, tail, runs too small for a block) anew in every
+    batch: they must not grow with the window. Each block is written once. A tuple in a window of a few batches is in
+    one block. In a larger window it is in two: that of its batch, and a merged one (`engine.storage.merge_policy`).
     """
     rate, batch_rows = 512, 2_000 if settings.quick else 10_000
-    # Filled and weighed over the same number of batches each, so that names of retired blocks have added up equally.
+    # All windows are filled and weighed over the same number of batches, so that as many retired blocks are named.
     windows = (2, 8) if settings.quick else (4, 16, 64)
     filling = weighing = max(windows)
     found: dict[str, list[float]] = {"row_bytes": [], "block_bytes": []}
@@ -233,7 +234,7 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 
 
 def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Time of a trigger, beside an empty one, and from due to commit, at 5 000 tuples/s a stream in real time."""
+    """Measure a trigger, beside an empty one, and the wait from due to commit: 5 000 tuples/s a stream in real time."""
     rate, window_s, batches = 5_000, 3 if settings.quick else 60, 5 if settings.quick else 60
     fill_rows = 2 * rate * window_s
     say(f"  {rate:,} tuples/s a stream in real time, {window_s} s windows, {batches} batches")
@@ -251,7 +252,7 @@ def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
             empty_triggers=batches,
         )
         run = _done(task)
-    # The fill's restart: what became due meanwhile, and code that Java has not compiled yet.
+    # The first triggers after the fill are left out: the restart made tuples wait, and Java still compiles code.
     triggers, waits = run.trigger_ms()[_SETTLING_BATCHES:], run.waits_ms()[_SETTLING_BATCHES * 50 :]
     workload = f"band2d, {rate:,}/s, {window_s} s, real time"
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
@@ -272,12 +273,12 @@ def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
 
 
 def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
-    """Seconds from the start of a process to its first commit, after the one before was killed with full windows."""
+    """Measure the seconds from the start of a process to its first commit, after one was killed with full windows."""
     window_s, batch_rows = (4, 10_000) if settings.quick else (900, 1_000_000)
     fill_rows = 2 * _LLHJ_RATE * window_s
     say(f"  {fill_rows:,} tuples in the windows, kill -9, start")
     with _folder() as folder, _log() as log:
-        # In real time after the fill: a batch is what a second or two bring.
+        # After the fill the query runs in real time: a batch has the tuples of a second or two.
         task = LiveTask(
             folder,
             _LLHJ_RATE,
@@ -305,7 +306,7 @@ def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     yield Finding(workload, "session", session_s, "s", **common)
 
 
-# A measure: its findings, one by one.
+# The measures by name; each yields its findings, one by one.
 MEASURES: Mapping[str, Callable[[StreamSettings, Say], Iterator[Finding]]] = {
     "full-windows": _full_windows,
     "results": _results,
@@ -315,12 +316,12 @@ MEASURES: Mapping[str, Callable[[StreamSettings, Say], Iterator[Finding]]] = {
     "restart": _restart,
     "rate": _rate,
 }
-# By name only: many minutes.
+# Measures that are done only if they are named: they take many minutes.
 LONG = ("rate",)
 
-_SETTLING_BATCHES = 5
-_FLAT = 1.1
-# Of band2d with its selected columns: time, number and two values; two copies, and the headers of their files.
+_SETTLING_BATCHES = 5  # triggers after the fill's restart that are not measured
+_FLAT = 1.1  # most growth of the state rows, in times, as the window grows 16-fold
+# Bytes of a tuple of band2d: time, number and two values. Blocks may hold it twice, and need some room for headers.
 _ROW_BYTES, _COPIES = 24, 2.1
 
 
@@ -344,7 +345,7 @@ def _folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _log() -> Iterator[Path]:
-    """A file for what processes print; it stays where something failed."""
+    """Give a file for what processes print; it stays if something failed."""
     log = new_log()
     yield log
     log.unlink()

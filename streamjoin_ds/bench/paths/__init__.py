@@ -1,8 +1,8 @@
-"""The same input by several ways, each in a process of its own, on the fixed workloads.
+"""Joins the same input in several ways, each in a process of its own, on the fixed workloads.
 
 ::
 
-    suite ──► side_process ──► child ──► bench.sides      turns, processes, what runs in one
+    suite ──► side_process ──► child ──► bench.sides      the order of runs; the processes; what runs in one
       ├──► inputs                                         Parquet in slices
       └──► report                                         ratios and tables
 """

@@ -1,4 +1,4 @@
-"""A process that holds one side: a task a line on standard input, an outcome a line on standard output.
+"""A process that holds one side: each line on standard input is a task, each line on standard output an outcome.
 
 ::
 
@@ -24,7 +24,7 @@ __all__ = ["main", "own_output"]
 
 
 def main(side_name: str) -> None:
-    """Serve until standard input ends."""
+    """Start the side, and do tasks until standard input ends."""
     answers = own_output()
     try:
         side = make_side(side_name)
@@ -45,7 +45,7 @@ def _done(side: Side, task: Task) -> dict[str, object]:
 
 
 def own_output() -> TextIO:
-    """Keep standard output for answers; what libraries print goes where errors go."""
+    """Return standard output for answers alone; what libraries print then goes to standard error."""
     kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return kept

@@ -22,7 +22,7 @@ from streamjoin_ds.stream.query import bound_join
 
 __all__ = ["SlicedInput", "first_tuples", "slice_input"]
 
-_OLD_S = 1_700_000_000
+_OLD_S = 1_700_000_000  # modification time of the first slice's file, in seconds since 1970: any time in the past
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,13 @@ class SlicedInput:
     Attributes
     ----------
     folder : str
+        The folder of the files.
     streams : tuple of str
+        Names of the streams.
     ends_us : tuple of int
-        Where each slice ends in event time, not included.
+        For each slice the event time at which it ends, not included, in microseconds.
     rows : tuple of tuple of int
-        Rows of each slice, a tuple for each stream.
+        For each stream the numbers of rows of its slices.
     whole : bool
         Whether this is all of the workload's input.
     window_rows : int
@@ -52,32 +54,32 @@ class SlicedInput:
 
     @classmethod
     def load(cls, folder: str) -> SlicedInput:
-        """What `slice_input` wrote there."""
+        """Return the input that `slice_input` wrote to a folder."""
         facts = json.loads((Path(folder) / "input.json").read_text())
         rows = tuple(tuple(counts) for counts in facts["rows"])
         streams, ends_us = tuple(facts["streams"]), tuple(facts["ends_us"])
         return cls(folder, streams, ends_us, rows, facts["whole"], facts["window_rows"])
 
     def files(self, stream: str, slices: int) -> list[str]:
-        """The first `slices` files of a stream."""
+        """Return the paths of the first `slices` files of a stream."""
         return [str(Path(self.folder) / stream / f"part-{number:05d}.parquet") for number in range(slices)]
 
     def table(self, stream: str, slices: int) -> pa.Table:
-        """The rows of the first `slices` slices of a stream, in event time order."""
+        """Return the rows of the first `slices` slices of a stream, in event time order."""
         return pa.concat_tables(pyarrow.parquet.read_table(file) for file in self.files(stream, slices))
 
     def row_count(self, slices: int) -> int:
-        """Rows of the first `slices` slices, all streams."""
+        """Return the number of rows in the first `slices` slices of all streams."""
         return sum(sum(counts[:slices]) for counts in self.rows)
 
 
 def slice_input(workload: Workload, folder: Path) -> SlicedInput:
-    """Write a workload's tuples to `folder`: the columns that its join needs, in the types that it gives them."""
+    """Write a workload's tuples to `folder`: the columns that its join needs, with their types in the join."""
     bound = bound_join(workload.join)
     tables = [first_tuples(bound, number, workload.peer_rows) for number in range(len(bound.names))]
     times = [_times(table, stream.time) for table, stream in zip(tables, workload.join.streams, strict=True)]
     first, last = min(int(ts[0]) for ts in times), max(int(ts[-1]) for ts in times)
-    # Whole microseconds; the last slice ends just after the last tuple.
+    # The ends are whole microseconds; the last slice ends just after the last tuple.
     ends = [first + (last + 1 - first) * (number + 1) // workload.slices for number in range(workload.slices)]
     rows = []
     for name, table, ts in zip(bound.names, tables, times, strict=True):
@@ -92,7 +94,10 @@ def slice_input(workload: Workload, folder: Path) -> SlicedInput:
 
 
 def first_tuples(bound: BoundJoin, number: int, most: int | None) -> pa.Table:
-    """Columns of one stream that its join needs, in its order; of a generated stream the first `most` tuples."""
+    """Return the columns of one stream that its join needs, in the stream's order.
+
+    `most` is for generated streams only: just their first `most` tuples; None: all.
+    """
     stream, schema = bound.join.streams[number], bound.schemas[number]
     if isinstance(stream.source, Generator):
         feed = GeneratorFeed(stream, schema)
@@ -113,7 +118,7 @@ def _times(table: pa.Table, time: str) -> np.ndarray:
 
 
 def _window_rows(ts: np.ndarray, window_us: int) -> int:
-    """Most tuples of one stream within its window, both ends included."""
+    """Return the most tuples of one stream that lie within its window, both ends included."""
     return int((np.arange(1, len(ts) + 1) - np.searchsorted(ts, ts - window_us)).max())
 
 

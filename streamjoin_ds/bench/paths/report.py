@@ -1,4 +1,4 @@
-"""What was measured, as one table and as JSON."""
+"""The results of the suite of full paths, as one table and as JSON."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["MEASURES", "SideMeasure", "facts", "table"]
 _COLUMNS = (
     "workload", "side", "rows", "rows/s", "results/s", "CPU s", "CPU us/row", "peak MiB", "window", "cores", "ours is",
 )  # fmt: skip
-# Above this other programs are worth a word: the parent and the system take some of it themselves.
+# If other programs kept more cores busy than this, the report says so. The parent and the system need some themselves.
 _QUIET_CORES = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class SideMeasure:
-    """A number of one run: its name and unit in the JSON, its decimals in the table."""
+    """A number of one run: its name and unit in the JSON, its decimals in the table, and the function that gives it."""
 
     name: str
     unit: str
@@ -37,19 +37,20 @@ MEASURES = (
     SideMeasure("rows_per_second", "rows/s", 0, lambda run: run.rows_per_second),
     SideMeasure("results_per_second", "rows/s", 0, lambda run: run.results_per_second),
     SideMeasure("cpu_seconds", "s", 1, lambda run: run.cpu_seconds),
-    # Peers that are stopped by the time limit take in fewer rows: this is what can be compared.
+    # A peer that the time limit stops takes in fewer rows: only its CPU time for each row can be compared.
     SideMeasure("cpu_per_row", "us", 2, lambda run: run.cpu_us_per_row),
     SideMeasure("peak_memory", "MiB", 0, lambda run: run.peak_mib),
 )
 
 
 def facts(results: Sequence[WorkloadResult]) -> list[dict[str, object]]:
-    """The results as plain JSON values: an object for each workload, measure and peer.
+    """Return the results as plain JSON values: an object for each workload, measure and peer.
 
-    Each has ``workload, measure, value, unit, peer, peer_value, cores, peak_mib``, and ``at_least`` where the measure
-    has a target. ``value`` and ``peak_mib`` are ours, ``peer`` and ``peer_value`` null where no peer was measured; all
-    are medians over the runs. The measure ``speedup`` is the median of the paired ratios of ``rows_per_second``,
-    ``speedup_over_best`` that over the fastest peer; neither is given where ours had other batches.
+    Each has ``workload, measure, value, unit, peer, peer_value, cores, peak_mib``, and ``at_least`` if the measure has
+    a target. ``value`` and ``peak_mib`` are ours; ``peer`` and ``peer_value`` are null if no peer was measured. All
+    numbers are medians over the runs. The measure ``speedup`` is the median of the paired ratios of
+    ``rows_per_second``, and ``speedup_over_best`` is the same over the fastest peer. Both are left out where our side
+    had other batches than its peers.
     """
     rows = []
     for result in results:
@@ -88,7 +89,7 @@ def facts(results: Sequence[WorkloadResult]) -> list[dict[str, object]]:
 
 
 def table(results: Sequence[WorkloadResult]) -> RenderableType:
-    """The results for a person: a line for each workload and side, and beneath how each side did it."""
+    """Return the results for a person: a line for each workload and side, and below the table how each side did it."""
     report = Table(title="Source to committed table, medians", title_justify="left")
     for number, name in enumerate(_COLUMNS):
         report.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""One side in a process of its own, and what that process and all that it starts use: CPU time and memory."""
+"""One side in a process of its own, and the CPU time and memory of that process and all that it starts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SideProcess", "SideRun", "TreeUse", "load_psutil"]
 
-_SAMPLE_EVERY_S = 0.5
-_CLOSE_WITHIN_S = 20.0
-_START_WITHIN_S = 180.0
+_SAMPLE_EVERY_S = 0.5  # seconds between two samples of memory
+_CLOSE_WITHIN_S = 20.0  # seconds that a side has to end before it is killed
+_START_WITHIN_S = 180.0  # seconds that a side has to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,13 @@ class SideRun:
     Attributes
     ----------
     outcome : Outcome
+        What the run did.
     cpu_seconds : float
         User and system time of the process and all its descendants.
     peak_mib : float
-        Largest sum over them of their memory, pages that they share counted once (`TreeUse`).
+        Largest sum of their memory at one time; pages that they share count once (`TreeUse`).
     others_cores : float
-        Cores that everything else on the machine kept busy meanwhile, on average: what makes a rate too low.
+        Cores that everything else on the machine kept busy meanwhile, on average. They make a rate too low.
     """
 
     outcome: Outcome
@@ -50,22 +51,22 @@ class SideRun:
 
     @property
     def rows_per_second(self) -> float:
-        """Input rows, both streams, by the outcome's seconds."""
+        """Input rows a second, both streams together."""
         return self.outcome.rows / self.outcome.seconds
 
     @property
     def results_per_second(self) -> float:
-        """Matches by the outcome's seconds."""
+        """Matches a second."""
         return self.outcome.matches / self.outcome.seconds
 
     @property
     def cpu_us_per_row(self) -> float:
-        """CPU time of one input row, in microseconds."""
+        """CPU time for each input row, in microseconds."""
         return self.cpu_seconds * 1e6 / max(self.outcome.rows, 1)
 
 
 def load_psutil() -> Any:
-    """The package psutil.
+    """Return the package psutil.
 
     Raises
     ------
@@ -133,7 +134,7 @@ class TreeUse:
 
 
 def _machine_cpu_seconds() -> float:
-    """Time that all processes of this machine have used, and that its host took from it."""
+    """Return the CPU time that all processes of this machine have used, and that its host took from it, in seconds."""
     times = load_psutil().cpu_times()
     return float(sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal")))
 
@@ -148,14 +149,14 @@ def _memory_bytes(process: psutil.Process) -> int:
 
 
 class SideProcess:
-    """A side, started in its own process; a context manager that ends it.
+    """A side in its own process; as a context manager it starts the process and ends it.
 
     Parameters
     ----------
     side : str
-        Its name.
+        The side's name.
     log_path : Path
-        For what it prints.
+        File for all that the process prints.
     """
 
     def __init__(self, side: str, log_path: Path) -> None:
@@ -186,7 +187,7 @@ class SideProcess:
         Raises
         ------
         BenchError
-            It failed, died, or took longer than `within_s`.
+            The side failed, died, or took longer than `within_s`.
         """
         assert self._process.stdin is not None
         with TreeUse(self._process.pid) as use:
@@ -217,7 +218,7 @@ class SideProcess:
         self._answers.put(None)
 
     def _end(self) -> None:
-        """Ask it to end; then make it, with all that it started."""
+        """Ask the process to end; then kill it, and all that it started."""
         psutil = load_psutil()
         with contextlib.suppress(psutil.NoSuchProcess):
             tree = psutil.Process(self._process.pid).children(recursive=True)

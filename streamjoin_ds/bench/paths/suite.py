@@ -1,4 +1,4 @@
-"""The suite of full paths: each workload's sides run in turn, every count is checked, medians are taken of the runs."""
+"""The suite of full paths: a workload's sides run in turn, every count is checked, results are medians of the runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamjoin_ds.spec import Generator
 
 __all__ = ["CountCheck", "Settings", "WorkloadResult", "measure", "run_side"]
 
-_HANG_S = 900.0
+_HANG_S = 900.0  # seconds beyond its time limit after which a side has failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Settings:
     data : Path or None
         Folder of the recorded data.
     generated_rows : int or None
-        Tuples a side of the generated workloads; None for their fixed sizes.
+        Tuples of each stream in generated workloads; None for their fixed sizes.
     limit_s : int
-        Time after which a peer takes no further step in a run.
+        Seconds after which a peer takes no further step in a run.
     """
 
     runs: int
@@ -65,11 +65,13 @@ class WorkloadResult:
     Attributes
     ----------
     workload : Workload
+        The workload.
     window_rows : int
-        Most tuples inside the windows at once, both streams.
+        Most tuples inside the windows at once, both streams together.
     cores : int
+        Cores that every side could use.
     runs : mapping of side to sequence of SideRun
-        In the order in which they were made: the n-th of each side are a pair.
+        The runs of each side, in their order. The n-th runs of two sides are a pair.
     """
 
     workload: Workload
@@ -79,26 +81,26 @@ class WorkloadResult:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole input: ours takes all."""
+        """Rows of the whole input, which our side takes in."""
         return self.runs[OURS][0].outcome.rows
 
     def median(self, side: str, measure: Callable[[SideRun], float]) -> float:
-        """Median of a measure over a side's runs."""
+        """Return the median of a measure over a side's runs."""
         return statistics.median(map(measure, self.runs[side]))
 
     @property
     def is_compared(self) -> bool:
-        """Whether ours and its peers were given the same batches, so that their speeds can be compared."""
+        """Whether our side and its peers had equal batches, so that their speeds can be compared."""
         return self.workload.max_rows_per_batch is None
 
     @property
     def best_peer(self) -> str:
-        """The fastest of the peers; "" where there is none, or none that is compared."""
+        """The fastest of the peers; "" if there is none, or if speeds are not compared."""
         peers = [side for side in self.runs if side != OURS] if self.is_compared else []
         return min(peers, key=self.speedup, default="")
 
     def speedup(self, peer: str) -> float:
-        """Median over the pairs of runs of our rows a second by the peer's."""
+        """Return our rows a second divided by the peer's: the median over the pairs of runs."""
         pairs = zip(self.runs[OURS], self.runs[peer], strict=True)
         return statistics.median(ours.rows_per_second / other.rows_per_second for ours, other in pairs)
 
@@ -111,13 +113,14 @@ def measure(names: Sequence[str], settings: Settings, say: Callable[[str], None]
     names : sequence of str
         Keys of `WORKLOADS`.
     settings : Settings
+        How to measure.
     say : callable
-        Takes one line about what is being done.
+        Takes a line about what is being done.
 
     Returns
     -------
     list of WorkloadResult
-        Those whose data are there; `say` was told of the others.
+        The results of the workloads whose data are there; `say` was told of the others.
 
     Raises
     ------
@@ -129,7 +132,7 @@ def measure(names: Sequence[str], settings: Settings, say: Callable[[str], None]
     load_psutil()
     if "duckdb" in settings.peers:
         _need_duckdb()
-    # All names are looked at before anything takes time.
+    # All names are checked before anything takes time.
     workloads = [(name, make_workload(name, settings.data, settings.generated_rows)) for name in names]
     results = []
     for name, workload in workloads:
@@ -173,7 +176,7 @@ def _measured(workload: Workload, settings: Settings, say: Callable[[str], None]
 
 
 def run_side(process: SideProcess, workload: Workload, settings: Settings, given: SlicedInput, slices: int) -> SideRun:
-    """One run of one side, in a folder of its own."""
+    """Do one run of one side, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="streamjoin-bench-run-") as folder:
         data = None if settings.data is None else str(settings.data)
         task = Task(workload.name, data, settings.generated_rows, given.folder, folder, slices, settings.limit_s)
@@ -195,7 +198,7 @@ class CountCheck:
             raise BenchError(msg, name=workload.name, hint="use the recorded data as they are described")
 
     def __call__(self, side: str, outcome: Outcome) -> None:
-        """Check one outcome; `BenchError` where it differs."""
+        """Check one outcome; raise `BenchError` if its rows or matches differ from the count."""
         if outcome.until_us is None and not self._given.whole:
             rows, matches = self._known()
         else:
@@ -206,14 +209,14 @@ class CountCheck:
                 raise BenchError(msg, name=side, hint="nothing it measures counts until both agree")
 
     def _known(self) -> tuple[int, int]:
-        """Rows and matches of a generated input of which the peers have a part only."""
+        """Return the rows and matches of a whole generated input of which the peers have only a part."""
         sources = [stream.source for stream in self._workload.join.streams]
         rows = sum(int(source.parameters["rows"]) for source in sources if isinstance(source, Generator))
         assert self._workload.matches is not None, "a workload with a part for its peers says what is to be found"
         return rows, self._workload.matches
 
     def _counted(self, until_us: int | None) -> tuple[int, int]:
-        """Rows and matches of the tuples before an event time; None for all."""
+        """Return the rows and matches of the tuples before an event time; None: of all tuples."""
         if until_us not in self._counts:
             tables = [self._before(number, until_us) for number in range(len(self._tables))]
             matches = count_matches(self._workload.join, tables[0], tables[1])

@@ -2,7 +2,7 @@
 
 ::
 
-    Task ──► Side.run ──► Outcome        a process holds one side; what it starts before is not timed
+    Task ──► Side.run ──► Outcome        a process holds one side; its start-up is not timed
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DuckDB in micro-batches of event time: windows in tables, new rows joined with them by grid cells, then expiry."""
+"""DuckDB in micro-batches of event time: windows are tables, new rows join them by grid cells, old rows are deleted."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["DuckDBSide"]
 
 
 class DuckDBSide:
-    """A database in memory on the same number of threads; results as one Parquet file a micro-batch that has any."""
+    """A database in memory with a thread for each core; each micro-batch that has results writes one Parquet file."""
 
     def run(self, task: Task) -> Outcome:
-        """See `Side.run`: stops at the first micro-batch that ends after the limit."""
+        """Do a task, as `Side.run`; stop at the first micro-batch that ends after the limit."""
         workload, given = task.load()
         results = Path(task.folder) / "matches"
         results.mkdir(parents=True)
@@ -58,7 +58,7 @@ class DuckDBSide:
 
 
 def _next_end(times: list[np.ndarray], since_us: int, step_us: int, end_us: int) -> int:
-    """End of the next step that holds a tuple: nothing is done where there is nothing to do."""
+    """Return the end of the next step that holds a tuple: steps without tuples are left out."""
     ahead = [int(ts[place]) for ts in times if (place := np.searchsorted(ts, since_us)) < len(ts)]
     if not ahead:
         return end_us
@@ -79,23 +79,23 @@ class _Windows:
             database.unregister("shape")
 
     def take_in(self, new: list[pa.Table], until_us: int, file: Path) -> None:
-        """Join new rows with the windows and with each other, write the matches, keep the rows, drop the old ones.
+        """Join new rows with the windows and with each other, write the matches, keep the new rows, delete old ones.
 
         Parameters
         ----------
         new : list of pyarrow.Table
-            One a stream, no row at or after `until_us`.
+            For each stream its new rows, all before `until_us`.
         until_us : int
-            No later row is older than this.
+            No later row is older than this event time, in microseconds.
         file : Path
-            For the matches; not written if there are none.
+            File for the matches; it is not written if there are none.
         """
         database = self._database
         for number, table in enumerate(new):
             database.register(f"arrived_{number}", table)
             with_cells = f"SELECT *, {self._cells(number)} FROM arrived_{number}"
             database.execute(f"CREATE OR REPLACE TEMP TABLE new_{number} AS {with_cells}")
-        # The left side's new rows meet the right side's window and new rows, then the right's new ones the left window.
+        # New rows of the left side meet the right window and new rows; new rows of the right meet the left window.
         database.execute("INSERT INTO window_1 SELECT * FROM new_1")
         query = f"{self._matches('new_0', 'window_1')} UNION ALL {self._matches('window_0', 'new_1')}"
         database.execute(f"CREATE OR REPLACE TEMP TABLE matches AS {query}")
@@ -109,7 +109,7 @@ class _Windows:
             database.unregister(f"arrived_{number}")
 
     def _cells(self, number: int) -> str:
-        """The left side's cell, or the right side's first and last cell, on each axis."""
+        """Return each axis' cell columns as SQL: the left side's cell, or the right side's first and last cell."""
         parts = []
         for place, axis in enumerate(self._axes):
             if number == 0:
@@ -136,7 +136,7 @@ class _Windows:
 
 
 def _spread(table: str, grid: tuple[CellAxis, ...]) -> str:
-    """A right table with one row for each cell in which a partner can lie."""
+    """Return a right table as SQL, with one row for each cell in which a partner can lie."""
     for place in range(len(grid)):
         table = f"(SELECT *, unnest(generate_series(first_{place}, last_{place})) AS cell_{place} FROM {table})"
     return table

@@ -1,4 +1,4 @@
-"""What every side is asked, and what it answers."""
+"""The task that every side is given, the outcome that it returns, and the table of the sides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamjoin_ds.errors import ArgumentError
 __all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "check_peers", "first_trigger_s", "make_side"]
 
 OURS = "streamjoin"
-# Side to its module and class: a module is imported only in the process that runs its side.
+# For each side its module and class: a module is imported only in the process that runs its side.
 _CLASSES = {
     OURS: ("streamjoin", "StreamJoinSide"),
     "spark": ("spark", "SparkSide"),
@@ -27,7 +27,7 @@ SIDES = tuple(_CLASSES)
 
 
 def check_peers(names: Iterable[str]) -> None:
-    """Raise ArgumentError where one is no name of `SIDES` but ours."""
+    """Raise ArgumentError if a name is not one of `SIDES` without ours."""
     for name in names:
         if name not in SIDES[1:]:
             msg = f"there is no peer '{name}'"
@@ -36,23 +36,24 @@ def check_peers(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run.
+    """What one run is to do.
 
     Attributes
     ----------
     workload : str
+        Name of the workload.
     data : str or None
         Folder of the recorded data.
     generated_rows : int or None
-        Tuples a side of a generated workload, where not its fixed size.
+        Tuples of each stream in a generated workload; None: its fixed size.
     input_folder : str
-        Of a `SlicedInput`.
+        Folder of a `SlicedInput`.
     folder : str
-        Empty, for what the run writes.
+        An empty folder for what the run writes.
     slices : int
-        Part of the input that a peer takes, from the first slice on; ours takes all of it.
+        How many slices of the input a peer takes, from the first on; our side takes all of the input.
     limit_s : int
-        A peer stops at the end of the step in which this time runs out.
+        Seconds; a peer stops at the end of the step in which they run out.
     """
 
     workload: str
@@ -64,7 +65,7 @@ class Task:
     limit_s: int
 
     def load(self) -> tuple[Workload, SlicedInput]:
-        """The workload and the peers' input that the task names."""
+        """Return the workload and the peers' input that the task names."""
         data = None if self.data is None else Path(self.data)
         workload = make_workload(self.workload, data, self.generated_rows)
         assert workload is not None, "the parent saw its data"
@@ -78,14 +79,15 @@ class Outcome:
     Attributes
     ----------
     rows : int
-        Taken in, both streams.
+        Rows taken in, both streams together.
     matches : int
-        Rows of the result, counted in the files that were left behind, after the time was taken.
+        Rows of the result, counted in the files that the run left, after the time was taken.
     seconds : float
-        From the start of the first trigger to the last commit.
+        Time from the start of the first trigger to the last commit.
     batches : int
+        Number of batches.
     until_us : int or None
-        Input before this event time was taken in; None: all that the workload has.
+        The event time before which all input was taken in; None: all input of the workload.
     note : str
         How the side did it, for the report's notes.
     """
@@ -99,26 +101,26 @@ class Outcome:
 
 
 class Side(Protocol):
-    """A way of doing the join. Made in its own process; making it may take time, which is not counted."""
+    """A way of doing the join. It is made in its own process; the time to make it is not counted."""
 
     def run(self, task: Task) -> Outcome:
-        """Take in the task's tuples, leave their matches in files."""
+        """Take in the task's tuples, leave their matches in files, and return what was done."""
 
     def close(self) -> None:
-        """End what was started."""
+        """End what the side has started."""
 
 
 def first_trigger_s(checkpoint: Path) -> float:
-    """When a query's first trigger began, seconds since 1970: starting a query is not counted on either side.
+    """Return when a query's first trigger began, in seconds since 1970, by Spark's offset log.
 
-    It is a process or two that Spark starts once a query, whatever comes after. Spark's offset log has the time.
+    The start of a query is not counted on either side: Spark then starts a process or two, once for each query.
     """
     facts = json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[1])
     return float(facts["batchTimestampMs"]) / 1000
 
 
 def make_side(name: str) -> Side:
-    """Start a side in this process."""
+    """Start a side in this process, and return it."""
     module, class_name = _CLASSES[name]
     side: Side = getattr(importlib.import_module(f"streamjoin_ds.bench.sides.{module}"), class_name)()
     return side

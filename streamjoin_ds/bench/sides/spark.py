@@ -1,7 +1,8 @@
-"""Spark's own way: cells of a grid, one side exploded into them, a stream-stream join on equal cells and near times.
+"""Spark's own way: one side is exploded into cells of a grid; a stream-stream join takes equal cells and near times.
 
-It comes in two forms: as people write it, with cells as wide as the bands, and tuned, with wider cells. A tuple is kept
-once for each cell in which a partner can lie, so wide cells keep fewer copies, at the price of more candidates.
+It comes in two forms: as people write it, with cells as wide as eps (half a band), and tuned, with wider cells. A tuple
+of the exploded side is kept once for each cell in which a partner can lie. So wide cells keep fewer copies, but give
+more candidates.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["SparkSide", "TunedSparkSide"]
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_POLL_S = 0.1
-_STATE_FORMATS = (4, 3, 2)  # the newest first: 4 is behind a flag in Spark 4.2, and reads only the times in range
+_POLL_S = 0.1  # seconds between two looks at the sink's commits
+# Spark's formats of the join's state, the newest first. Format 4 is behind a flag in Spark 4.2; it reads only the times
+# in range.
+_STATE_FORMATS = (4, 3, 2)
 
 
 class SparkSide:
-    """A local session on the same cores; state in RocksDB, results as Parquet files, which cost it less than Delta."""
+    """A local session on the same cores; state in RocksDB, results as Parquet files, which cost less than Delta."""
 
     def __init__(self) -> None:
         settings = {
@@ -44,11 +47,11 @@ class SparkSide:
         self._state_format: int | None = None
 
     def cell_widths(self, workload: Workload) -> int:
-        """Width of a cell in band widths."""
+        """Return the width of a grid cell, in units of eps (half a band's width)."""
         return 1
 
     def run(self, task: Task) -> Outcome:
-        """See `Side.run`; finds out at its first run which state format this Spark has."""
+        """Do a task, as `Side.run`; the first run finds out which state format this Spark has."""
         workload, given = task.load()
         formats = _STATE_FORMATS if self._state_format is None else (self._state_format,)
         for number in formats:
@@ -80,7 +83,7 @@ class SparkSide:
             query.stop()
         batches, committed_wall = _committed(folder / "matches")
         seconds = (ended_wall if finished else committed_wall) - first_trigger_s(folder / "checkpoint")
-        # Spark reads what its sink has committed, and no file beside.
+        # Spark reads only files that its sink has committed.
         matches = self._spark.read.parquet(str(folder / "matches")).count()
         slices = min(batches, task.slices)
         note = f"grid cells of {self.cell_widths(workload)} x eps, RocksDB, state format {state_format}"
@@ -112,7 +115,7 @@ class SparkSide:
         return joined.select(*(f"`{name}`" for name in joined.columns if not name.startswith(helpers)))
 
     def _stream(self, given: SlicedInput, number: int, workload: Workload, slices: int) -> DataFrame:
-        """One slice a trigger; rows whose keys are null leave before they could become state."""
+        """Return a stream with one slice for each trigger; rows with null keys leave before they become state."""
         stream = workload.join.streams[number]
         files = given.files(stream.name, slices)
         folder = str(Path(files[0]).parent)
@@ -125,27 +128,27 @@ class SparkSide:
         return frame.where(known).withWatermark(f"{stream.name}_{stream.time}", "0 seconds")
 
     def close(self) -> None:
-        """See `Side.close`."""
+        """Stop Spark."""
         self._spark.stop()
 
 
 class TunedSparkSide(SparkSide):
-    """The same with the cells that were measured to be best."""
+    """Spark's own way with the cells that were best by measurement."""
 
     def cell_widths(self, workload: Workload) -> int:
-        """See `SparkSide.cell_widths`."""
+        """Return the width of the workload's best cells, in units of eps."""
         return workload.cell_widths
 
 
 def _committed(table: Path) -> tuple[int, float]:
-    """How many batches Spark's file sink has committed, and when it committed the last (wall clock)."""
+    """Return how many batches Spark's file sink has committed, and when it committed the last (wall clock)."""
     entries = [path for path in (table / "_spark_metadata").glob("[0-9]*")]
     numbers = {int(path.name.partition(".")[0]): path.stat().st_mtime for path in entries}
     return (max(numbers) + 1, numbers[max(numbers)]) if numbers else (0, 0.0)
 
 
 def _await_batch(query: StreamingQuery, table: Path) -> bool:
-    """Wait for the commit of the batch that is under way; True if the query ended instead."""
+    """Wait for the commit of the batch that is under way; return True if the query ended instead."""
     batches, _ = _committed(table)
     while _committed(table)[0] == batches:
         if not query.isActive:

@@ -1,4 +1,4 @@
-"""A workload's condition as SQL for the peers: equal grid cells find, the contract's form of the band decides."""
+"""A workload's condition as SQL for the peers: equal grid cells find pairs, the contract's form of the band decides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from streamjoin_ds.spec import Band, Join
 
 __all__ = ["CellAxis", "axes", "band_condition"]
 
-# A tuple is sent to every cell that a value in its band could lie in; rounding must not lose one at the edge.
+# A tuple is sent to every cell in which a partner could lie. The band is widened by this factor for that, so that
+# rounding loses no cell at its edge.
 _WIDER = 1 + 1e-6
 
 
@@ -24,7 +25,7 @@ class CellAxis:
     eps : float
         Half of the band's width; the workloads' bands are symmetric.
     width : float
-        Of a cell.
+        Width of a cell.
     """
 
     left: str
@@ -33,17 +34,17 @@ class CellAxis:
     width: float
 
     def left_cell(self, column: str) -> str:
-        """The cell of a value of the left column."""
+        """Return SQL for the cell of a value of the left column."""
         return f"floor({column} / {self.width!r})"
 
     def right_cells(self, column: str) -> tuple[str, str]:
-        """First and last cell in which a partner of a value of the right column can lie."""
+        """Return SQL for the first and the last cell in which a partner of a value of the right column can lie."""
         reach = self.eps * _WIDER
         return f"floor(({column} - {reach!r}) / {self.width!r})", f"floor(({column} + {reach!r}) / {self.width!r})"
 
 
 def axes(join: Join, cell_widths: int) -> tuple[CellAxis, ...]:
-    """One axis for each band of a join of two streams; a cell is `cell_widths` bands wide."""
+    """Return one axis for each band of a join of two streams; a cell is `cell_widths` times eps wide."""
     found = []
     for band in join.predicates:
         assert isinstance(band, Band), "the workloads have bands only"
@@ -55,5 +56,5 @@ def axes(join: Join, cell_widths: int) -> tuple[CellAxis, ...]:
 
 
 def band_condition(axis: CellAxis, left: Callable[[str], str], right: Callable[[str], str]) -> str:
-    """The contract's form of a band: widened to double, subtracted, compared."""
+    """Return SQL for a band in the contract's form: widened to double, subtracted, compared."""
     return f"abs(CAST({left(axis.left)} AS DOUBLE) - CAST({right(axis.right)} AS DOUBLE)) <= {axis.eps!r}"

@@ -14,17 +14,17 @@ __all__ = ["StreamJoinSide"]
 
 
 class StreamJoinSide:
-    """The session as every user of this package gets it."""
+    """Our own side, in the session that every user of this package gets by default."""
 
     def __init__(self) -> None:
         self._spark = spark_session("streamjoin bench")
 
     def run(self, task: Task) -> Outcome:
-        """See `Side.run`. The matches are counted in the committed table."""
+        """Do a task, as `Side.run`; the matches are counted in the committed table."""
         from deltalake import DeltaTable
 
         workload, given = task.load()
-        # Of Spark's own way a slice is a trigger.
+        # In Spark's own way each trigger takes one slice: this gives about as many batches.
         rows_per_batch = workload.max_rows_per_batch or -(-given.row_count(workload.slices) // workload.slices)
         table = Path(task.folder) / "matches"
         batches: list[BatchSummary] = []
