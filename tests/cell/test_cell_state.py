@@ -90,7 +90,7 @@ def test_what_is_no_state(blob: bytes) -> None:
         CellState.decode(blob)
 
 
-@pytest.mark.parametrize("version", [2, 3, 255])
+@pytest.mark.parametrize("version", [3, 4, 255])
 def test_a_newer_version(version: int) -> None:
     blob = bytearray(STATE.encode())
     blob[VERSION_AT] = version

@@ -46,6 +46,7 @@ HOOKED = ("before_commit", "between_tables", "after_commit", "after_batch")
 WATCHED = ("planning", "offset_logged", "some_state", "batch_logged")
 POINTS = (*WATCHED[:3], *HOOKED[:3], WATCHED[3], HOOKED[3])
 _POLL_S = 0.0005
+LAYOUT = "STREAMJOIN_TEST_LAYOUT"  # an environment variable: another layout than 1x2
 
 
 def join(window: str = "20s", eps: float = 100.0) -> StreamJoin:
@@ -199,7 +200,7 @@ def main() -> None:
         checkpoint,
         available_now=True,
         max_rows_per_batch=MAX_ROWS_PER_BATCH,
-        layout="1x2",
+        layout=os.environ.get(LAYOUT, "1x2"),
         take_over=point == "take_over",
     )
     query.awaitTermination()

@@ -361,7 +361,11 @@ BUGS = (
     ),
     _bug(
         "another layout is not refused",
-        ("checkpoint.identity:CheckpointIdentity.check", "layout is not None and layout != self.layout", "False"),
+        (
+            "checkpoint.identity:CheckpointIdentity.check",
+            "layout is not None and layout.cells != self.layout.cells",
+            "False",
+        ),
         asks=("settings",),
     ),
     _bug(

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.checkpoint.batch_end import batch_layouts
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
-from tests.faults.driver import HOOKED, MAX_ROWS_PER_BATCH, ROWS, WATCHED, join
+from tests.faults.driver import HOOKED, LAYOUT, MAX_ROWS_PER_BATCH, ROWS, WATCHED, join
 
 pytestmark = pytest.mark.spark
 
@@ -32,10 +33,13 @@ PAIR = ("r_seq", "s_seq")
 
 
 def run_driver(
-    table: Path, checkpoint: Path, *armed: str, timeout_s: int = TIMEOUT_S
+    table: Path, checkpoint: Path, *armed: str, timeout_s: int = TIMEOUT_S, layout: str = "1x2"
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.faults.driver", str(table), str(checkpoint), *armed]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT)
+    environment = {**os.environ, LAYOUT: layout}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=ROOT, env=environment
+    )
 
 
 def rows(path: Path | str, *, without: tuple[str, ...] = ()) -> list[dict[str, Any]]:
@@ -56,10 +60,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "matches"
 
 
-def assert_as_undisturbed(table: Path, undisturbed: Path) -> None:
+def assert_as_undisturbed(table: Path, undisturbed: Path, *, relaid: bool = False) -> None:
     assert rows(table) == rows(undisturbed)
     for companion in ("ledger", "late", "rejects", "punctuations"):
-        kept = ("committed_at",)
+        # What was decided when a batch was planned tells of its layout too.
+        kept = ("committed_at", "decided") if relaid else ("committed_at",)
         assert rows(f"{table}_{companion}", without=kept) == rows(f"{undisturbed}_{companion}", without=kept)
 
 
@@ -114,14 +119,18 @@ def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_p
     assert_as_undisturbed(table, undisturbed)
 
 
-def test_a_driver_killed_by_what_sparks_files_say(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_driver_killed_while_its_layout_changes(undisturbed: Path, tmp_path: Path) -> None:
+    """Each start asks for the other layout, which the first batch that it plans has; there it is killed."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
     for batch, point in enumerate(WATCHED, 1):
-        killed = run_driver(table, checkpoint, point, str(batch))
+        killed = run_driver(table, checkpoint, point, str(batch), layout=("2x1", "1x2")[batch % 2])
         assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
-    again = run_driver(table, checkpoint)
+    again = run_driver(table, checkpoint, layout="2x1")
     assert again.returncode == 0, again.stderr[-2000:]
-    assert_as_undisturbed(table, undisturbed)
+    assert_as_undisturbed(table, undisturbed, relaid=True)
+    epochs = batch_layouts(checkpoint, BATCHES - 1, ["r", "s"])
+    assert epochs is not None
+    assert epochs.current.number >= 3
 
 
 def sleep_through(
