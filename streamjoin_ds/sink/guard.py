@@ -2,8 +2,8 @@
 
 Every question is put to one snapshot. The commit that follows is put at the version after that snapshot, and nowhere
 else: if anyone committed in between, that version is taken, and all is asked again. A driver that asks one snapshot and
-writes after another may write a batch twice when it is paused in between (ARCHITECTURE.md, "Facts of other software
-that this rests on").
+writes after another may write a batch twice when it is paused in between
+(ARCHITECTURE.md, "Facts of other software that this rests on").
 """
 
 from __future__ import annotations
