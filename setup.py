@@ -1,8 +1,9 @@
 """Builds the compiled kernels; everything else is in pyproject.toml.
 
-One portable wheel: the baseline is the compiler's default for the platform (x86-64), each wider instruction set has its
-own C file with target pragmas, and the CPU is asked at import. `-fno-tree-vectorize` keeps the scalar path scalar, so
-that comparing with it means something; `-ffp-contract=off` keeps `left - right` one IEEE subtraction everywhere.
+There is one portable wheel. Its baseline is the compiler's default for the platform (x86-64). Each wider instruction
+set has its own C file with target pragmas, and the kernels ask the CPU at import. `-fno-tree-vectorize` keeps the
+scalar path scalar, so that it can be compared with SIMD; `-ffp-contract=off` keeps `left - right` one IEEE subtraction
+everywhere.
 
 ``STREAMJOIN_DS_BOUNDS_CHECK=1`` in the environment builds kernels that check every index of a memoryview, list and
 tuple. They are for tests (`.ci/sanitize`), not for measuring.
@@ -19,22 +20,22 @@ from setuptools import Extension, find_packages, setup
 
 KERNELS = "cython_kernels"
 BOUNDS_CHECK = os.environ.get("STREAMJOIN_DS_BOUNDS_CHECK", "") not in ("", "0")
-# With it the generated C says in its first lines how it was built: Cython writes the macros of an extension there.
+# Cython writes the macros of an extension into the first lines of the generated C: this one tells how it was built.
 BOUNDS_CHECK_MACRO = "SJ_BOUNDS_CHECK"
 
 
 def files_of_families(*suffixes):
-    """List the files with these suffixes in the folders of the kernels, one folder a family."""
+    """Return the files with these suffixes in the kernels' folders, sorted; each family of kernels has a folder."""
     return sorted(path.as_posix() for path in Path(KERNELS).glob("*/*") if path.suffix in suffixes)
 
 
 def generated_with_checks():
-    """Whether the last build left kernels that check bounds: Cython compares times of files only, not its options."""
+    """Whether the last build left kernels that check bounds: Cython compares only times of files, not its options."""
     generated = Path(KERNELS, "kernels.c")
     return generated.exists() and BOUNDS_CHECK_MACRO in generated.read_text(encoding="utf-8")[:4000]
 
 
-# Typed memoryviews are in the limited API from 3.11 on; free-threaded builds have none.
+# Typed memoryviews are in the limited API from Python 3.11 on; free-threaded builds have no limited API.
 limited_api = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 x86 = platform.machine().lower() in {"x86_64", "amd64"}
 
@@ -64,7 +65,7 @@ setup(
         force=generated_with_checks() != BOUNDS_CHECK,
         compiler_directives={
             "boundscheck": BOUNDS_CHECK,
-            # Off in both: an index below zero is a fault, and wrapped around it would not be found.
+            # Off in both builds: an index below zero is a fault, and the check would not find it if it wrapped around.
             "wraparound": False,
             "initializedcheck": BOUNDS_CHECK,
         },

@@ -13,7 +13,7 @@ from streamjoin_ds import Stream, StreamJoin, band
 
 
 def same_air(urban: str, suburban: str) -> StreamJoin:
-    """PM2.5 within 5, temperature and wind within 0.5, the suburban reading 0 to 6 hours after the urban one."""
+    """Return the join: PM2.5 within 5, temperature and wind within 0.5, suburban 0 to 6 hours after urban readings."""
     return StreamJoin(
         [Stream("u", urban, time="ts"), Stream("s", suburban, time="ts")],
         on=[band("u.PM2.5", "s.PM2.5", 5), band("u.TEMP", "s.TEMP", 0.5), band("u.WSPM", "s.WSPM", 0.5)],

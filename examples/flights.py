@@ -14,7 +14,7 @@ from streamjoin_ds import Stream, StreamJoin
 
 
 def conflicts(eastbound: str, westbound: str) -> StreamJoin:
-    """Two aircraft within 0.1 degrees of latitude, 0.15 of longitude and 1000 feet, at most 15 seconds apart."""
+    """Return the join: two aircraft within 0.1 degrees of latitude, 0.15 of longitude, 1000 feet, and 15 seconds."""
     return StreamJoin(
         [Stream("e", eastbound, time="ts"), Stream("w", westbound, time="ts")],
         on=[

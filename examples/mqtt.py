@@ -3,9 +3,10 @@
     pip install 'streamjoin-ds[mqtt]'
     python examples/mqtt.py BROKER_HOST PORT STATE_FILE
 
-On the topics hall and yard: {"number": 1, "ts": MICROSECONDS, "temperature": 20.5}, numbered upwards by each sensor.
-The broker keeps the session (QoS 1), and a reading is acknowledged once it is in the saved state: whatever breaks off,
-none is lost, and one that comes again is known by its number. Matches found since the last save may be printed twice.
+A message on the topics hall and yard is {"number": 1, "ts": MICROSECONDS, "temperature": 20.5}; each sensor numbers its
+readings upwards. The broker keeps the session (QoS 1), and a reading is acknowledged once it is in the saved state. So
+whatever breaks off, no reading is lost, and one that comes again is known by its number. Matches found since the last
+save may be printed twice.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ STREAMS = [Stream(topic, schema=SCHEMA) for topic in ("hall", "yard")]
 
 
 async def main(host: str, port: int, state: Path) -> None:
-    """Join what comes until SIGTERM or Ctrl-C, and print the numbers of the readings that match."""
+    """Join the readings that come until SIGTERM or Ctrl-C, and print the numbers of those that match."""
     engine = JoinEngine(Join(STREAMS, "|hall.temperature - yard.temperature| <= 0.1", "2s"))
     last = {"hall": 0, "yard": 0}
     if state.exists():
@@ -39,17 +40,17 @@ async def main(host: str, port: int, state: Path) -> None:
     client.on_connect = lambda *_: client.subscribe([("hall", 1), ("yard", 1)])
     client.on_message = lambda _client, _data, message: loop.call_soon_threadsafe(came.put_nowait, message)
     client.connect(host, port)
-    client.loop_start()  # its thread: receives, and connects again
+    client.loop_start()  # starts the client's thread, which receives messages and reconnects
     while not stop.is_set():
-        await asyncio.sleep(0.02)  # as many messages a push as come in that time
+        await asyncio.sleep(0.02)  # one push takes all messages of this time
         messages = [came.get_nowait() for _ in range(came.qsize())]
         rows = {"hall": [], "yard": []}
         for message in messages:
             row = reading(message)
-            if row is not None and row["number"] > last[message.topic]:  # else it was sent again
+            if row is not None and row["number"] > last[message.topic]:  # a smaller number was sent again
                 rows[message.topic].append(row)
                 last[message.topic] = row["number"]
-        for match in (await asyncio.to_thread(engine.push, rows)).to_pylist():  # the loop is free meanwhile
+        for match in (await asyncio.to_thread(engine.push, rows)).to_pylist():  # the event loop stays free
             print(match["hall_number"], match["yard_number"], flush=True)
         if messages:
             save(state, json.dumps(last).encode() + b"\n" + engine.save())
@@ -60,7 +61,7 @@ async def main(host: str, port: int, state: Path) -> None:
 
 
 def reading(message: mqtt.MQTTMessage) -> dict[str, float] | None:
-    """What a message says; None, and a line on standard error, if that is no reading."""
+    """Return the reading in a message; None, and a line on standard error, if there is none."""
     try:
         row = json.loads(message.payload)
         return {"number": int(row["number"]), "ts": int(row["ts"]), "temperature": float(row["temperature"])}
@@ -70,7 +71,7 @@ def reading(message: mqtt.MQTTMessage) -> dict[str, float] | None:
 
 
 def save(state: Path, data: bytes) -> None:
-    """All of it or nothing, and on the device before anything is acknowledged."""
+    """Write the state as a whole or not at all; it is on the device before anything is acknowledged."""
     with (aside := state.with_suffix(".new")).open("wb") as file:
         file.write(data)
         os.fsync(file.fileno())

@@ -6,8 +6,8 @@
 -- | streamjoin_punctuation   | session variable set here; every result with event_time before it is in the table |
 -- | complete_results         | the view; run the SET VAR statement again to move it on                           |
 --
--- The punctuation is read first and the matches after it, so the matches hold at least what it promises. A query that
--- read both at once could see the punctuation of a batch whose rows its older snapshot of the matches has not.
+-- The punctuation is read before the matches, so the matches hold at least what it promises. A query that reads both at
+-- once could see the punctuation of a batch whose rows are not yet in its older snapshot of the matches.
 
 DECLARE OR REPLACE VARIABLE streamjoin_punctuation TIMESTAMP;
 

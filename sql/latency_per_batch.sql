@@ -4,11 +4,11 @@
 -- |--------------------|------------------------------------------------------------------------------------------|
 -- | batch_id           | Spark's batch number                                                                     |
 -- | matches            | result rows that the batch added                                                         |
--- | latency_seconds    | committed_at minus largest_ts: end to end where tuples carry the present time, else void |
+-- | latency_seconds    | committed_at minus largest_ts: end to end if tuples have the present time, else no use   |
 -- | behind_seconds     | largest_ts minus punctuation: how far the complete results lag behind the input          |
 -- | slowest_cell_ms    | longest time a cell spent on the batch                                                   |
--- | candidates         | pairs that were tested                                                                   |
--- | state_rows, _bytes | what the windows hold after the batch                                                    |
+-- | candidates         | number of pairs that were tested                                                         |
+-- | state_rows, _bytes | rows and bytes that the windows hold after the batch                                     |
 --
 -- First: SET streamjoin.root=/data/matches (the path of the matches table).
 

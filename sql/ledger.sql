@@ -3,18 +3,18 @@
 -- | column              | what it is                                                                            |
 -- |---------------------|---------------------------------------------------------------------------------------|
 -- | stream              | the stream's name                                                                     |
--- | batches             | batches so far                                                                        |
+-- | batches             | number of batches so far                                                              |
 -- | read                | rows read; = stored + late + rejected + filtered                                      |
 -- | stored              | rows that took part in the join                                                       |
--- | late, rejected      | rows set aside, to be found in <root>_late and <root>_rejects                         |
--- | filtered            | rows that a condition on their stream alone (where, --where) left out                 |
--- | null_keys           | stored rows whose join attribute is null or NaN, which match nothing                  |
--- | unaccounted         | read - stored - late - rejected - filtered: 0, or something was lost                  |
--- | late_kept           | rows in <root>_late: equal to late                                                    |
--- | rejected_kept       | rows in <root>_rejects: equal to rejected                                             |
+-- | late, rejected      | rows set aside; they are in <root>_late and <root>_rejects                            |
+-- | filtered            | rows left out by a condition on their stream alone (where, --where)                   |
+-- | null_keys           | stored rows with a compared column that is null or NaN; they match nothing            |
+-- | unaccounted         | read - stored - late - rejected - filtered: 0, or rows were lost                      |
+-- | late_kept           | rows in <root>_late: must be equal to late                                            |
+-- | rejected_kept       | rows in <root>_rejects: must be equal to rejected                                     |
 -- | largest_ts          | the stream's newest event time                                                        |
 -- | files_set_aside     | bad files, or rests of files, set aside (on_bad_file="quarantine"); among rejected    |
--- | held_back_bytes     | of an unfinished last line that waited when the newest batch was planned              |
+-- | held_back_bytes     | bytes of an unfinished last line that waited when the newest batch was planned        |
 --
 -- First: SET streamjoin.root=/data/matches (the path of the matches table).
 

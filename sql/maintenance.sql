@@ -1,14 +1,14 @@
--- maintenance: what the join does by itself, for those who would rather do it from Spark. Safe while the join runs.
+-- maintenance: the upkeep that a join does by itself, for users who prefer to do it from Spark. Safe beside the join.
 --
 -- | statement         | what it does                                                                             |
 -- |-------------------|------------------------------------------------------------------------------------------|
 -- | OPTIMIZE          | rewrites small files into large ones; rows stay as they are                              |
--- | VACUUM            | removes files a week old that the table does not have, and files of failed attempts      |
+-- | VACUUM            | removes files a week old that are not in the table: replaced, or of failed attempts      |
 -- | DESCRIBE HISTORY  | one row per commit; userMetadata holds batch, query id, punctuation and fingerprint      |
 --
--- First: SET streamjoin.root=/data/matches (the path of the matches table). Say RETAIN 168 HOURS, always: the tables keep
--- delta.deletedFileRetentionDuration short (six hours; a checkpoint of the log holds what was replaced in that time), and
--- a VACUUM without RETAIN goes by it; a reader, or a batch being written, then loses files that it needs.
+-- First: SET streamjoin.root=/data/matches (the path of the matches table). Always say RETAIN 168 HOURS: a VACUUM
+-- without it goes by delta.deletedFileRetentionDuration, and a reader, or a batch being written, then loses files that
+-- it needs. In these tables that is only six hours, as a checkpoint of the log names all files replaced in that time.
 
 OPTIMIZE delta.`${streamjoin.root}`;
 

@@ -1,13 +1,13 @@
--- ordered_between: the results of a range of event time, in one order for every run.
+-- ordered_between: the results of a range of event time, in an order that is the same in every run.
 --
 -- | name                | what it is                                                                              |
 -- |---------------------|-----------------------------------------------------------------------------------------|
 -- | ${streamjoin.root}  | path of the matches table; first: SET streamjoin.root=/data/matches                     |
 -- | streamjoin_begin    | session variable, included: DECLARE OR REPLACE VARIABLE streamjoin_begin TIMESTAMP = .. |
--- | streamjoin_end      | session variable, not included: likewise; the range is cut at the newest punctuation    |
+-- | streamjoin_end      | likewise, not included; the range ends at the newest punctuation if that is earlier     |
 --
--- Ranges that meet (the end of one is the begin of the next) neither overlap nor leave a gap. Rows of one event_time
--- are sorted by all other columns but batch_id, which tells in which batch a row came and may differ between runs.
+-- Ranges that meet (one ends where the next begins) neither overlap nor leave a gap. Rows of one event_time are sorted
+-- by all other columns but batch_id: a row may come in another batch in another run.
 
 DECLARE OR REPLACE VARIABLE streamjoin_punctuation TIMESTAMP;
 

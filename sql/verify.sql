@@ -1,4 +1,4 @@
--- verify: the join again, as plain Spark SQL over recorded input, compared with the table in both directions.
+-- verify: does the join again as plain Spark SQL over recorded input, and compares it with the table, both ways.
 --
 -- | name                | what it is                                                                              |
 -- |---------------------|-----------------------------------------------------------------------------------------|
@@ -6,10 +6,10 @@
 -- | r, s                | views of the recorded input without late rows: seq, ts, and r.x, r.y, s.a, s.b          |
 -- | difference          | the answer: 'missing' pairs the table lacks, 'surplus' pairs it should not have         |
 --
--- An example: band2d, |r.x - s.a| <= 10 and |r.y - s.b| <= 10 within 15 minutes, results with r_seq and s_seq. Write
--- your own predicates in its place, always in the form abs(l - r) <= eps: `r BETWEEN l - eps AND l + eps` rounds
--- differently, and on decimal grids half of the pairs on the boundary differ. Floats are widened to double before the
--- subtraction; NaN, which Spark calls equal to itself, is left out. No row in the answer: the table is right.
+-- The join here is an example: band2d, |r.x - s.a| <= 10 and |r.y - s.b| <= 10 within 15 minutes, results with r_seq
+-- and s_seq. Write your own predicates in its place, always in the form abs(l - r) <= eps: `r BETWEEN l - eps AND
+-- l + eps` rounds differently, and on decimal grids half of the pairs on the boundary differ. Widen floats to double
+-- before the subtraction. Leave NaN out: Spark calls it equal to itself. If the answer has no row, the table is right.
 
 DECLARE OR REPLACE VARIABLE streamjoin_punctuation TIMESTAMP;
 

@@ -54,7 +54,7 @@ class DuckDBSide:
         return Outcome(rows, matches, seconds, batches, until_us, note)
 
     def close(self) -> None:
-        """See `Side.close`."""
+        """Do nothing: each run closes its own database."""
 
 
 def _next_end(times: list[np.ndarray], since_us: int, step_us: int, end_us: int) -> int:

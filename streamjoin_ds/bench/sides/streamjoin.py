@@ -44,5 +44,5 @@ class StreamJoinSide:
         return Outcome(rows, matches, seconds, len(batches), None, note)
 
     def close(self) -> None:
-        """See `Side.close`."""
+        """Stop Spark."""
         self._spark.stop()
