@@ -61,6 +61,8 @@ class Recovery:
         A batch without Spark's commit that tables and state show to be done. Its commit is written.
     refusal : str
         Why nothing can be done; empty where it can.
+    torn_offsets : str
+        Why a restart alone cannot go on: offsets are lost of batches that the tables hold, and `repair` derives them.
     """
 
     checkpoint: Path
@@ -70,6 +72,7 @@ class Recovery:
     kept: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     refusal: str = ""
+    torn_offsets: str = ""
     last: int = -1
     completed: int | None = None
 
@@ -86,8 +89,8 @@ class Recovery:
         RecoveryError
             There is a `refusal`. Nothing was changed.
         """
-        if self.refusal:
-            raise RecoveryError(self.refusal, name="checkpoint", hint=_HINT)
+        if refusal := self.refusal or self.torn_offsets:
+            raise RecoveryError(refusal, name="checkpoint", hint=_HINT)
         for note in self.notes:
             _log.warning("after a power cut or a crash: %s", note)
         for tail in self.tails:
@@ -200,7 +203,9 @@ def planned_recovery(
     if torn:
         found.notes.append(f"the offset log is whole up to batch {last} only")
         if newest_held > last:
-            found.refusal = f"the offsets of batch {last + 1} are torn, and the tables hold batches up to {newest_held}"
+            found.torn_offsets = (
+                f"the offsets of batch {last + 1} are torn, and the tables hold batches up to {newest_held}"
+            )
     if last > 0 and last - 1 not in spark.offsets and last not in spark.commits:
         found.notes.append(f"batch {last} is in all tables, and its state is whole: it is done")
         found.completed = last

@@ -110,8 +110,7 @@ class _Repair:
         )
         for problem in self._bad:
             self._say(f"{problem}: the batches that wrote it are done again", is_mended=not recovery.refusal)
-        torn_offsets = recovery.refusal.startswith("the offsets of batch")
-        if recovery.refusal and not torn_offsets:
+        if recovery.refusal:
             self._lost(recovery.refusal)
             return self._findings
         for note in recovery.notes:
@@ -120,7 +119,7 @@ class _Repair:
         if offsets is None:
             return self._findings
         if not self._dry_run:
-            recovery.refusal = ""
+            recovery.torn_offsets = ""  # they are put back below
             recovery.carry_out()
             for name, text in offsets.items():
                 put(self._folder / RECOVERY_FOLDER / "offsets" / name, text)
@@ -176,7 +175,8 @@ class _Repair:
         names = {
             run["block"]
             for _, _, blob in state_rows(self._session(), self._folder, version - 1)
-            for runs in described(CellState.decode(blob).windows)
+            for of_epoch in CellState.decode(blob).engine_blobs()
+            for runs in described(of_epoch)
             for run in runs
             if run.get("block")
         }

@@ -49,8 +49,8 @@ class Request:
 def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     """Return one request from the file and the flags.
 
-    A flag wins over the file's key of the same name, and a ``--stream`` flag over the stream's source. Any other key in
-    the file's table of a stream wins over both. The conditions of `where` add up.
+    A key in the file's table of a stream wins over the file's key for all streams, and a flag wins over both. The
+    conditions of `where` add up.
 
     Raises
     ------
@@ -62,30 +62,18 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     for text in given.get("streams", ()):
         name, source = _assigned(text, "stream", "NAME=SOURCE, for example e=eastbound.csv.gz")
         streams.setdefault(name, {})["source"] = source
-    facts |= {key: value for key, value in given.items() if key in JOIN_KEYS and not _is_absent(key, value)}
+    flags = {key: value for key, value in given.items() if key in JOIN_KEYS and not _is_absent(key, value)}
+    in_file, facts = facts, facts | flags
     if not streams:
         msg = "no streams were given"
         raise ArgumentError(msg, name="stream", hint="--stream NAME=SOURCE, two or more times")
     if "window" not in facts:
         msg = "no window was given"
         raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
-    by_stream = ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file")
-    each = {key: _per_stream(facts.get(key), key, streams) for key in by_stream}
-    rates = {name: _rate(rate, name) for name, rate in _per_stream(facts.get("rate"), "rate", streams).items()}
-    delimiters = _delimiters(facts.get("delimiter", ()), streams)
+    of_all, of_flags = _of_streams(in_file, streams), _of_streams(flags, streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
-        [
-            _stream(
-                name,
-                {key: told.get(name) for key, told in each.items()}
-                | {"rate": rates.get(name)}
-                | delimiters[name]
-                | table,
-                wheres[name],
-            )
-            for name, table in streams.items()
-        ],
+        [_stream(name, of_all[name] | table | of_flags[name], wheres[name]) for name, table in streams.items()],
         on=facts.get("on", ()),
         window=facts["window"],
         select=facts.get("select"),
@@ -123,6 +111,15 @@ def _stream(name: str, facts: dict[str, Any], wheres: Sequence[Expression]) -> S
     if isinstance(stream.source, Generator):
         synthetic_rows(stream.source)  # a wrong name or value is refused before Spark starts
     return stream
+
+
+def _of_streams(facts: Mapping[str, Any], streams: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what keys for several streams say of each one."""
+    found: dict[str, dict[str, Any]] = _delimiters(facts.get("delimiter", ()), streams)
+    for key in ("time", "delay", "idle_timeout", "max_ahead", "on_bad_file", "rate"):
+        for name, value in _per_stream(facts.get(key), key, streams).items():
+            found[name][key] = _rate(value, name) if key == "rate" else value
+    return found
 
 
 def _rate(value: float | str, name: str) -> float | None:

@@ -167,6 +167,10 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     }  # fmt: skip
 
     assert asked("--config", str(path), "--pin")[3]["pin"] is True
+    told = ("--delay", "s=1s", "--delimiter", "s=,", "--rate", "7", "--on-bad-file", "s=quarantine", "--time", "r=when")
+    r, s = asked("--config", str(path), *told)[0].streams
+    assert (r.time, r.delay_us, r.rate, s.delay_us, s.delimiter, s.rate) == ("when", 5_000_000, 7, 1_000_000, ",", 7)
+    assert (s.on_bad_file, r.delimiter) == ("quarantine", ";")
     other = asked("--config", str(path), "--to", "flag", "--window", "1s", "--layout", "1x1", "--stream", "s=other.csv")
     assert (other[1], other[3]["layout"]) == ("flag", "1x1")
     assert other[0].window == TimeWindow((1_000_000, 1_000_000))

@@ -370,7 +370,9 @@ def _in_range(
     counts = [None if moment is None else moment // unit_ns for moment in moments]
     low, high = ends
     valid = [count is not None and low <= count <= high for count in counts]
-    return np.array([c if v else 0 for c, v in zip(counts, valid, strict=True)], dtype=np.int64), np.array(valid)
+    return np.array([c if v else 0 for c, v in zip(counts, valid, strict=True)], dtype=np.int64), np.array(
+        valid, dtype=np.bool_
+    )
 
 
 def _as_given(values: list[Any]) -> pa.Array:

@@ -310,3 +310,8 @@ def test_durations_of_a_part_of_a_microsecond_are_refused() -> None:
     with pytest.raises(ArgumentError, match="whole microseconds"):
         Stream("l", delay=pd.Timedelta(1500, "ns"))
     assert band("l.p", "r.p", pd.Timedelta(2, "us")) == band("l.p", "r.p", "2us")
+
+
+def test_a_push_of_no_rows_at_all() -> None:
+    engine = engine_of("l.ts = r.ts", pa.schema([("ts", pa.timestamp("ns"))]))
+    assert engine.push({"l": [], "r": []}).num_rows == 0
