@@ -59,7 +59,10 @@ EXCHANGE_SCHEMA = pa.schema(
 
 _EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
-EXCHANGE_DDL = ", ".join(f"{field.name} {_DDL_TYPES[field.type]}" for field in EXCHANGE_SCHEMA)
+# The key of the state is never null in any way of the exchange: Spark refuses a restart where it may be and could not.
+EXCHANGE_DDL = ", ".join(
+    f"{field.name} {_DDL_TYPES[field.type]}{' NOT NULL' * (field.name == 'cell')}" for field in EXCHANGE_SCHEMA
+)
 
 # In `EXCHANGE_SCHEMA`, `epoch` is the number of the epoch by whose layout the tuples are dealt.
 # `end_seq` is the number after the part's last record, broken ones counted. It is 0 for a stream

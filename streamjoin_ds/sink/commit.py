@@ -251,10 +251,10 @@ class Committer:
         self._last = batch
         asides = {name: [report for report in reports if report.table == name] for name in ("late", "rejects")}
         if any(asides.values()):
-            # These tables do not have every batch, so they do not know what a driver missed that slept for long. The
-            # ledger does, and is committed after them: where it has the batch, so have they.
+            # These tables do not have every batch, so they do not know what a driver missed that slept for long: until
+            # its batch's offsets were purged, and it cut the batch anew. The ledger has every batch, and knows.
             self._targets["ledger"].refresh()
-            if self._targets["ledger"].holds(batch):
+            if self._targets["ledger"].holds(batch) and not self._check_same(batch, ledger):
                 asides = {}
         for name, files in asides.items():
             if files:
@@ -338,8 +338,8 @@ class Committer:
 
         return target.commit(batch, files, user_metadata=self._user_metadata(batch, None))
 
-    def _check_same(self, batch: Batch, ledger: pa.Table) -> None:
-        """Refuse a batch that the ledger has with other records.
+    def _check_same(self, batch: Batch, ledger: pa.Table) -> bool:
+        """Refuse a batch that the ledger has with other records. Return whether its records were compared.
 
         A batch keeps its records as long as its offsets are logged. A checkpoint that was taken back has lost the later
         offsets, so those batches are cut anew. The records of a new batch under an old number would be taken for those
@@ -351,17 +351,18 @@ class Committer:
             try:
                 commit = read_commit(target.path, version)
                 if commit.batch_id is not None and commit.batch_id < batch.batch_id:
-                    return
+                    return False
                 if commit.batch_id != batch.batch_id:
                     continue
                 tables = [self._small_table(target, path) for path in commit.paths]
             except (TableError, FileNotFoundError):
-                return
+                return False
             if not same_records([row for table in tables for row in table.to_pylist()], ledger.to_pylist()):
                 message = f"batch {batch.batch_id} holds other records than the batch of this number in {target.path}"
                 hint = "go on with the newest checkpoint, and with one driver; or use a new table and a new checkpoint"
                 raise ForeignCheckpointError(message, name=target.path, hint=hint)
-            return
+            return True
+        return False
 
     @staticmethod
     def _small_table(target: CommitTarget, path: str) -> pa.Table:

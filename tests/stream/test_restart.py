@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds import Stream, StreamJoin, band
+from streamjoin_ds.checkpoint.inspection import inspected
 from streamjoin_ds.cli.main import error_text
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
@@ -131,6 +132,16 @@ def test_the_input_may_move(spark: SparkSession, tmp_path: Path, monkeypatch: py
     assert rows(tmp_path / "matches") == expected(tmp_path / "moved")
 
 
+def test_a_restart_may_give_another_layout(spark: SparkSession, tmp_path: Path) -> None:
+    """No row moves: tuples of before stay where they are, and later ones meet them there."""
+    join, to, checkpoint = joined(tmp_path / "in"), tmp_path / "matches", tmp_path / "checkpoint"
+    for part, layout in enumerate(("1x4", "4x1", "2x2")):
+        write(tmp_path / "in", part * HALF // 2, (part + 1) * HALF // 2)
+        run(spark, join, to, checkpoint, layout=layout, exchange=("packed", "rows", "reference")[part])
+    assert rows(to) == expected(tmp_path / "in")
+    assert inspected(spark, str(checkpoint)).layout == "2x2"
+
+
 @pytest.mark.parametrize(
     ("change", "error", "name"),
     [
@@ -153,10 +164,10 @@ def test_a_changed_join_is_refused(
     assert files(begun) == before
 
 
-def test_a_changed_layout_is_refused(spark: SparkSession, begun: Path) -> None:
+def test_another_number_of_cells_is_refused(spark: SparkSession, begun: Path) -> None:
     before = files(begun)
-    with pytest.raises(LayoutError, match="1x2, not 2x1") as caught:
-        run(spark, joined(begun / "in"), begun / "matches", begun / "checkpoint", layout="2x1")
+    with pytest.raises(LayoutError, match="has 2 cells, and the layout 2x2 has 4") as caught:
+        run(spark, joined(begun / "in"), begun / "matches", begun / "checkpoint", layout="2x2")
     assert caught.value.name == "layout"
     assert files(begun) == before
 
