@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamjoin_ds.plan import Epochs, Layout, Load, Plan, best_layouts, layout_cost
+from streamjoin_ds.plan import Epochs, Layout, Load, Plan, choose_layout, layout_cost
 from streamjoin_ds.source.offset import LayoutFacts
 from streamjoin_ds.spec import CountWindow
 
@@ -22,10 +22,12 @@ _log = logging.getLogger(__name__)
 LEAST_SAVED = 0.15
 # So many epochs at most have tuples in the windows where rates decide: each costs every new tuple its copies.
 MOST_LIVE = 2
-# A stream's estimate says something from so many records on.
-LEAST_ROWS = 1_000
-# The estimate's half-life is a window, and of shorter windows so many microseconds: a second is no trend.
-_LEAST_HALF_LIFE_US = 10_000_000
+# A stream's short estimate says something from so many records on.
+LEAST_ROWS = 100
+# Half-lives of the two estimates, in windows.
+_HALF_LIVES = (1 / 16, 1 / 2)
+# The least window that they are parts of, in microseconds: a second is no trend.
+_LEAST_EXTENT_US = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +99,19 @@ class LayoutRule:
         if not self.follows_rates:
             return LayoutFacts(facts.epochs)
         rates = []
-        for stream, (rows, span_us) in enumerate(facts.rates or ((0.0, 0.0),) * len(start.seqs)):
+        for stream, before in enumerate(facts.rates or ((0.0,) * 4,) * len(start.seqs)):
             since_us, until_us = start.times_us[stream], end.times_us[stream]
             more, passed_us = end.seqs[stream] - start.seqs[stream], 0
             if since_us is None or until_us is None:
                 more = 0  # since when they came is not known
             else:
                 passed_us = max(until_us - since_us, 0)
-            age = more / max(self._extent, 1) if self._counts else passed_us / max(self._extent, _LEAST_HALF_LIFE_US)
-            kept = 0.5 ** min(age, 64)
-            rates.append((round(rows * kept + more, 3), round(span_us * kept + passed_us, 3)))
+            age = more / max(self._extent, 1) if self._counts else passed_us / max(self._extent, _LEAST_EXTENT_US)
+            estimates: list[float] = []
+            for half_life, rows, span_us in zip(_HALF_LIVES, before[::2], before[1::2], strict=True):
+                kept = 0.5 ** min(age / half_life, 64)
+                estimates += [round(rows * kept + more, 3), round(span_us * kept + passed_us, 3)]
+            rates.append(tuple(estimates))
         return LayoutFacts(facts.epochs, tuple(rates))
 
     def _wanted(self, epochs: Epochs, facts: LayoutFacts, start: Progress) -> Layout | None:
@@ -115,13 +120,19 @@ class LayoutRule:
             return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)
         if not self.follows_rates or len(epochs.live) >= MOST_LIVE or not self._is_old(epochs, start):
             return None
-        if not facts.rates or any(rows < LEAST_ROWS or not span_us for rows, span_us in facts.rates):
+        if not facts.rates or any(rates[0] < LEAST_ROWS or not rates[1] for rates in facts.rates):
             return None
-        load = Load.of_join(self._plan.bound, [rows * 1e6 / span_us for rows, span_us in facts.rates])
-        (best,) = best_layouts(self._plan.layout.cells, load, 1)
-        now = layout_cost(epochs.current.layout, load)
-        saves = best.shipped_rows_per_s <= (1 - LEAST_SAVED) * now.shipped_rows_per_s
-        return best.layout if saves else None
+        short, long = (
+            Load.of_join(self._plan.bound, [rates[place] * 1e6 / rates[place + 1] for rates in facts.rates])
+            for place in (0, 2)
+        )
+        wanted, now = choose_layout(self._plan.layout.cells, short), epochs.current.layout
+        # The short estimate knows the new rates, and the long one that they are no burst.
+        for load in (short, long):
+            shipped = layout_cost(wanted, load).shipped_rows_per_s
+            if shipped > (1 - LEAST_SAVED) * layout_cost(now, load).shipped_rows_per_s:
+                return None
+        return wanted
 
     def _is_old(self, epochs: Epochs, start: Progress) -> bool:
         """Whether the current epoch is at least a window old."""

@@ -72,12 +72,13 @@ class LayoutFacts:
     ----------
     epochs : Epochs or None
         Those of the batch; None: the one that the checkpoint began with.
-    rates : tuple of (float, float)
-        Of each stream records and microseconds of event time, older ones counted less; empty: nobody asks.
+    rates : tuple of tuple of float
+        Estimates of each stream's rate, in which older records count less: records and microseconds of event time with
+        a short half-life, and the same with a long one. Empty: nobody asks.
     """
 
     epochs: Epochs | None = None
-    rates: tuple[tuple[float, float], ...] = ()
+    rates: tuple[tuple[float, ...], ...] = ()
 
     def to_facts(self) -> dict[str, Any]:
         """Plain JSON values; empty where nothing is said."""
@@ -97,10 +98,10 @@ class LayoutFacts:
         if not isinstance(rates, list) or len(rates) not in (0, streams):
             raise _malformed(name="rates")
         for rate in rates:
-            if not isinstance(rate, list) or len(rate) != 2 or any(type(part) not in (int, float) for part in rate):
+            if not isinstance(rate, list) or len(rate) != 4 or not {*map(type, rate)} <= {int, float}:
                 raise _malformed(name="rates")
         epochs = Epochs.from_facts(facts["epochs"], streams) if "epochs" in facts else None
-        return cls(epochs, tuple((float(rows), float(span_us)) for rows, span_us in rates))
+        return cls(epochs, tuple(tuple(map(float, rate)) for rate in rates))
 
 
 def encode_offset(

@@ -56,9 +56,9 @@ def test_a_stream_that_grows_twentyfold_is_copied_less() -> None:
     assert seen[:2] == ["4x4"] * 2, "one batch is no trend"
     source.over = [0]
     seen += [source.batch(200, 4_000) for _ in range(20)]
+    assert seen.index("1x16") <= 3
     assert [layout for place, layout in enumerate(seen) if not place or layout != seen[place - 1]] == [
         "4x4",
-        "2x8",
         "1x16",
     ]
 
@@ -103,7 +103,7 @@ def test_few_records_say_nothing() -> None:
     source = Source(a_plan(window="10s"))
     for _ in range(20):
         assert source.batch(1, 20) == "4x4"
-    assert min(rows for rows, _ in source.facts.rates) < LEAST_ROWS
+    assert min(rates[0] for rates in source.facts.rates) < LEAST_ROWS
 
 
 def test_one_cell_and_a_schedule_estimate_nothing() -> None:
