@@ -151,7 +151,8 @@ class Cell:
         over = [epoch.number for epoch in self.epochs.older if epoch.number not in self.windows.epochs]
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
         facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
-        return self.reports, facts | {"epochs_over": over, "layout": str(self.epochs.current.layout)}, blob
+        facts["epochs_over"] = over
+        return self.reports, facts, blob
 
     def _joined(
         self,
@@ -226,8 +227,8 @@ class Cell:
                         self.ledger[stream]["stored"] += table.num_rows
                     accepted.setdefault(stream, []).append(table)
                 for epoch, table in part.guests_in_order():
-                    in_time = pa.array(~clock.late_in_part(table[TS].to_numpy()))
-                    guests[epoch][stream].append(table.filter(in_time))
+                    mask = clock.late_in_part(table[TS].to_numpy())
+                    guests[epoch][stream].append(table.filter(pa.array(~mask)) if mask.any() else table)
                 clock.advance(part.largest_us)
         return accepted, guests, late
 

@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from streamjoin_ds.errors import StateCorruptError, StateVersionError
-from streamjoin_ds.plan import Epoch, Epochs
+from streamjoin_ds.plan import Epoch
 
 __all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch"]
 
@@ -52,8 +52,7 @@ class KeptEpoch:
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> KeptEpoch:
         """What `to_facts` wrote."""
-        (epoch,) = Epochs.from_facts([facts["epoch"]], len(facts["last"])).live
-        return cls(epoch, tuple(facts["last"]), facts["bytes"])
+        return cls(Epoch.from_facts(facts["epoch"], len(facts["last"])), tuple(facts["last"]), facts["bytes"])
 
 
 @dataclass

@@ -122,8 +122,9 @@ class CellWindows:
         block_bytes = plan.block_bytes if plan.state_root else None
         self._options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
         first = Epochs.first(plan.layout).current
-        if plan.state_root:
-            self._store_of(first).begin(plan.layout.cells)
+        store = self._store_of(first)
+        if store is not None:
+            store.begin(plan.layout.cells)
         if blob is None:
             self.state = CellState(bound.fingerprint, [None] * len(bound.names))
             self._live = [self._empty(first)]
@@ -134,7 +135,7 @@ class CellWindows:
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
             whole = KeptEpoch(first, (None,) * len(bound.names), len(self.state.windows))
             self._live = list(self._kept(self.state.epochs or [whole], self.state.engine_blobs()))
-        self._blocks_before = frozenset().union(*(windows.blocks_before for windows in self._live))
+        self._blocks_before = self.blocks
         for windows in self._live:
             if windows.store is not None:
                 windows.store.forget_but(self._blocks_before)
@@ -184,19 +185,18 @@ class CellWindows:
 
     def _empty(self, epoch: Epoch) -> EpochWindows:
         engine = WindowJoin(self._plan.bound, tuning=self.tuning, **self._options)
-        return EpochWindows(self._plan.bound, epoch, engine, self._maybe_store(epoch))
+        return EpochWindows(self._plan.bound, epoch, engine, self._store_of(epoch))
 
     def _kept(self, epochs: Sequence[KeptEpoch], blobs: Sequence[bytes]) -> Iterator[EpochWindows]:
         bound = self._plan.bound
         for kept, blob in zip(epochs, blobs, strict=True):
-            store = self._maybe_store(kept.epoch)
+            store = self._store_of(kept.epoch)
             engine = WindowJoin.restored(bound, blob, store, tuning=self.tuning, **self._options)
             yield EpochWindows(bound, kept.epoch, engine, store, kept.last_positions)
 
-    def _maybe_store(self, epoch: Epoch) -> RunStore | None:
-        return self._store_of(epoch) if self._plan.state_root else None
-
-    def _store_of(self, epoch: Epoch) -> RunStore:
+    def _store_of(self, epoch: Epoch) -> RunStore | None:
+        if not self._plan.state_root:
+            return None
         plan, of_epoch = self._plan, f"e{epoch.number}" if epoch.number else ""
         groups = enumerate(epoch.layout.groups_in(self._cell))
         stems = [f"{self._prefix}{stream:02d}-{group:04d}{of_epoch}" for stream, group in groups]

@@ -46,7 +46,6 @@ class EpochWindows:
         self.epoch, self.engine, self.store = epoch, engine, store
         self._bound = bound
         self.last_positions = tuple(last_positions) or (None,) * len(bound.names)
-        self.blocks_before = engine.blocks
 
     def close(self, next_epoch: Epoch, largest_us: Sequence[int | None]) -> None:
         """Take no more tuples of the epoch's own.

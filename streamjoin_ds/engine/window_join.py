@@ -201,13 +201,7 @@ class WindowJoin:
         after the end of a push (`WindowSet`); the next call that needs the windows waits for that.
         """
         before = self._kept.state if since is None else since
-        fresh = {}
-        for stream, tables in batches.items():
-            if not 0 <= stream < len(self.forms):
-                msg = "a batch is for a stream that the join does not have"
-                raise ArgumentError(msg, name="batches", hint=f"numbers 0 to {len(self.forms) - 1}")
-            several = [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
-            fresh[stream] = self.forms[stream].checked(several)
+        fresh = self._checked(batches)
         window = self.bound.join.window
         seqs = next_seqs or [None] * len(self.forms)
         lowest_kept = [window.lowest_kept(n, low_watermark_us, seq) for n, seq in enumerate(seqs)]
@@ -221,12 +215,8 @@ class WindowJoin:
         state = self._kept.state
         windows = list(self._kept.settled(state))
         arrivals = []
-        for stream, several in sorted(batches.items()):
-            tables = [several] if isinstance(several, (pa.Table, pa.RecordBatch)) else list(several)
-            tuples = self.forms[stream].checked(tables)
-            mask = self._joinable[stream].mask(tuples)
-            if mask is not None:
-                tuples = self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
+        for stream, given in sorted(self._checked(batches).items()):
+            tuples = self._without_null_keys(stream, given)
             if tuples.rows:
                 selection = Selection.whole(self.forms[stream].sealed(tuples.batch))
                 order = self._order.chosen(stream, windows, selection)
@@ -236,6 +226,20 @@ class WindowJoin:
         yield from results
         self.progress.finish()
 
+    def _checked(self, batches: Mapping[int, Tuples | Sequence[Tuples]]) -> dict[int, BatchColumns]:
+        fresh = {}
+        for stream, tables in batches.items():
+            if not 0 <= stream < len(self.forms):
+                msg = "a batch is for a stream that the join does not have"
+                raise ArgumentError(msg, name="batches", hint=f"numbers 0 to {len(self.forms) - 1}")
+            several = [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
+            fresh[stream] = self.forms[stream].checked(several)
+        return fresh
+
+    def _without_null_keys(self, stream: int, tuples: BatchColumns) -> BatchColumns:
+        mask = self._joinable[stream].mask(tuples)
+        return tuples if mask is None else self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
+
     def _push(
         self, before: JoinState, fresh: Mapping[int, BatchColumns], lowest_kept: Sequence[int | None], beside: Any
     ) -> Iterator[pa.Table]:
@@ -244,11 +248,8 @@ class WindowJoin:
         null_keys = [0] * streams
         ready = {}
         for stream in sorted(fresh):
-            tuples = fresh[stream]
-            mask = self._joinable[stream].mask(tuples)
-            if mask is not None:
-                tuples = self.forms[stream].tuple_columns(filtered(tuples.batch, mask))
-                null_keys[stream] = arrived[stream] - tuples.rows
+            tuples = self._without_null_keys(stream, fresh[stream])
+            null_keys[stream] = arrived[stream] - tuples.rows
             if tuples.rows:
                 ready[stream] = tuples
         windows, runs = self._sealed(before, ready, sum(arrived))

@@ -43,6 +43,21 @@ class Epoch:
     first_seqs: tuple[int, ...]
     since_us: int | None = None
 
+    @classmethod
+    def from_facts(cls, facts: object, streams: int) -> Epoch:
+        """Return the epoch that `to_facts` wrote; `OffsetError` for anything else."""
+        if not isinstance(facts, Mapping) or set(facts) - {"since_us"} != {"first", "layout", "number"}:
+            raise _malformed()
+        number, counts, first, since_us = facts["number"], facts["layout"], facts["first"], facts.get("since_us")
+        if since_us is not None and type(since_us) is not int:
+            raise _malformed()
+        for values in ([number], counts, first):
+            if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
+                raise _malformed()
+        if len(counts) != streams or len(first) != streams or min(counts) < 1:
+            raise _malformed()
+        return cls(number, Layout(tuple(counts)), tuple(first), since_us)
+
     def to_facts(self) -> dict[str, Any]:
         """The epoch as plain JSON values."""
         facts = {"first": list(self.first_seqs), "layout": list(self.layout.counts), "number": self.number}
@@ -77,7 +92,7 @@ class Epochs:
         """
         if not isinstance(facts, list) or not facts:
             raise _malformed()
-        return cls(tuple(_epoch(one, streams) for one in facts))
+        return cls(tuple(Epoch.from_facts(one, streams) for one in facts))
 
     @property
     def current(self) -> Epoch:
@@ -100,20 +115,6 @@ class Epochs:
     def to_facts(self) -> list[dict[str, Any]]:
         """The epochs as plain JSON values."""
         return [epoch.to_facts() for epoch in self.live]
-
-
-def _epoch(facts: object, streams: int) -> Epoch:
-    if not isinstance(facts, Mapping) or set(facts) - {"since_us"} != {"first", "layout", "number"}:
-        raise _malformed()
-    number, counts, first, since_us = facts["number"], facts["layout"], facts["first"], facts.get("since_us")
-    if since_us is not None and type(since_us) is not int:
-        raise _malformed()
-    for values in ([number], counts, first):
-        if not isinstance(values, list) or any(type(value) is not int or value < 0 for value in values):
-            raise _malformed()
-    if len(counts) != streams or len(first) != streams or min(counts) < 1:
-        raise _malformed()
-    return Epoch(number, Layout(tuple(counts)), tuple(first), since_us)
 
 
 def _malformed() -> OffsetError:

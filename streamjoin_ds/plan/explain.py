@@ -90,8 +90,7 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     yield f"  layout      {layout} = {layout.cells} cells on {labels}"
     for number, name in enumerate(names):
         yield f"  {name:<11} {layout.counts[number]} groups, each tuple in {layout.copies(number)} cells"
-    known = bool(origins) and any(origin != "unknown" for origin in origins)
-    if known:
+    if origins:
         told = (
             f"{name} {rate:,.6g}/s ({_ORIGINS[origin]})"
             for name, rate, origin in zip(names, load.rates, origins, strict=True)
@@ -106,7 +105,7 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     yield f"  choices     first those within {SHIPPING_SLACK:.0%} of the fewest stored rows, by what a tuple meets"
     for cost in best_layouts(layout.cells, load):
         stored = f"{cost.shipped_rows_per_s / total:.2f} stored rows for each row read"
-        met = f"; a cell holds {cost.cell_rows:,.0f} rows, a tuple meets {cost.probed_rows:,.0f}" if known else ""
+        met = f"; a cell holds {cost.cell_rows:,.0f} rows, a tuple meets {cost.probed_rows:,.0f}" if origins else ""
         yield f"              {cost.layout}: {stored}{met}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamjoin_ds.errors import LayoutError
-from streamjoin_ds.spec import BoundJoin, CountWindow
+from streamjoin_ds.spec import BoundJoin
 
 __all__ = ["Load"]
 
@@ -62,7 +62,7 @@ class Load:
         """The load of a join at these rates: its windows are in the join."""
         window = bound.join.window
         extents = [float(window.extent(stream)) for stream in range(len(bound.names))]
-        if isinstance(window, CountWindow):
+        if window.kind == "count":
             return cls(tuple(rates), tuple(extents))
         return cls.of_windows(rates, [extent_us / 1e6 for extent_us in extents])
 

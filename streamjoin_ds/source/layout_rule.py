@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from streamjoin_ds.plan import Epochs, Layout, Load, Plan, choose_layout, layout_cost
 from streamjoin_ds.source.offset import LayoutFacts
-from streamjoin_ds.spec import CountWindow
 
 __all__ = ["LayoutRule", "Progress"]
 
@@ -57,7 +56,7 @@ class LayoutRule:
     Parameters
     ----------
     plan : Plan
-        Its `layouts` says how: "auto", or a schedule.
+        With a `layout_schedule` that decides; without one the rates do.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -65,7 +64,7 @@ class LayoutRule:
         self._schedule = plan.layout_schedule
         window = plan.bound.join.window
         extents = [window.extent(stream) for stream in range(len(plan.bound.names))]
-        self._counts = isinstance(window, CountWindow)
+        self._counts = window.kind == "count"
         self._extent = max(extents)
 
     @property

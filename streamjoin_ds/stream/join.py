@@ -244,4 +244,4 @@ class StreamJoin(Join):
         known = known_rates(bound, rates)
         load = Load.of_join(bound, known.per_s)
         plan = planned(bound, load, layout=layout, cells=cells, exchange=exchange, execution=execution, durable=durable)
-        return explain(plan, load, known.origins, reading)
+        return explain(plan, load, known.origins if known.are_known else (), reading)
