@@ -85,7 +85,7 @@ class Outcome:
     seconds : float
         Time from the start of the first trigger to the last commit.
     batches : int
-        Number of batches.
+        Number of batches that took rows in.
     until_us : int or None
         The event time before which all input was taken in; None: all input of the workload.
     note : str

@@ -85,9 +85,10 @@ class SparkSide:
         seconds = (ended_wall if finished else committed_wall) - first_trigger_s(folder / "checkpoint")
         # Spark reads only files that its sink has committed.
         matches = self._spark.read.parquet(str(folder / "matches")).count()
+        # Spark ends with a batch without rows where its watermark has moved; such a batch takes no slice.
         slices = min(batches, task.slices)
         note = f"grid cells of {self.cell_widths(workload)} x eps, RocksDB, state format {state_format}"
-        return Outcome(given.row_count(slices), matches, seconds, batches, given.ends_us[slices - 1], note)
+        return Outcome(given.row_count(slices), matches, seconds, slices, given.ends_us[slices - 1], note)
 
     def _result(self, workload: Workload, given: SlicedInput, slices: int) -> DataFrame:
         from pyspark.sql import functions as sf
