@@ -26,6 +26,7 @@ from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.cell_windows import CellWindows, task_cores
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
+from streamjoin_ds.errors import StateCorruptError
 from streamjoin_ds.exchange import LARGEST_TS, open_block
 from streamjoin_ds.plan import Epochs, Plan
 from streamjoin_ds.sink.report import FileReport
@@ -94,6 +95,9 @@ class Cell:
     """The join of one cell over one batch. It makes reports and the next state from exchange rows and a state."""
 
     def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts, cores: Sequence[int] = ()) -> None:
+        if state is None and task.batch_id:
+            msg = f"the state of cell {cell} is missing in batch {task.batch_id}"
+            raise StateCorruptError(msg, name="state", hint="restore the checkpoint from a spare copy")
         self.plan, self.number, self.task = plan, cell, task
         self.bound = plan.bound
         self.streams = len(self.bound.names)
@@ -122,7 +126,7 @@ class Cell:
         next_seqs = [max((part.end_seq for part in of_stream.values()), default=0) or None for of_stream in parts]
         self._set_aside(late, asides)
         engines = self.windows.engines
-        before = [dict(engine.counters) for engine in engines]
+        before = {engine: dict(engine.counters) for engine in engines}
         # The watermark is the batch's punctuation too, for every kind of window: a result of a later batch has a tuple
         # of that batch, which is not late and so not older than this watermark.
         watermark = low_watermark(self.clocks, self.state.watermark_us)
@@ -144,14 +148,15 @@ class Cell:
                 ids = pa.array(np.full(chunk.num_rows, self.task.batch_id, np.int64))
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
             self.reports += writer.close()
-        self._count_nulls(before[-1])
+        self._count_nulls(before)
         largest_us = [clock.largest for clock in self.clocks]
-        facts = self._facts(matches, list(zip(engines, before, strict=True)), watermark)
+        facts = self._facts(matches, before, watermark)
         blob = self.windows.saved(self.task.batch_id, largest_us, watermark, next_seqs)
         over = [epoch.number for epoch in self.epochs.older if epoch.number not in self.windows.epochs]
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
         facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
-        facts["epochs_over"] = over
+        facts |= {"epoch": self.epochs.current.number, "epochs_over": over}
+        facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
         return self.reports, facts, blob
 
     def _joined(
@@ -162,12 +167,14 @@ class Cell:
         next_seqs: list[int | None],
     ) -> Iterator[tuple[WindowJoin, pa.Table]]:
         """The results of the batch, by the epoch of their oldest tuple."""
-        for older, after in self.windows.older:
+        for older in self.windows.older:
             of_epoch = guests.get(older.epoch.number, {})
-            for chunk in older.push_guests(of_epoch, after, watermark, next_seqs):
+            for chunk in older.push_guests(of_epoch, watermark, next_seqs):
                 yield older.engine, chunk
-        for chunk in self.windows.engine.push(accepted, watermark, next_seqs):
-            yield self.windows.engine, chunk
+        current = self.windows.current
+        if current is not None:
+            for chunk in current.engine.push(accepted, watermark, next_seqs):
+                yield current.engine, chunk
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
         """Return the tuples by stream and part, and what the source set aside by kind."""
@@ -210,7 +217,7 @@ class Cell:
         guests: dict[int, dict[int, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
         late: list[_Aside] = []
         for stream, by_number in enumerate(parts):
-            clock, home = self.clocks[stream], self.epochs.current.layout.is_home(self.number, stream)
+            clock, home = self.clocks[stream], self._is_home(stream)
             for number, part in sorted(by_number.items()):
                 self.largest_before[stream, number] = NO_TIME if clock.largest is None else clock.largest
                 for table in part.in_order():
@@ -231,6 +238,11 @@ class Cell:
                     guests[epoch][stream].append(table.filter(pa.array(~mask)) if mask.any() else table)
                 clock.advance(part.largest_us)
         return accepted, guests, late
+
+    def _is_home(self, stream: int) -> bool:
+        """Whether this cell counts the tuples of its group of the stream."""
+        layout = self.epochs.current.layout
+        return self.number < layout.cells and layout.is_home(self.number, stream)
 
     def _set_aside(self, late: list[_Aside], asides: dict[str, list[_Aside]]) -> None:
         # The largest time before a tuple is the larger of that in its part, which the source knew, and that in the
@@ -287,16 +299,17 @@ class Cell:
         }
         return pa.table([columns[name] for name in schema.names], schema=schema)
 
-    def _count_nulls(self, before: dict[str, Any]) -> None:
-        now = self.windows.engine.counters["null_keys"]
+    def _count_nulls(self, before: dict[WindowJoin, dict[str, Any]]) -> None:
+        current = self.windows.current
         for stream, name in enumerate(self.bound.names):
-            if self.epochs.current.layout.is_home(self.number, stream):
-                self.ledger[stream]["null_keys"] = now[name] - before["null_keys"][name]
+            if current is not None and self._is_home(stream):
+                counts = [counters["null_keys"][name] for counters in (current.engine.counters, before[current.engine])]
+                self.ledger[stream]["null_keys"] = counts[0] - counts[1]
 
     def _facts(
-        self, matches: int, engines: list[tuple[WindowJoin, dict[str, Any]]], watermark_us: int | None
+        self, matches: int, engines: dict[WindowJoin, dict[str, Any]], watermark_us: int | None
     ) -> dict[str, object]:
-        counted = [(engine.counters, before) for engine, before in engines]
+        counted = [(engine.counters, before) for engine, before in engines.items()]
         return {
             "query_id": self.task.query_id,
             "watermark_us": watermark_us,
@@ -335,7 +348,7 @@ class CellFunction:
         reuse_freed_memory()
         freeze_imports()
         plan = Plan.from_json(self.plan_text)
-        cell = plan.labels.index(int(key[0]))
+        cell = plan.cell_of(int(key[0]))
         blob = bytes(state.get[1]) if state.exists else None
         rows = (row for frame in frames for row in frame.itertuples(index=False))
         with task_cores(plan.execution) as cores:

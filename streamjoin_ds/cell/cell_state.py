@@ -22,7 +22,7 @@ from streamjoin_ds.plan import Epoch
 
 __all__ = ["CELL_STATE_VERSION", "CellState", "KeptEpoch"]
 
-CELL_STATE_VERSION = 2  # 1: there is the checkpoint's first layout only
+CELL_STATE_VERSION = 2  # 1: the cell has windows of the checkpoint's first layout only
 _MAGIC = b"SJCELL\x00"
 _HEADER = struct.Struct("<7sB16s")
 _LENGTH = struct.Struct("<I")
@@ -35,24 +35,31 @@ class KeptEpoch:
     Attributes
     ----------
     epoch : Epoch
+    end_seqs : tuple of int, or None
+        Of each stream the number of the first record after the epoch; None: the epoch takes new tuples.
     last_positions : tuple of int or None
-        Of each stream the largest position (event time, or number of a count window) of the epoch's own tuples here.
+        Of each stream the largest position (event time, or number of a count window) of the epoch's own tuples, in all
+        cells; all None while it takes new tuples.
     window_bytes : int
         How much of `CellState.windows` is its.
     """
 
     epoch: Epoch
+    end_seqs: tuple[int, ...] | None
     last_positions: tuple[int | None, ...]
     window_bytes: int
 
     def to_facts(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {"epoch": self.epoch.to_facts(), "last": list(self.last_positions), "bytes": self.window_bytes}
+        ends = None if self.end_seqs is None else list(self.end_seqs)
+        last = list(self.last_positions)
+        return {"epoch": self.epoch.to_facts(), "end": ends, "last": last, "bytes": self.window_bytes}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> KeptEpoch:
         """What `to_facts` wrote."""
-        return cls(Epoch.from_facts(facts["epoch"], len(facts["last"])), tuple(facts["last"]), facts["bytes"])
+        ends = None if facts["end"] is None else tuple(facts["end"])
+        return cls(Epoch.from_facts(facts["epoch"], len(facts["last"])), ends, tuple(facts["last"]), facts["bytes"])
 
 
 @dataclass
@@ -74,8 +81,9 @@ class CellState:
     retired : list of (int, str)
         Blocks that the windows no longer name: the batch that left each out, and its name. They are removed some
         batches later.
-    epochs : list of KeptEpoch
-        The epochs whose windows `windows` holds, one after the other; empty while there is only the checkpoint's first.
+    epochs : list of KeptEpoch, or None
+        The epochs whose windows `windows` holds, one after the other. None: the checkpoint's first, which takes new
+        tuples.
     grid : dict or None
         Layout of cells and state partitions of a DataFrame query. Only the state under `LAYOUT_KEY` has it, and that
         state has no windows.
@@ -88,11 +96,11 @@ class CellState:
     windows: bytes = field(default=b"", repr=False)
     retired: list[tuple[int, str]] = field(default_factory=list)
     grid: dict[str, Any] | None = None
-    epochs: list[KeptEpoch] = field(default_factory=list)
+    epochs: list[KeptEpoch] | None = None
 
     def engine_blobs(self) -> list[bytes]:
         """What `WindowJoin.save` gave for each epoch, the oldest first."""
-        if not self.epochs:
+        if self.epochs is None:
             return [self.windows]
         ends = list(accumulate(epoch.window_bytes for epoch in self.epochs))
         return [self.windows[begin:end] for begin, end in pairwise([0, *ends])]
@@ -108,14 +116,14 @@ class CellState:
         }
         if self.grid is not None:
             facts["grid"] = self.grid
-        if self.epochs:
+        if self.epochs is not None:
             facts["epochs"] = [epoch.to_facts() for epoch in self.epochs]
         text = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(text))
         digest = xxhash.xxh3_128(length)
         digest.update(text)
         digest.update(self.windows)
-        version = CELL_STATE_VERSION if self.epochs else 1
+        version = 1 if self.epochs is None else CELL_STATE_VERSION
         return b"".join((_HEADER.pack(_MAGIC, version, digest.digest()), length, text, self.windows))
 
     @classmethod
@@ -147,7 +155,8 @@ class CellState:
         end = start + _LENGTH.unpack_from(blob, _HEADER.size)[0]
         facts = json.loads(bytes(blob[start:end]))
         facts["retired"] = [(batch_id, name) for batch_id, name in facts["retired"]]
-        facts["epochs"] = [KeptEpoch.from_facts(epoch) for epoch in facts.get("epochs", [])]
+        if "epochs" in facts:
+            facts["epochs"] = [KeptEpoch.from_facts(epoch) for epoch in facts["epochs"]]
         return cls(**facts, windows=bytes(blob[end:]))
 
 

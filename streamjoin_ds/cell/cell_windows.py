@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -101,6 +100,8 @@ class CellWindows:
         The cell's state as it was before this batch.
     new_blocks : list of str
         Blocks that the state row of `saved` names and the one before did not.
+    has_ended : bool
+        Whether the state row of `saved` has no windows, and no block to remove later.
     tuning : Tuning
         The tuning of the engines of all cells. A test sets a small one.
 
@@ -124,26 +125,31 @@ class CellWindows:
         first = Epochs.first(plan.layout).current
         store = self._store_of(first)
         if store is not None:
-            store.begin(plan.layout.cells)
+            store.begin(plan.cells)
+        self._live: list[EpochWindows] = []
         if blob is None:
             self.state = CellState(bound.fingerprint, [None] * len(bound.names))
-            self._live = [self._empty(first)]
+            if cell < plan.layout.cells:
+                self._live = [self._empty(first)]
         else:
             self.state = CellState.decode(blob)
             if self.state.fingerprint != bound.fingerprint:
                 msg = "a cell's state belongs to another join"
                 raise FingerprintMismatchError(msg, name="state", hint="use the checkpoint this join was started with")
-            whole = KeptEpoch(first, (None,) * len(bound.names), len(self.state.windows))
-            self._live = list(self._kept(self.state.epochs or [whole], self.state.engine_blobs()))
+            whole = KeptEpoch(first, None, (None,) * len(bound.names), len(self.state.windows))
+            kept = [whole] if self.state.epochs is None else self.state.epochs
+            self._live = list(self._kept(kept, self.state.engine_blobs()))
         self._blocks_before = self.blocks
         for windows in self._live:
             if windows.store is not None:
                 windows.store.forget_but(self._blocks_before)
         self.new_blocks: list[str] = []
+        self.has_ended = False
 
     @property
     def engine(self) -> WindowJoin:
-        """The engine of the epoch that takes new tuples."""
+        """The engine of the epoch that takes new tuples, of a cell that its layout has."""
+        assert self.current is not None, "the newest layout has this cell"
         return self.current.engine
 
     @property
@@ -152,14 +158,15 @@ class CellWindows:
         return [windows.engine for windows in self._live]
 
     @property
-    def current(self) -> EpochWindows:
-        """The epoch that takes new tuples."""
-        return self._live[-1]
+    def current(self) -> EpochWindows | None:
+        """The epoch that takes new tuples; None where its layout does not have this cell."""
+        newest = self._live[-1] if self._live else None
+        return newest if newest is not None and newest.end_seqs is None else None
 
     @property
-    def older(self) -> list[tuple[EpochWindows, Epoch]]:
-        """The epochs that new tuples come to as guests, the oldest first, each with the one after it."""
-        return [(windows, after.epoch) for windows, after in pairwise(self._live)]
+    def older(self) -> list[EpochWindows]:
+        """The epochs that new tuples come to as guests, the oldest first."""
+        return [windows for windows in self._live if windows.end_seqs is not None]
 
     @property
     def blocks(self) -> frozenset[str]:
@@ -179,8 +186,12 @@ class CellWindows:
         largest_us : sequence of int or None
             Of each stream the largest event time before them.
         """
-        if epoch.number > self.current.epoch.number:
-            self.current.close(epoch, largest_us)
+        newest = -1
+        for windows in self._live:
+            newest = windows.epoch.number
+            if epoch.number > newest:
+                windows.close(epoch, largest_us)
+        if epoch.number > newest and self._cell < epoch.layout.cells:
             self._live.append(self._empty(epoch))
 
     def _empty(self, epoch: Epoch) -> EpochWindows:
@@ -192,7 +203,7 @@ class CellWindows:
         for kept, blob in zip(epochs, blobs, strict=True):
             store = self._store_of(kept.epoch)
             engine = WindowJoin.restored(bound, blob, store, tuning=self.tuning, **self._options)
-            yield EpochWindows(bound, kept.epoch, engine, store, kept.last_positions)
+            yield EpochWindows(bound, kept.epoch, engine, store, kept.end_seqs, kept.last_positions)
 
     def _store_of(self, epoch: Epoch) -> RunStore | None:
         if not self._plan.state_root:
@@ -219,12 +230,11 @@ class CellWindows:
         names a block again (expiry may thin out a merged run until it is what it was before), the block has not left:
         its time begins anew when it leaves.
         """
-        *older, current = self._live
         seqs = next_seqs or [None] * len(largest_us)
-        self._live = [*(windows for windows in older if not windows.is_over(watermark_us, seqs)), current]
+        self._live = [w for w in self._live if w.end_seqs is None or not w.is_over(watermark_us, seqs)]
         saved = [windows.engine.save(windows.store) for windows in self._live]
         kept = [
-            KeptEpoch(windows.epoch, windows.last_positions, len(blob))
+            KeptEpoch(windows.epoch, windows.end_seqs, windows.last_positions, len(blob))
             for windows, blob in zip(self._live, saved, strict=True)
         ]
         blocks = self.blocks
@@ -233,8 +243,9 @@ class CellWindows:
         waiting = (entry for entry in self.state.retired if entry[1] not in blocks)
         retired = [*waiting, *((batch_id, name) for name in left)]
         due = {name for since, name in retired if since < batch_id - self._plan.retain_batches}
-        if due and current.store is not None:
-            current.store.blocks.remove(due)
+        if due and self._plan.state_root:
+            BlockStore(self._plan.state_root, durable=self._plan.durable).remove(due)
+        is_first = [epoch.epoch.number for epoch in kept if epoch.end_seqs is None] == [0] and len(kept) == 1
         state = CellState(
             self.state.fingerprint,
             largest_us,
@@ -242,10 +253,11 @@ class CellWindows:
             self.state.batches + 1,
             b"".join(saved),
             [entry for entry in retired if entry[1] not in due],
-            epochs=kept if current.epoch.number else [],
+            epochs=None if is_first else kept,
         )
+        self.has_ended = not kept and not state.retired
         blob = state.encode()
-        if current.store is None and len(blob) > _LARGE_INLINE_BYTES:
+        if not self._plan.state_root and len(blob) > _LARGE_INLINE_BYTES:
             _log.warning(
                 "a cell's windows are %.0f MB and pass through Spark's state store in every batch (about 15 ms a MB): "
                 "give a folder that all workers see, dataframe(..., blocks=FOLDER) or start(..., exchange='reference')",

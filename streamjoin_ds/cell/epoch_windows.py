@@ -30,7 +30,9 @@ class EpochWindows:
     engine : WindowJoin
     store : RunStore or None
         Of the engine's blocks; None where windows stay inline.
-    last_positions : sequence of int or None, optional
+    end_seqs : tuple of int, optional
+        Of each stream the first record after the epoch. None: the epoch takes new tuples.
+    last_positions : tuple of int or None, optional
         Of each stream the largest position (event time, or number of a count window) that a tuple of the epoch's own
         may have; of an epoch that takes no more of them (`close`).
     """
@@ -41,14 +43,16 @@ class EpochWindows:
         epoch: Epoch,
         engine: WindowJoin,
         store: RunStore | None,
-        last_positions: Sequence[int | None] = (),
+        end_seqs: tuple[int, ...] | None = None,
+        last_positions: tuple[int | None, ...] = (),
     ) -> None:
         self.epoch, self.engine, self.store = epoch, engine, store
         self._bound = bound
-        self.last_positions = tuple(last_positions) or (None,) * len(bound.names)
+        self.end_seqs = end_seqs
+        self.last_positions = last_positions or (None,) * len(bound.names)
 
     def close(self, next_epoch: Epoch, largest_us: Sequence[int | None]) -> None:
-        """Take no more tuples of the epoch's own.
+        """Take no more tuples of the epoch's own; nothing happens if it took none before.
 
         What ends it is told by all tuples of each stream, those in other cells included: cells share blocks, so an
         epoch must be over in all of them at once.
@@ -59,6 +63,9 @@ class EpochWindows:
         largest_us : sequence of int or None
             Of each stream the largest event time so far.
         """
+        if self.end_seqs is not None:
+            return
+        self.end_seqs = next_epoch.first_seqs
         if self._bound.join.window.kind == "count":
             firsts = zip(self.epoch.first_seqs, next_epoch.first_seqs, strict=True)
             self.last_positions = tuple(after - 1 if after > first else None for first, after in firsts)
@@ -68,16 +75,10 @@ class EpochWindows:
     def push_guests(
         self,
         guests: Mapping[int, Sequence[pa.Table]],
-        next_epoch: Epoch,
         watermark_us: int | None,
         next_seqs: Sequence[int | None],
     ) -> Iterator[pa.Table]:
-        """Join tuples of newer epochs with the epoch's own.
-
-        Parameters
-        ----------
-        next_epoch : Epoch
-            The one after this: its first records are no longer of this one.
+        """Join tuples of newer epochs with the epoch's own, which takes no more of these.
 
         Yields
         ------
@@ -88,10 +89,11 @@ class EpochWindows:
             yield from self.engine.probe(guests)
             yield from self.engine.push({}, watermark_us, next_seqs)
             return
+        assert self.end_seqs is not None
         for chunk in self.engine.push(guests, watermark_us, next_seqs):
             is_own = np.zeros(chunk.num_rows, np.bool_)
-            for name, first in zip(self._bound.names, next_epoch.first_seqs, strict=True):
-                is_own |= chunk[f"{name}_seq"].to_numpy() < first
+            for name, end in zip(self._bound.names, self.end_seqs, strict=True):
+                is_own |= chunk[f"{name}_seq"].to_numpy() < end
             if is_own.all():
                 yield chunk
             elif is_own.any():

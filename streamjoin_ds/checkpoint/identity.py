@@ -1,7 +1,7 @@
 """The identity of a checkpoint: the file ``join.json`` beside Spark's own files says which join it belongs to.
 
-A restart that would give other rows than the batches before it (another window, band, stream, selection, layout) is
-refused by name. Spark itself would accept it and mix two queries in one table (ARCHITECTURE.md, "State and blocks").
+A restart that would give other rows than the batches before it (another window, band, stream, selection) is refused by
+name. Spark itself would accept it and mix two queries in one table (ARCHITECTURE.md, "State and blocks").
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import xxhash
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     ForeignCheckpointError,
-    LayoutError,
     StateCorruptError,
     StateVersionError,
 )
@@ -31,7 +30,7 @@ from streamjoin_ds.spec.columns import schema_facts
 __all__ = ["CheckpointIdentity"]
 
 _FILE = "join.json"
-_VERSION = 1
+_VERSION = 2  # 1: of the first generation
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
@@ -46,14 +45,22 @@ class CheckpointIdentity:
     bound : BoundJoin
         The join with the schemas as they were first seen, so that a restart reads the same types.
     layout : Layout
+        The layout that the checkpoint began with.
     partitions : int
-        Number of state partitions, which Spark fixes with the first batch.
+        Number of Spark's state partitions, and of the cells that new tuples have.
+    generation : int
+        How often the number of cells was changed (`streamjoin_ds.checkpoint.move`).
     """
 
     join_id: str
     bound: BoundJoin
     layout: Layout
     partitions: int
+    generation: int = 0
+
+    def spark_folder(self, checkpoint: Path) -> Path:
+        """Return the folder of Spark's own files in this checkpoint: offsets, commits, state."""
+        return checkpoint / f"generation-{self.generation}" if self.generation else checkpoint
 
     @staticmethod
     def is_in(checkpoint: Path) -> bool:
@@ -103,7 +110,7 @@ class CheckpointIdentity:
         checkpoint.mkdir(parents=True, exist_ok=True)
         aside = checkpoint / f".{_FILE}.{identity.join_id}"
         with aside.open("w") as file:
-            json.dump(identity._to_facts(), file, indent=1)
+            file.write(identity.to_json())
             file.flush()
             os.fsync(file.fileno())
         try:
@@ -111,7 +118,7 @@ class CheckpointIdentity:
         except FileExistsError:
             winner = cls.load(checkpoint)
             assert winner is not None, "what exists can be loaded"
-            winner.check(bound, layout)
+            winner.check(bound)
             return winner
         finally:
             aside.unlink()
@@ -119,16 +126,19 @@ class CheckpointIdentity:
             force(str(folder))
         return identity
 
-    def _to_facts(self) -> dict[str, Any]:
+    def to_json(self) -> str:
+        """Return the text of ``join.json``."""
         facts = {
-            "version": _VERSION,
+            "version": _VERSION if self.generation else 1,
             "join_id": self.join_id,
             "fingerprint": self.bound.fingerprint,
             "bound": self.bound.to_facts(),
             "layout": list(self.layout.counts),
             "partitions": self.partitions,
         }
-        return {**facts, "checksum": _checksum(facts)}
+        if self.generation:
+            facts["generation"] = self.generation
+        return json.dumps({**facts, "checksum": _checksum(facts)}, indent=1)
 
     @classmethod
     def _from_facts(cls, facts: dict[str, Any]) -> CheckpointIdentity:
@@ -143,14 +153,15 @@ class CheckpointIdentity:
             msg = "this checkpoint was written under another version of the contract, which joined other rows"
             hint = "use the version of streamjoin-ds that wrote it, or a new checkpoint and a new table"
             raise FingerprintMismatchError(msg, name="contract", hint=hint)
-        return cls(facts["join_id"], bound, Layout(tuple(facts["layout"])), facts["partitions"])
+        layout = Layout(tuple(facts["layout"]))
+        return cls(facts["join_id"], bound, layout, facts["partitions"], facts.get("generation", 0))
 
-    def check(self, bound: BoundJoin, layout: Layout | None) -> None:
+    def check(self, bound: BoundJoin) -> None:
         """Refuse a join that is not the checkpoint's, naming what changed.
 
         Raises
         ------
-        FingerprintMismatchError, LayoutError
+        FingerprintMismatchError
         """
         if bound.fingerprint != self.bound.fingerprint:
             changed = ", ".join(_changes(self.bound, bound))
@@ -159,10 +170,6 @@ class CheckpointIdentity:
                 "restore the join's former definition, or start the changed one with a new checkpoint and a new table"
             )
             raise FingerprintMismatchError(msg, name=changed, hint=hint)
-        if layout is not None and layout.cells != self.layout.cells:
-            msg = f"this checkpoint has {self.layout.cells} cells, and the layout {layout} has {layout.cells}"
-            hint = f"leave the layout out, or give group counts whose product is {self.layout.cells}"
-            raise LayoutError(msg, name="layout", hint=hint)
 
 
 def _changes(old: BoundJoin, new: BoundJoin) -> list[str]:

@@ -16,6 +16,7 @@ from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.engine.storage.snapshot import described
 from streamjoin_ds.errors import ArgumentError, ForeignCheckpointError, OffsetError
 from streamjoin_ds.exchange import LAYOUT_KEY, exchange_folder, is_committed_block
+from streamjoin_ds.plan import cell_of_label
 from streamjoin_ds.source.offset import decode_offset
 
 if TYPE_CHECKING:
@@ -138,14 +139,15 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
         A state row is damaged, or a newer version wrote it.
     """
     folder, identity = _opened(checkpoint)
-    batch_id = _last_commit(folder)
-    states = state_rows(spark, folder) if batch_id is not None else []
+    sparks = folder if identity is None else identity.spark_folder(folder)
+    batch_id = _last_commit(sparks)
+    states = state_rows(spark, sparks) if batch_id is not None else []
     rows = [row for row in states if row[0] != LAYOUT_KEY]
     sizes = _Sizes(_block_store(folder, identity is not None, blocks))
     if identity is not None:
         names, prefix = identity.bound.names, ""
         join_id, layout = identity.join_id, str(identity.layout)
-        numbers = {label: number for number, label in enumerate(_labels(identity))}
+        numbers = {label: cell_of_label(label, identity.partitions) for label, _, _ in rows}
     else:
         streams = max((len(CellState.decode(blob).largest_us) for _, _, blob in rows), default=0)
         grids = (CellState.decode(blob).grid or {} for label, _, blob in states if label == LAYOUT_KEY)
@@ -158,8 +160,8 @@ def inspected(spark: SparkSession, checkpoint: str, blocks: str | None = None) -
     found = Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
     if identity is None or batch_id is None:
         return found
-    ends = batch_end(folder, batch_id, identity.bound.join.streams)
-    epochs = batch_layouts(folder, batch_id, names)
+    ends = batch_end(sparks, batch_id, identity.bound.join.streams)
+    epochs = batch_layouts(sparks, batch_id, names)
     if epochs is not None:
         found = replace(
             found, layout=str(epochs.current.layout), older_layouts=tuple(str(e.layout) for e in epochs.older)
@@ -189,7 +191,9 @@ def leftovers(found: Checkpoint, blocks: str | None = None, *, now_s: float, old
     """
     folder = Path(found.path)
     kept = set(found.blocks) | {name for cell in found.cells for name in cell.retired}
-    seqs = _committed_seqs(folder, found) if not found.prefix else []
+    identity = CheckpointIdentity.load(folder) if not found.prefix else None
+    sparks = folder if identity is None else identity.spark_folder(folder)
+    seqs = _committed_seqs(sparks, found) if not found.prefix else []
     store, exchange = _block_store(folder, not found.prefix, blocks), BlockStore(exchange_folder(folder))
     own = found.prefix.rstrip("/")
     gone = [
@@ -254,12 +258,6 @@ def _no_join() -> ForeignCheckpointError:
     msg = "there is no checkpoint of a join here"
     hint = "the folder that `streamjoin run --checkpoint` was given, or checkpointLocation of a query over dataframe()"
     return ForeignCheckpointError(msg, name="checkpoint", hint=hint)
-
-
-def _labels(identity: CheckpointIdentity) -> tuple[int, ...]:
-    from streamjoin_ds.plan import Plan
-
-    return Plan(identity.bound, identity.layout, identity.partitions).labels
 
 
 def _last_commit(folder: Path) -> int | None:

@@ -95,7 +95,8 @@ class _Repair:
         *,
         dry_run: bool,
     ) -> None:
-        self._folder, self._identity, self._tables = folder, identity, tables
+        self._checkpoint, self._identity, self._tables = folder, identity, tables
+        self._folder = identity.spark_folder(folder)
         self._session, self._dry_run = session, dry_run
         self._findings: list[Finding] = []
         self._good: dict[str, bool] = {}
@@ -165,7 +166,7 @@ class _Repair:
 
     def _has_blocks(self, version: int) -> bool:
         """Whether all blocks that a version of the state names are whole. Notes in `_bad` those that are not."""
-        blocks = self._folder / "blocks"
+        blocks = self._checkpoint / "blocks"
         if version == 0 or not blocks.is_dir():
             return True
         from streamjoin_ds.cell.cell_state import CellState

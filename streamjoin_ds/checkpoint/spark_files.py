@@ -14,21 +14,17 @@ whole, empty, cut off, full of zeros, or gone. It may also leave the checksums o
 from __future__ import annotations
 
 import json
-import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import xxhash
+from streamjoin_ds.checkpoint.state_files import is_lz4, plain_of, state_pairs
 
 __all__ = ["SparkFiles", "source_offset"]
 
 _CRC_MAGIC, _CRC_HEADER = b"crc\x00", 8
-_LZ4_MAGIC, _LZ4_HEADER = b"LZ4Block", struct.Struct("<8sBiiI")
-_LZ4_SEED, _LZ4_STORED = 0x9747B28C, 0x10
 
 
 def source_offset(text: str) -> Any:
@@ -100,10 +96,34 @@ class SparkFiles:
     @property
     def provider(self) -> str:
         """The class that keeps the state, by the newest entry of the offset log; empty where there is none."""
+        return self.setting("spark.sql.streaming.stateStore.providerClass")
+
+    def setting(self, name: str) -> str:
+        """Return a setting of the query by the newest entry of the offset log; empty where it is not there."""
         if not self.offsets:
             return ""
         conf = json.loads(self.offsets[max(self.offsets)].splitlines()[1]).get("conf", {})
-        return str(conf.get("spark.sql.streaming.stateStore.providerClass", ""))
+        return str(conf.get(name, ""))
+
+    def state(self, version: int) -> dict[bytes, bytes]:
+        """Return the keys and values of a version that `has_state`, of all partitions."""
+        found: dict[bytes, bytes] = {}
+        for partition in range(self.partitions):
+            files = []
+            for number in range(version, 0, -1):
+                snapshot = self._folder(partition) / f"{number}.snapshot"
+                files.append(snapshot if snapshot.exists() else snapshot.with_suffix(".delta"))
+                if files[-1] is snapshot:
+                    break
+            for path in reversed(files):
+                plain = plain_of(path.read_bytes())
+                assert plain is not None, "the version is whole"
+                for key, value in state_pairs(plain):
+                    if value is None:
+                        found.pop(key, None)
+                    else:
+                        found[key] = value
+        return found
 
     def torn_state(self, version: int) -> list[Path]:
         """Return the state's files that are not whole, among those after a version and those `has_state` looked at."""
@@ -228,23 +248,4 @@ def _is_state(data: bytes) -> bool:
 
     A codec without such marks only tells whether the file holds anything but zeros.
     """
-    if not _LZ4_MAGIC.startswith(data[: len(_LZ4_MAGIC)]):
-        return bool(data.strip(b"\0"))
-    at = 0
-    codec = pa.Codec("lz4_raw")
-    while at + _LZ4_HEADER.size <= len(data):
-        magic, token, packed, size, check = _LZ4_HEADER.unpack_from(data, at)
-        at += _LZ4_HEADER.size
-        if magic != _LZ4_MAGIC or packed < 0 or size < 0 or at + packed > len(data):
-            return False
-        if not packed:
-            return at == len(data)
-        block = data[at : at + packed]
-        try:
-            plain = block if token & 0xF0 == _LZ4_STORED else codec.decompress(block, size, asbytes=True)
-        except pa.ArrowException:
-            return False
-        if xxhash.xxh32_intdigest(plain, _LZ4_SEED) & 0x0FFFFFFF != check:
-            return False
-        at += packed
-    return False
+    return plain_of(data) is not None if is_lz4(data) else bool(data.strip(b"\0"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streamjoin_ds.cli.join_options import Whole, join_options
+from streamjoin_ds.cli.join_options import join_options
 from streamjoin_ds.cli.request import EXPLAINED, request_of
 
 __all__ = ["command"]
@@ -15,14 +15,8 @@ __all__ = ["command"]
 
 @click.command("explain")
 @join_options
-@click.option(
-    "--cells",
-    type=Whole(min=1),
-    metavar="N",
-    help="Cells to lay out where --layout is not given.  [default: 2]",
-)
-def command(config: Path | None, cells: int | None, **given: Any) -> None:
+def command(config: Path | None, **given: Any) -> None:
     """Show the plan of a join: what finds, what decides, the grid and its cost, the exchange, the engine's options."""
     request = request_of(config, given)
     options = {key: request.run[key] for key in (*EXPLAINED, "source_options") if key in request.run}
-    click.echo(request.join.explain(cells=cells, **({"exchange": "auto"} | options)))
+    click.echo(request.join.explain(**({"exchange": "auto"} | options)))

@@ -185,6 +185,7 @@ JOIN_KEYS: dict[str, Key] = {
         "Upper limit of a batch, all streams together.", (int,), example=1_000_000, limits={"minimum": 1}
     ),
     "layout": Key("Groups a stream, 1x2.", note="[default: by cost, and follows the rates]", example="1x2"),
+    "cells": Key("Cells that work side by side.", (int,), "[default: as many as cores]", limits={"minimum": 1}),
     "exchange": Key("How tuples cross to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES)),
     "kernel": Key("One kernel implementation.", note="[default: auto]", one_of=KERNELS),
     "threads": Key(

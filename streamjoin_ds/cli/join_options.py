@@ -26,6 +26,7 @@ _METAVARS = {
     "on_bad_file": "stop|quarantine",
     "rate": "NUMBER",
     "layout": "LxL",
+    "cells": "N",
     "threads": "K",
     "index": "COLUMNS",
     "order": "STREAMS",
@@ -42,7 +43,7 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
     "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "rate",
-    "layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", *READING_KEYS,
+    "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", *READING_KEYS,
 )  # fmt: skip
 
 

@@ -195,7 +195,7 @@ class Outbox:
         self._range = (first, last)
         late = sum(batch.num_rows for batch in self._late)
         totals = _Totals(self.largest_ts, last - first, late, self.rejected, self.filtered)
-        labels, current = self._plan.labels, self._epochs.current
+        labels, current = self._plan.labels_of(self._epochs.cells), self._epochs.current
         table = pa.Table.from_batches(self._tuples, schema=self._schema)
         none = _Totals(self.largest_ts, 0, 0, 0, 0)
         waiting: list[tuple[object, ...]] = []  # rows that go into one batch: all those without a payload
@@ -209,6 +209,10 @@ class Outbox:
                 if self._plan.exchange != "reference":
                     yield _exchange_batch(waiting)
                     waiting = []
+        for cell in range(current.layout.cells, self._epochs.cells):
+            # It keeps only older tuples, and its clocks go on.
+            nothing = [_Block(first, 0, "", b"")]
+            waiting += self._for_cell(labels[cell], "tuples", nothing, none, current.number)
         aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))] if self._late else []
         if self._rejects:
             aside.append(("rejects", pa.concat_tables(self._rejects)))
@@ -292,16 +296,20 @@ def _store_of(checkpoint: str) -> BlockStore:
     return BlockStore(exchange_folder(checkpoint))
 
 
-def heartbeats(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterator[pa.RecordBatch]:
+def heartbeats(
+    plan: Plan, streams: Iterable[int], epochs: Epochs | None = None, *, idle: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Yield, for every cell, a row without tuples for each of these streams, which have no part in the batch.
 
-    The rows of idle streams have the kind "idle": these streams do not hold the watermark.
+    The rows of idle streams have the kind "idle": these streams do not hold the watermark. The cells are those that
+    hear of the batch's epochs, or where none are given, those of the plan's layout.
     """
+    cells = plan.layout.cells if epochs is None else epochs.cells
     kind = "idle" if idle else "tuples"
     rows = [
         (label, kind, stream, 0, 0, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", b"")
         for stream in streams
-        for label in plan.labels
+        for label in plan.labels_of(cells)
     ]
     if rows:
         yield _exchange_batch(rows)
@@ -311,8 +319,9 @@ def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
     """For every cell one row that tells the epochs of the batch."""
     payload = json.dumps(epochs.to_facts(), separators=(",", ":")).encode()
     number = epochs.current.number
+    labels = plan.labels_of(epochs.cells)
     return _exchange_batch(
-        [(label, "epochs", 0, 0, number, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", payload) for label in plan.labels]
+        [(label, "epochs", 0, 0, number, 0, 0, 0, NO_TIME, 0, 0, 0, 0, "", payload) for label in labels]
     )
 
 

@@ -120,7 +120,7 @@ def pack_rows(plan: Plan) -> Packer:
                     names = ("kind", "stream", "part", "seq", "ts", "payload")
                     row = {name: batch.column(name)[mark].as_py() for name in names}
                     if row["kind"] in (_SILENT, _IDLE):
-                        yield from heartbeats(plan, [row["stream"]], idle=row["kind"] == _IDLE)
+                        yield from heartbeats(plan, [row["stream"]], epochs, idle=row["kind"] == _IDLE)
                     elif row["kind"] == _EPOCHS:
                         epochs = Epochs.from_facts(json.loads(row["payload"]), len(plan.bound.names))
                         if row["stream"] == _CELLS:

@@ -12,10 +12,10 @@ A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / 
 combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
 """
 
-from streamjoin_ds.plan.epochs import Epoch, Epochs
+from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
-from streamjoin_ds.plan.labels import cell_labels, spark_hash, spark_partition
-from streamjoin_ds.plan.layout import Layout
+from streamjoin_ds.plan.labels import cell_labels, cell_of_label, spark_hash, spark_partition
+from streamjoin_ds.plan.layout import MAX_CELLS, Layout
 from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_layout, layout_cost
 from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.plan import EXCHANGES, Plan
@@ -24,8 +24,10 @@ __all__ = [
     "DEFAULT_EXECUTION",
     "EXCHANGES",
     "KERNELS",
+    "MAX_CELLS",
     "Epoch",
     "Epochs",
+    "EpochsOver",
     "Execution",
     "Layout",
     "LayoutCost",
@@ -33,6 +35,7 @@ __all__ = [
     "Plan",
     "best_layouts",
     "cell_labels",
+    "cell_of_label",
     "choose_layout",
     "layout_cost",
     "spark_hash",

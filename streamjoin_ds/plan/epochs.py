@@ -9,18 +9,21 @@
 A tuple is stored by the layout of its own epoch. A combination is found in the epoch of its oldest tuple: newer ones
 come there as guests, by that epoch's layout. So no row moves, and each combination meets in exactly one cell. An epoch
 goes when the last of its own tuples has left the windows (DAB Join, section 5, moves windows; here nothing does).
+
+Layouts may differ in their number of cells. A cell that the newest layout does not have hears of each batch as long as
+it keeps tuples of an older one: it takes guests, and its clocks go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan.layout import Layout
 
-__all__ = ["Epoch", "Epochs"]
+__all__ = ["Epoch", "Epochs", "EpochsOver"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,18 @@ class Epochs:
     Attributes
     ----------
     live : tuple of Epoch
-        Numbers rise, and so do the first records of each stream. All layouts have equally many cells.
+        Numbers rise, and so do the first records of each stream.
+    cells : int
+        How many cells hear of the batch: those of all layouts, and those that still have something to remove.
     """
 
     live: tuple[Epoch, ...]
+    cells: int
 
     @classmethod
     def first(cls, layout: Layout) -> Epochs:
         """The one epoch that a checkpoint begins with."""
-        return cls((Epoch(0, layout, (0,) * len(layout.counts)),))
+        return cls((Epoch(0, layout, (0,) * len(layout.counts)),), layout.cells)
 
     @classmethod
     def from_facts(cls, facts: object, streams: int) -> Epochs:
@@ -90,9 +96,13 @@ class Epochs:
         OffsetError
             It did not write these.
         """
-        if not isinstance(facts, list) or not facts:
+        live, cells = facts, 0
+        if isinstance(facts, Mapping) and set(facts) == {"cells", "live"}:
+            live, cells = facts["live"], facts["cells"]
+        if not isinstance(live, list) or not live or type(cells) is not int:
             raise _malformed()
-        return cls(tuple(Epoch.from_facts(one, streams) for one in facts))
+        epochs = tuple(Epoch.from_facts(one, streams) for one in live)
+        return cls(epochs, max(cells, _most_cells(epochs)))
 
     @property
     def current(self) -> Epoch:
@@ -106,15 +116,45 @@ class Epochs:
 
     def entered(self, layout: Layout, first_seqs: Sequence[int], since_us: int | None = None) -> Epochs:
         """These and a new one, which begins with the given records."""
-        return Epochs((*self.live, Epoch(self.current.number + 1, layout, tuple(first_seqs), since_us)))
+        live = (*self.live, Epoch(self.current.number + 1, layout, tuple(first_seqs), since_us))
+        return Epochs(live, max(self.cells, layout.cells))
 
     def without(self, over: Sequence[int]) -> Epochs:
         """These without older ones that have nothing in any window."""
-        return Epochs(tuple(epoch for epoch in self.live if epoch is self.current or epoch.number not in over))
+        live = tuple(epoch for epoch in self.live if epoch is self.current or epoch.number not in over)
+        return replace(self, live=live)
 
-    def to_facts(self) -> list[dict[str, Any]]:
-        """The epochs as plain JSON values."""
-        return [epoch.to_facts() for epoch in self.live]
+    def heard_by(self, cells: int) -> Epochs:
+        """These, heard by so many cells, and by no fewer than their layouts have."""
+        return replace(self, cells=max(cells, _most_cells(self.live)))
+
+    def to_facts(self) -> Any:
+        """The epochs as plain JSON values: a list, or a mapping where further cells hear of them."""
+        live = [epoch.to_facts() for epoch in self.live]
+        return live if self.cells == _most_cells(self.live) else {"cells": self.cells, "live": live}
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsOver:
+    """What the next batch can do without.
+
+    Attributes
+    ----------
+    numbers : tuple of int
+        Epochs that have nothing in the windows of any cell.
+    epoch : int
+        The number of the epoch that takes new tuples.
+    cells : int or None
+        So many cells, the first ones, still have something or are to get something in this epoch; None: nobody knows.
+    """
+
+    numbers: tuple[int, ...] = ()
+    epoch: int = 0
+    cells: int | None = None
+
+
+def _most_cells(live: Sequence[Epoch]) -> int:
+    return max(epoch.layout.cells for epoch in live)
 
 
 def _malformed() -> OffsetError:

@@ -7,10 +7,11 @@ in one task, and an idle core. So a cell's label is the first free integer whose
 from __future__ import annotations
 
 from collections import deque
+from functools import lru_cache
 
 from streamjoin_ds.errors import LayoutError
 
-__all__ = ["cell_labels", "spark_hash", "spark_partition"]
+__all__ = ["cell_labels", "cell_of_label", "spark_hash", "spark_partition"]
 
 _MASK = 0xFFFFFFFF
 _SEED = 42
@@ -41,6 +42,8 @@ def spark_partition(label: int, partitions: int) -> int:
 def cell_labels(cells: int, partitions: int) -> tuple[int, ...]:
     """Return one label for each cell. Cell ``c`` lands on partition ``c mod partitions``. Labels are distinct and >= 0.
 
+    A cell's label depends on the number of partitions only: more cells leave the labels of the others as they are.
+
     Raises
     ------
     LayoutError
@@ -59,3 +62,11 @@ def cell_labels(cells: int, partitions: int) -> tuple[int, ...]:
             label += 1
         labels.append(wanted.popleft())
     return tuple(labels)
+
+
+@lru_cache(maxsize=256)
+def cell_of_label(label: int, partitions: int) -> int:
+    """Return the cell that has this label, as `cell_labels` gives them."""
+    partition = spark_partition(label, partitions)
+    before = sum(spark_partition(smaller, partitions) == partition for smaller in range(label))
+    return partition + before * partitions

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamjoin_ds.errors import ArgumentError, LayoutError
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, Execution
-from streamjoin_ds.plan.labels import cell_labels
+from streamjoin_ds.plan.labels import cell_labels, cell_of_label
 from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.spec import BoundJoin, bound_from_facts
 
@@ -31,9 +31,9 @@ class Plan:
     bound : BoundJoin
         The join, with its columns' types.
     layout : Layout
-        Number of groups of each stream.
+        Number of groups of each stream: the layout that the checkpoint began with.
     partitions : int
-        Number of Spark's state partitions, which a query's first batch fixes.
+        Number of Spark's state partitions.
     exchange : {"reference", "packed", "rows"}
         How tuples get from source to cell.
     block_root : str
@@ -58,6 +58,11 @@ class Plan:
         Whether a batch is forced to the device before it counts.
     layout_schedule : tuple of (int, Layout)
         From how many records of all streams together on which layout is wanted, ascending. Empty: the rates decide.
+        None has more cells than `cells`.
+    wanted : Layout, optional
+        The layout to go on with where the newest one has not as many cells. By default that is `layout`.
+    spark_root : str
+        Folder of Spark's own files: the checkpoint's, or one in it. By default `block_root`.
     """
 
     bound: BoundJoin
@@ -74,8 +79,11 @@ class Plan:
     retain_batches: int = 100
     durable: bool = True
     layout_schedule: tuple[tuple[int, Layout], ...] = ()
+    wanted: Layout | None = None
+    spark_root: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "spark_root", self.spark_root or self.block_root)
         if self.exchange not in EXCHANGES:
             msg = "the way of the exchange is not known"
             raise ArgumentError(msg, name="exchange", hint=f"one of {', '.join(EXCHANGES)}, or auto")
@@ -83,17 +91,30 @@ class Plan:
             msg = f"the layout has {len(self.layout.counts)} group counts, the join {len(self.bound.names)} streams"
             hint = f"one number a stream, for example {'x'.join(['2'] * len(self.bound.names))}"
             raise LayoutError(msg, name="layout", hint=hint)
-        if any(layout.cells != self.layout.cells for _, layout in self.layout_schedule):
-            msg = f"a layout of the schedule has not the {self.layout.cells} cells of the checkpoint"
-            raise LayoutError(msg, name="layout", hint=f"group counts whose product is {self.layout.cells}")
+        if any(layout.cells > self.cells for _, layout in self.layout_schedule):
+            msg = f"a layout of the schedule has more than the {self.cells} cells of the plan"
+            raise LayoutError(msg, name="layout", hint=f"group counts whose product is at most {self.cells}")
         if self.partitions < 1:
             msg = "a plan has at least one state partition"
             raise ArgumentError(msg, name="partitions", hint="spark.sql.shuffle.partitions of at least 1")
 
     @property
+    def cells(self) -> int:
+        """The number of cells that new tuples are to have."""
+        return (self.wanted or self.layout).cells
+
+    @property
     def labels(self) -> tuple[int, ...]:
-        """The grouping key of each cell."""
-        return _labels(self.layout.cells, self.partitions)
+        """The grouping key of each of the `cells` cells."""
+        return self.labels_of(self.cells)
+
+    def labels_of(self, cells: int) -> tuple[int, ...]:
+        """Return the grouping keys of so many cells."""
+        return _labels(cells, self.partitions)
+
+    def cell_of(self, label: int) -> int:
+        """Return the cell whose grouping key is `label`."""
+        return cell_of_label(label, self.partitions)
 
     def to_json(self) -> str:
         """Return the plan as one canonical JSON text."""
@@ -112,6 +133,8 @@ class Plan:
             "retain_batches": self.retain_batches,
             "durable": self.durable,
             "layout_schedule": [[rows, list(layout.counts)] for rows, layout in self.layout_schedule],
+            "spark_root": self.spark_root,
+            "wanted": None if self.wanted is None else list(self.wanted.counts),
         }
         return json.dumps(facts, sort_keys=True, separators=(",", ":"))
 
@@ -125,6 +148,8 @@ class Plan:
         facts["layout_schedule"] = tuple(
             (rows, Layout(tuple(counts))) for rows, counts in facts.get("layout_schedule", [])
         )
+        wanted = facts.get("wanted")
+        facts["wanted"] = None if wanted is None else Layout(tuple(wanted))
         facts["execution"] = Execution.from_facts(facts["execution"])
         return cls(**facts)
 

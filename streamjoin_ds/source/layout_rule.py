@@ -7,10 +7,9 @@ replay does the same (DAB Join, section 5.2, where each joiner decides for itsel
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamjoin_ds.plan import Epochs, Layout, Load, Plan, choose_layout, layout_cost
+from streamjoin_ds.plan import Epochs, EpochsOver, Layout, Load, Plan, choose_layout, layout_cost
 from streamjoin_ds.source.offset import LayoutFacts
 
 __all__ = ["LayoutRule", "Progress"]
@@ -56,7 +55,7 @@ class LayoutRule:
     Parameters
     ----------
     plan : Plan
-        With a `layout_schedule` that decides; without one the rates do.
+        With a `layout_schedule` that decides; without one the rates do. Layouts get as many cells as the plan has.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -70,9 +69,9 @@ class LayoutRule:
     @property
     def follows_rates(self) -> bool:
         """Whether rates decide: nobody says the layout, and there is more than one."""
-        return not self._schedule and self._plan.layout.cells > 1
+        return not self._schedule and self._plan.cells > 1
 
-    def decided(self, before: LayoutFacts, start: Progress, over: Sequence[int]) -> LayoutFacts:
+    def decided(self, before: LayoutFacts, start: Progress, over: EpochsOver) -> LayoutFacts:
         """Return what the batch that begins here has.
 
         Parameters
@@ -81,11 +80,12 @@ class LayoutRule:
             Of the batch before it.
         start : Progress
             Where the batch begins.
-        over : sequence of int
-            Numbers of epochs that have nothing in any window any more.
+        over : EpochsOver
+            What has nothing in any window any more.
         """
         told = before.epochs or Epochs.first(self._plan.layout)
-        epochs = told.without(over)
+        kept = told.cells if over.cells is None or over.epoch != told.current.number else over.cells
+        epochs = told.without(over.numbers).heard_by(max(min(kept, told.cells), self._plan.cells))
         wanted = self._wanted(epochs, before, start)
         if wanted is not None and wanted != epochs.current.layout:
             _log.info("layout %s becomes %s", epochs.current.layout, wanted)
@@ -117,21 +117,27 @@ class LayoutRule:
         if self._schedule:
             total = sum(start.seqs)
             return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)
-        if not self.follows_rates or len(epochs.live) >= MOST_LIVE or not self._is_old(epochs, start):
+        now, is_known = epochs.current.layout, bool(facts.rates)
+        is_known = is_known and all(rates[0] >= LEAST_ROWS and rates[1] for rates in facts.rates)
+        if now.cells != self._plan.cells:  # there are other cores
+            if is_known:
+                return choose_layout(self._plan.cells, self._load(facts, 0))
+            return self._plan.wanted or self._plan.layout
+        if not self.follows_rates or len(epochs.live) >= MOST_LIVE or not self._is_old(epochs, start) or not is_known:
             return None
-        if not facts.rates or any(rates[0] < LEAST_ROWS or not rates[1] for rates in facts.rates):
-            return None
-        short, long = (
-            Load.of_join(self._plan.bound, [rates[place] * 1e6 / rates[place + 1] for rates in facts.rates])
-            for place in (0, 2)
-        )
-        wanted, now = choose_layout(self._plan.layout.cells, short), epochs.current.layout
+        short, long = self._load(facts, 0), self._load(facts, 2)
+        wanted = choose_layout(self._plan.cells, short)
         # The short estimate knows the new rates, and the long one that they are no burst.
         for load in (short, long):
             shipped = layout_cost(wanted, load).shipped_rows_per_s
             if shipped > (1 - LEAST_SAVED) * layout_cost(now, load).shipped_rows_per_s:
                 return None
         return wanted
+
+    def _load(self, facts: LayoutFacts, place: int) -> Load:
+        """The load by the estimates at this place of each stream's."""
+        rates = [rates[place] * 1e6 / rates[place + 1] for rates in facts.rates]
+        return Load.of_join(self._plan.bound, rates)
 
     def _is_old(self, epochs: Epochs, start: Progress) -> bool:
         """Whether the current epoch is at least a window old."""

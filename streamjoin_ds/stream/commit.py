@@ -23,7 +23,7 @@ from streamjoin_ds.blocks.location import is_local, local_path
 from streamjoin_ds.checkpoint.batch_end import StreamEnd, batch_end
 from streamjoin_ds.checkpoint.epochs_over import note_epochs_over
 from streamjoin_ds.errors import BlockMissingError, LedgerError, TableError
-from streamjoin_ds.plan import Plan
+from streamjoin_ds.plan import EpochsOver, Plan
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
@@ -78,7 +78,7 @@ def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
             join_id=plan.join_id,
             fingerprint=plan.bound.fingerprint,
             description=" AND ".join(map(str, plan.bound.join.predicates)),
-            durability=Durability(plan.block_root, durable=plan.durable),
+            durability=Durability(plan.spark_root, durable=plan.durable),
         )
         committer.open()
         _committers[key] = committer, Maintenance(tables)
@@ -114,14 +114,15 @@ class BatchCommit:
         rows = frame.collect()
         files = [FileReport.from_json(row.facts) for row in rows if row.kind == "file"]
         facts = {int(row.cell): json.loads(row.facts) for row in rows if row.kind == "cell"}
-        missing = set(range(plan.layout.cells)) - set(facts)
+        cells = max((fact["cells"] for fact in facts.values()), default=plan.cells)
+        missing = set(range(cells)) - set(facts)
         if missing:
-            msg = f"batch {batch_id} has no report of {len(missing)} of its {plan.layout.cells} cells"
+            msg = f"batch {batch_id} has no report of {len(missing)} of its {cells} cells"
             raise LedgerError(
                 msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed"
             )
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
-        ends = batch_end(Path(plan.block_root), batch_id, plan.bound.join.streams)
+        ends = batch_end(Path(plan.spark_root), batch_id, plan.bound.join.streams)
         ledger = _ledger(plan, batch_id, facts, ends)
         watermark_us = _least([fact["watermark_us"] for fact in facts.values()])
         of_cell = next(iter(facts.values()))  # every cell hears of every stream
@@ -156,11 +157,13 @@ class BatchCommit:
 
 
 def _note_epochs_over(plan: Plan, facts: Mapping[int, Mapping[str, Any]], ends: Mapping[str, StreamEnd]) -> None:
-    """Tell the source which epochs have nothing in the windows of any cell any more."""
+    """Tell the source which epochs have nothing in any window any more, and which cells have nothing to keep."""
     over = set.intersection(*(set(fact["epochs_over"]) for fact in facts.values()))
-    if over and ends:
+    kept = 1 + max((cell for cell, fact in facts.items() if not fact["has_ended"]), default=0)
+    if ends and (over or kept < len(facts)):
         seqs = [ends[name].position["seq"] for name in plan.bound.names]
-        note_epochs_over(Path(plan.block_root), seqs, sorted(over))
+        epoch = max(fact["epoch"] for fact in facts.values())
+        note_epochs_over(Path(plan.block_root), seqs, EpochsOver(tuple(sorted(over)), epoch, kept))
 
 
 def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:

@@ -43,6 +43,7 @@ class StreamJoin(Join):
         trigger: str | None = None,
         max_rows_per_batch: int | None = None,
         layout: str | None = None,
+        cells: int | None = None,
         exchange: str = "auto",
         kernel: str = "auto",
         threads: int = 1,
@@ -73,8 +74,11 @@ class StreamJoin(Join):
             Most records of a batch, all streams together.
         layout : str, optional
             Group counts ("1x2") that the join keeps to. By default they are chosen by cost for the cores that there
-            are, and change while the join runs if the streams' rates change for good. The first start fixes the number
-            of cells; a restart may give another layout with as many.
+            are, and change while the join runs if the streams' rates change for good. A restart may give another one.
+        cells : int, optional
+            The number of cells, which work side by side; 1 to 4096. By default there is one for each core (see
+            `threads`). A restart may have more or fewer of them: tuples that are there stay where they are until they
+            expire, and new ones go to the new cells.
         exchange : {"auto", "reference", "packed", "rows"}
             How tuples cross from source to cell (`explain` says which was chosen).
         kernel : str
@@ -135,6 +139,7 @@ class StreamJoin(Join):
             tuple(sorted((source_options or {}).items())),
             durable,
             take_over,
+            cells,
         )
         return start(self, spark, fspath(to), fspath(checkpoint), options)
 

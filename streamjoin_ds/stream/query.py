@@ -18,11 +18,12 @@ from streamjoin_ds.cell.cell import REPORT_DDL, STATE_DDL, CellFunction
 from streamjoin_ds.cell.cell_windows import RETAIN_KEY, blocks_folder, check_execution
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.lock import driving
+from streamjoin_ds.checkpoint.move import is_movable, moved
 from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.checkpoint.table_note import note_table
-from streamjoin_ds.errors import ArgumentError, TableError
+from streamjoin_ds.errors import ArgumentError, LayoutError, TableError
 from streamjoin_ds.exchange import exchange_folder
-from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, Execution, Layout, Load, Plan, choose_layout
+from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, MAX_CELLS, Execution, Layout, Load, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spark.session import note_join
@@ -56,6 +57,7 @@ class QueryOptions:
     source_options: tuple[tuple[str, str], ...] = ()
     durable: bool = True
     take_over: bool = False
+    cells: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("durable", "take_over"):
@@ -68,6 +70,9 @@ class QueryOptions:
         if self.max_rows_per_batch is not None and self.max_rows_per_batch < 1:
             msg = "max_rows_per_batch must be at least 1"
             raise ArgumentError(msg, name="max_rows_per_batch", hint="for example 1000000; leave it out for no limit")
+        if self.cells is not None and (type(self.cells) is not int or not 1 <= self.cells <= MAX_CELLS):
+            msg = f"cells is not a whole number from 1 to {MAX_CELLS}"
+            raise ArgumentError(msg, name="cells", hint="about one a core; leave it out to follow the cores")
         if self.available_now and self.trigger is not None:
             msg = "available_now and trigger exclude each other"
             raise ArgumentError(
@@ -122,7 +127,8 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
     plan = _plan(_located(join), spark, TableSet(to).root, folder, options)
     lock = driving(folder, take_over=options.take_over)
     try:
-        query = _started(spark, plan, options, [] if lock.is_driven else _recovered(plan))
+        plan, cuts = (_as_driven(plan), []) if lock.is_driven else _recovered(plan)
+        query = _started(spark, plan, options, cuts)
     except BaseException:
         lock.give_up()
         raise
@@ -131,13 +137,34 @@ def start(join: Join, spark: SparkSession, to: str, checkpoint: str, options: Qu
     return query
 
 
-def _recovered(plan: Plan) -> list[Any]:
-    """Mend what a power cut left, and return the offsets at which the source is to cut the next batches."""
+def _recovered(plan: Plan) -> tuple[Plan, list[Any]]:
+    """Mend what a power cut left, and give the state the plan's cells.
+
+    Return the plan, and the offsets at which the source is to cut the next batches.
+    """
     checkpoint = Path(plan.block_root)
     note_table(checkpoint, plan.table_root)
-    cuts = recovered(checkpoint, TableSet(plan.table_root), plan.partitions)
+    identity = _identity(plan)
+    cuts = recovered(identity.spark_folder(checkpoint), TableSet(plan.table_root), identity.partitions)
+    if identity.partitions != plan.partitions:
+        identity = moved(checkpoint, identity, plan.partitions)
     forget_committer(plan)
-    return cuts
+    return replace(plan, spark_root=str(identity.spark_folder(checkpoint))), cuts
+
+
+def _identity(plan: Plan) -> CheckpointIdentity:
+    identity = CheckpointIdentity.load(Path(plan.block_root))
+    assert identity is not None, "the plan is of this checkpoint"
+    return identity
+
+
+def _as_driven(plan: Plan) -> Plan:
+    """Return a plan with the cells that the checkpoint has: a query of this process is still running on it."""
+    identity = _identity(plan)
+    if identity.partitions == plan.partitions:
+        return replace(plan, spark_root=str(identity.spark_folder(Path(plan.block_root))))
+    msg = f"the query that runs has {identity.partitions} cells, and would get {plan.partitions}"
+    raise LayoutError(msg, name="cells", hint="stop it first: query.stop()")
 
 
 def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
@@ -147,7 +174,7 @@ def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[
         frame.groupBy("cell")
         .applyInPandasWithState(CellFunction(plan), REPORT_DDL, STATE_DDL, "append", "NoTimeout")
         .writeStream.queryName(f"streamjoin-{plan.join_id[:8]}")
-        .option("checkpointLocation", plan.block_root)
+        .option("checkpointLocation", plan.spark_root)
         .foreachBatch(BatchCommit(plan))
     )
     if options.available_now:
@@ -173,24 +200,32 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
     from streamjoin_ds.spark.worker_check import check_workers
 
     identity = CheckpointIdentity.load(checkpoint)
-    wanted = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
+    given = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
+    if given is not None and options.cells not in (None, given.cells):
+        msg = f"the layout {given} has {given.cells} cells, and cells is another number"
+        raise ArgumentError(msg, name="cells", hint="leave one of the two out")
     if identity is None:
         bound = bound_join(join)
         check_execution(bound, options.execution)
         check_workers(spark)  # before anything is written
-        layout = wanted or _layout(bound, max(1, cores(spark) // options.execution.threads))
+        layout = given or _layout(bound, _cells(spark, options, None))
         identity = CheckpointIdentity.create(checkpoint, bound, layout, layout.cells)
+        cells, wanted = identity.partitions, None
     else:
         # The types are those first seen. A file whose types would now be inferred otherwise is found when it is read.
         bound = bind(join, _first_seen(join, identity))
-        identity.check(bound, wanted)
+        identity.check(bound)
         check_execution(bound, options.execution)
         check_workers(spark)
+        cells = given.cells if given is not None else _cells(spark, options, identity.partitions)
+        if cells != identity.partitions and not is_movable(checkpoint, identity):
+            cells = _kept_cells(identity.partitions, cells, is_asked=given is not None or options.cells is not None)
+        wanted = given or (_layout(bound, cells) if cells != identity.layout.cells else None)
     exchange, state_root = _ways(spark, checkpoint, table_root, options.exchange)
     return Plan(
         bound,  # not the recorded join: the same join may find its input in another place now
         identity.layout,
-        identity.partitions,
+        cells,
         exchange,
         str(checkpoint),
         table_root,
@@ -199,8 +234,30 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
         state_root=state_root,
         retain_batches=int(spark.conf.get(RETAIN_KEY) or 100),
         durable=options.durable,
-        layout_schedule=() if wanted is None else ((0, wanted),),
+        layout_schedule=() if given is None else ((0, given),),
+        wanted=wanted,
     )
+
+
+def _cells(spark: SparkSession, options: QueryOptions, kept: int | None) -> int:
+    """Return the number of cells: as asked, else by the cores that there are.
+
+    `kept` is the checkpoint's number, which stays where nobody says how many cores there are.
+    """
+    if options.cells is not None:
+        return options.cells
+    if kept is not None and not _tells_cores(spark):
+        return kept
+    return min(MAX_CELLS, max(1, cores(spark) // options.execution.threads))
+
+
+def _kept_cells(kept: int, wanted: int, *, is_asked: bool) -> int:
+    if is_asked:
+        msg = f"the checkpoint has {kept} cells, and its state is in a form that does not let them become {wanted}"
+        hint = f"cells={kept}; only HDFSBackedStateStoreProvider's state, compressed with lz4, can be moved"
+        raise LayoutError(msg, name="cells", hint=hint)
+    _log.warning("the checkpoint keeps its %d cells: its state cannot be moved to %d", kept, wanted)
+    return kept
 
 
 def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str) -> tuple[str, str]:
@@ -255,10 +312,16 @@ def cores(spark: SparkSession) -> int:
 
     Spark Connect does not tell: there it is the number of shuffle partitions, at most 16.
     """
-    try:
+    if _tells_cores(spark):
         return int(spark.sparkContext.defaultParallelism)
+    return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 2), 16)
+
+
+def _tells_cores(spark: SparkSession) -> bool:
+    try:
+        return int(spark.sparkContext.defaultParallelism) > 0
     except Exception:  # Connect raises an error of its own for what only a classic session has
-        return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 2), 16)
+        return False
 
 
 def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Sequence[Any] = ()) -> DataFrame:

@@ -32,7 +32,7 @@ from streamjoin_ds.exchange import (
     told_epochs,
     tuple_rows,
 )
-from streamjoin_ds.plan import Epochs
+from streamjoin_ds.plan import Epochs, EpochsOver
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.generated.generator import GeneratorFeed
@@ -165,9 +165,12 @@ class _Sensors:
         epochs = self._epochs(partition) if partition.tells_epochs else None
         if epochs is not None:
             yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
-        send = silence if plan.exchange == "rows" else heartbeats
-        yield from send(plan, partition.silent)
-        yield from send(plan, partition.idle, idle=True)
+        if plan.exchange == "rows":
+            yield from silence(plan, partition.silent)
+            yield from silence(plan, partition.idle, idle=True)
+        else:
+            yield from heartbeats(plan, partition.silent, epochs)
+            yield from heartbeats(plan, partition.idle, epochs, idle=True)
 
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -284,9 +287,12 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if plan is not None and not planned and start != end:
             planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
         if plan is not None and planned:
-            layout = decode_layout(end, self._sensors._names)
-            if layout.epochs is not None:
-                facts_of_all = json.dumps(layout.epochs.to_facts())
+            one = Epochs.first(plan.layout)
+            told = decode_layout(end, self._sensors._names).epochs or one
+            # A batch that was planned for fewer cells is heard by new ones too: their clocks go on from here.
+            epochs = told.heard_by(max(told.cells, plan.cells))
+            if epochs != one:
+                facts_of_all = json.dumps(epochs.to_facts())
                 for task in planned:
                     task.epochs = facts_of_all
                 planned[0].tells_epochs = True
@@ -327,7 +333,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         before = decode_layout(start, self._sensors._names)
         begin, end = self._progress(positions), self._progress(ends)
-        over = epochs_over(Path(self._options.plan.block_root), begin.seqs) if before.epochs is not None else ()
+        folder = Path(self._options.plan.block_root)
+        over = epochs_over(folder, begin.seqs) if before.epochs is not None else EpochsOver()
         return self._layout_rule.counted(self._layout_rule.decided(before, begin, over), begin, end)
 
     def _progress(self, positions: Sequence[Position]) -> Progress:

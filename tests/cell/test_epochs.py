@@ -96,7 +96,7 @@ def test_any_schedule(tmp_path_factory: pytest.TempPathFactory, changes: list[tu
 def test_an_epoch_leaves_nothing_behind(tmp_path: Path) -> None:
     found = run(tmp_path / "relaid", sensors("1s"), "1x2", (200, "2x1"), retain_batches=1)
     states = {cell: CellState.decode(blob) for cell, blob in found.states.items()}
-    assert {tuple(kept.epoch.number for kept in state.epochs) for state in states.values()} == {(1,)}
+    assert {tuple(kept.epoch.number for kept in state.epochs or []) for state in states.values()} == {(1,)}
     named = set()
     for cell, blob in found.states.items():
         windows = CellWindows(found.plan, cell, blob)
@@ -111,4 +111,76 @@ def test_a_state_of_one_layout_is_as_it_was(tmp_path: Path) -> None:
     still = run(tmp_path / "still", sensors("1s"), "1x2")
     for blob in still.states.values():
         assert blob[7] == 1
-        assert CellState.decode(blob).epochs == []
+        assert CellState.decode(blob).epochs is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("exchange", ["reference", "packed", "rows"])
+def test_cells_come_and_go(tmp_path: Path, window: str, exchange: str) -> None:
+    expected = run(tmp_path / "still", sensors(window), "2x2", exchange=exchange)
+    found = restarted(tmp_path / "moved", sensors(window), "1x2", (3, "2x2"), (5, "1x1"), (7, "3x2"), exchange=exchange)
+    assert rows_of(found.matches()) == rows_of(expected.matches())
+    assert found.matches().num_rows > 100
+    for name in ("punctuations", "late"):
+        assert told(found, name) == told(expected, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", WINDOWS)
+def test_cells_of_three_streams_come_and_go(tmp_path: Path, window: str) -> None:
+    expected = run(tmp_path / "still", sensors(window, "lrs"), "1x1x4")
+    moves = (2, "1x1x1"), (4, "2x2x1"), (6, "1x3x1"), (8, "1x1x6")
+    found = restarted(tmp_path / "moved", sensors(window, "lrs"), "1x1x4", *moves)
+    assert rows_of(found.matches()) == rows_of(expected.matches())
+    assert found.matches().num_rows > 100
+
+
+@pytest.mark.slow
+@examples(8)
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["1x1", "1x2", "2x1", "2x2", "1x5", "6x1"])), max_size=10),
+    st.sampled_from(WINDOWS),
+    st.sampled_from(["reference", "packed", "rows"]),
+    st.integers(0, 3),
+)
+def test_any_change_of_cells(
+    tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[int, str]], window: str, exchange: str, retain: int
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    expected = run(folder / "still", sensors(window), "1x2")
+    options = {"exchange": exchange, "retain_batches": retain}
+    found = restarted(folder / "moved", sensors(window), "1x2", *sorted(moves), **options)
+    assert rows_of(found.matches()) == rows_of(expected.matches())
+    assert told(found, "punctuations") == told(expected, "punctuations")
+
+
+def test_cells_that_are_gone_hear_nothing_once_their_windows_have_expired(tmp_path: Path) -> None:
+    found = restarted(tmp_path / "moved", sensors("1s"), "2x2", (3, "1x1"), retain_batches=1)
+    epochs = decode_layout(found.offset, found.bound.names).epochs
+    assert (epochs.cells, str(epochs.current.layout), epochs.older) == (1, "1x1", ())
+    for cell in (1, 2, 3):
+        state = CellState.decode(found.states[cell])
+        assert (state.epochs, state.windows, state.retired) == ([], b"", [])
+    windows = CellWindows(found.plan, 0, found.states[0])
+    kept = windows.blocks | {name for _, name in windows.state.retired}
+    assert set(BlockStore(found.plan.state_root).names()) == kept, "nobody leaves a block behind"
+
+
+def told(batches: MicroBatches, name: str) -> list[dict[str, object]]:
+    rows = batches.companion(name).to_pylist()
+    return sorted(({key: value for key, value in row.items() if key != "committed_at"} for row in rows), key=str)
+
+
+def restarted(folder: Path, bound: BoundJoin, layout: str, *moves: tuple[int, str], **options: object) -> MicroBatches:
+    """Run a join, each time until so many batches are done, and go on with another layout."""
+    streams = len(bound.names)
+    batches = MicroBatches(bound, folder, Layout.parse(layout, streams), max_rows_per_batch=60, **options)  # type: ignore[arg-type]
+    batches.reader.prepareForTriggerAvailableNow()
+    for batch, text in moves:
+        while batches.batch_id < batch and batches.step():
+            pass
+        batches.restart(Layout.parse(text, streams))
+        batches.reader.prepareForTriggerAvailableNow()
+    batches.run()
+    return batches

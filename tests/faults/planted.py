@@ -48,8 +48,8 @@ BUGS = (
     _bug(
         "the ledger sums every cell",
         (
-            "cell.cell:Cell._judged",
-            "self.epochs.current.layout.is_home(self.number, stream)",
+            "cell.cell:Cell._is_home",
+            "self.number < layout.cells and layout.is_home(self.number, stream)",
             "True",
         ),
     ),
@@ -360,15 +360,6 @@ BUGS = (
         ("settings",),
     ),
     _bug(
-        "another layout is not refused",
-        (
-            "checkpoint.identity:CheckpointIdentity.check",
-            "layout is not None and layout.cells != self.layout.cells",
-            "False",
-        ),
-        asks=("settings",),
-    ),
-    _bug(
         "another delay is not refused",
         ("checkpoint.identity:CheckpointIdentity.check", "bound.fingerprint != self.bound.fingerprint", "False"),
         asks=("settings",),
@@ -431,13 +422,46 @@ BUGS = (
     ),
     _bug(
         "an epoch counts the first records of the next as its own",
-        (_GUESTS, ".to_numpy() < first", ".to_numpy() <= first"),
+        (_GUESTS, ".to_numpy() < end", ".to_numpy() <= end"),
         asks=("relaid", "three"),
     ),
     _bug(
         "a restart forgets the older epochs",
         ("cell.cell_windows:CellWindows._kept", "zip(epochs, blobs, strict=True)", "[*zip(epochs, blobs)][-1:]"),
         asks=("relaid",),
+    ),
+    # --- cells that come and go
+    _bug(
+        "a new cell does not know the time",
+        (
+            "cell.cell_change:states_of_cells",
+            "batches=0, windows",
+            "watermark_us=None, largest_us=[None] * 9, batches=0, windows",
+        ),
+        asks=("cores",),
+    ),
+    _bug(
+        "a cell that is gone does not hear the time",
+        (
+            "exchange.outbox:Outbox.rows",
+            'self._for_cell(labels[cell], "tuples", nothing, none, current.number)',
+            'self._for_cell(labels[cell], "tuples", nothing, _Totals(NO_TIME, 0, 0, 0, 0), current.number)',
+        ),
+        asks=("cores",),
+    ),
+    _bug(
+        "a cell that is gone takes its older windows for those of new tuples",
+        ("cell.cell_windows:CellWindows.enter", "if epoch.number > newest:", "if epoch.number > newest + 1:"),
+        asks=("cores",),
+    ),
+    _bug(
+        "a batch that was planned for fewer cells is not heard by new ones",
+        (
+            "stream.sensor_readers:SensorsStreamReader.partitions",
+            "told.heard_by(max(told.cells, plan.cells))",
+            "told",
+        ),
+        asks=("cores",),
     ),
 )
 

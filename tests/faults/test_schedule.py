@@ -14,6 +14,7 @@ from tests.faults.model.schedule import (
     ASKS,
     CHANGES_FROM,
     CLOCKS_FROM,
+    CORES_FROM,
     LAYOUTS_FROM,
     POINTS,
     SELVES_FROM,
@@ -65,14 +66,14 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
     asked = {seed: random_schedule(seed).asks for seed in seeds}
     clocks = {name for seed in range(CLOCKS_FROM, CLOCKS_FROM + 60) for name in random_schedule(seed).asks}
     changes = {"quarantine", "settings", "upkeep"}
-    before = set(ASKS) - {"relaid"}
+    before = set(ASKS) - {"relaid", "cores"}
     assert {name for asks in asked.values() for name in asks} == before - {"idle", "future"} - changes
     assert clocks == before - changes
     drawn = {
         first: {name for seed in range(first, first + 100) for name in random_schedule(seed).asks}
-        for first in (CHANGES_FROM, LAYOUTS_FROM)
+        for first in (CHANGES_FROM, LAYOUTS_FROM, CORES_FROM)
     }
-    assert drawn == {CHANGES_FROM: before, LAYOUTS_FROM: set(ASKS)}
+    assert drawn == {CHANGES_FROM: before, LAYOUTS_FROM: before | {"relaid"}, CORES_FROM: set(ASKS)}
     assert max(map(len, asked.values())) >= 3
     assert sum(not asks for asks in asked.values()) > 60
     assert sum("self" in asks for asks in asked.values()) > 20

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError
+from streamjoin_ds.source.digest import name_sum
+from streamjoin_ds.source.files.file_watch import late_names
+from streamjoin_ds.source.files.listing import Location
 from streamjoin_ds.source.position import FilePosition
 from tests.source.feeds import FORMATS, csv_text, expected, feed, rows, steps, tuples, write
 
@@ -150,3 +153,22 @@ def test_a_task_sees_what_happened_between_the_files_of_its_range(tmp_path: Path
     (tmp_path / "2.csv").unlink()
     with pytest.raises(FileMissingError):
         list(feed(tmp_path).read(start, end))
+
+
+@pytest.mark.parametrize("late", [("a-late",), ("a-late", "b-late"), ("a-late", "b-late", "c-late")])
+@pytest.mark.parametrize("change", [None, "first", "between", "last"])
+def test_files_that_came_late_are_told_from_one_that_changed(
+    tmp_path: Path, late: tuple[str, ...], change: str | None
+) -> None:
+    """Late files are new, and so is a file that was read and has changed since: the digests tell which is which."""
+    read = [f"r{number:02d}" for number in range(6)]
+    names = [f"{name}.csv" for name in (*read, *late)]
+    order = [f"{name}.csv" for name in late]
+    if change is not None:
+        order.insert({"first": 0, "between": len(order) // 2, "last": len(order)}[change], "r03.csv")
+    for when, name in enumerate([*(name for name in names if name not in order), *order]):
+        (tmp_path / name).write_text("ts\n1\n")
+        os.utime(tmp_path / name, ns=(when * 10**9, when * 10**9))
+    found = late_names(sorted(names), name_sum(f"{name}.csv" for name in read), Location(str(tmp_path), "csv", "s"))
+    assert found is not None
+    assert sorted(found) == [f"{name}.csv" for name in late]

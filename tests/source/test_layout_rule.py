@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamjoin_ds.plan import Epochs, Layout, Plan
+from streamjoin_ds.plan import Epochs, EpochsOver, Layout, Plan
 from streamjoin_ds.source.layout_rule import LEAST_ROWS, LayoutRule, Progress
 from streamjoin_ds.source.offset import LayoutFacts
 from streamjoin_ds.spec import Join, Stream, bind
@@ -16,18 +16,21 @@ SCHEMA = {"ts": "timestamp[us]", "x": "double"}
 
 
 def a_plan(
-    layout: tuple[int, ...] = (4, 4), window: object = "60s", schedule: Sequence[tuple[int, Layout]] = ()
+    layout: tuple[int, ...] = (4, 4),
+    window: object = "60s",
+    schedule: Sequence[tuple[int, Layout]] = (),
+    wanted: Layout | None = None,
 ) -> Plan:
     streams = [Stream(name, schema=SCHEMA) for name in ("r", "s")]
     bound = bind(Join(streams, "abs(r.x - s.x) <= 1", window), {stream.name: stream.schema for stream in streams})
-    return Plan(bound, Layout(layout), 2, layout_schedule=tuple(schedule))
+    return Plan(bound, Layout(layout), 2, layout_schedule=tuple(schedule), wanted=wanted)
 
 
 class Source:
     """Two streams that come at rates of their own, in batches of ten seconds."""
 
     def __init__(self, plan: Plan) -> None:
-        self.rule, self.facts, self.over = LayoutRule(plan), LayoutFacts(), []
+        self.rule, self.facts, self.over = LayoutRule(plan), LayoutFacts(), EpochsOver()
         self.at = Progress((0, 0), (None, None))
         self.layouts = [str(plan.layout)]
 
@@ -54,7 +57,7 @@ def test_a_stream_that_grows_twentyfold_is_copied_less() -> None:
     assert {source.batch(200, 200) for _ in range(20)} == {"4x4"}
     seen = [source.batch(200, 4_000) for _ in range(20)]
     assert seen[:2] == ["4x4"] * 2, "one batch is no trend"
-    source.over = [0]
+    source.over = EpochsOver((0,))
     seen += [source.batch(200, 4_000) for _ in range(20)]
     assert seen.index("1x16") <= 3
     assert [layout for place, layout in enumerate(seen) if not place or layout != seen[place - 1]] == [
@@ -75,10 +78,10 @@ def test_while_an_older_epoch_has_tuples_the_next_change_waits() -> None:
     for _ in range(60):
         source.batch(4_000, 200)
     assert source.facts.epochs == first
-    source.over = [0]
+    source.over = EpochsOver((0,))
     seen = [source.batch(4_000, 200) for _ in range(10)]
     assert seen[-1] == "16x1"
-    source.over = [0, 1]
+    source.over = EpochsOver((0, 1))
     source.batch(4_000, 200)
     assert [epoch.number for epoch in source.facts.epochs.live] == [2]
 
@@ -87,7 +90,7 @@ def test_an_epoch_is_a_window_old_before_the_next() -> None:
     source = Source(a_plan(window="10m"))
     seen = [source.batch(200, 4_000) for _ in range(80)]
     first = seen.index("1x16")
-    source.over = [0]
+    source.over = EpochsOver((0,))
     seen = [source.batch(4_000, 200) for _ in range(80)]
     change = seen.index(next(layout for layout in seen if layout != "1x16"))
     assert (80 - first + change) * 10 >= 600
@@ -131,3 +134,36 @@ def test_it_is_a_function_of_what_it_is_told(window: str) -> None:
         source = Source(a_plan(window=window))
         seen.append([source.batch(200 + 100 * (turn % 7), 3_000, 1 + turn % 5) for turn in range(50)])
     assert seen[0] == seen[1]
+
+
+def test_other_cores_change_the_layout_at_once() -> None:
+    source = Source(a_plan(wanted=Layout((2, 4))))
+    assert source.batch(200, 200) == "2x4", "nothing is known of the rates: the layout that the start chose"
+    assert [str(epoch.layout) for epoch in source.facts.epochs.live] == ["4x4", "2x4"]
+    assert source.facts.epochs.cells == 16, "older tuples are in cells that the new layout does not have"
+
+
+def test_other_cores_get_the_layout_of_the_rates_that_were_measured() -> None:
+    source = Source(a_plan(layout=(2, 2)))
+    for _ in range(10):
+        source.batch(200, 4_000)
+    source.rule = LayoutRule(a_plan(layout=(2, 2), wanted=Layout((4, 4))))
+    assert source.batch(200, 4_000) == "1x16"
+    assert source.facts.epochs.cells == 16
+
+
+def test_cells_that_are_gone_hear_of_batches_until_they_have_nothing_left() -> None:
+    source = Source(a_plan(wanted=Layout((1, 2))))
+    source.batch(200, 200)
+    source.over = EpochsOver((0,), 1, 5)
+    source.batch(200, 200)
+    assert (len(source.facts.epochs.live), source.facts.epochs.cells) == (1, 5)
+    source.over = EpochsOver((0,), 0, 2)
+    source.batch(200, 200)
+    assert source.facts.epochs.cells == 5, "that was told of another epoch"
+    source.over = EpochsOver((0,), 1, 1)
+    source.batch(200, 200)
+    assert source.facts.epochs.cells == 2, "no fewer than the layout has"
+    source.over = EpochsOver((0,), 1, 9)
+    source.batch(200, 200)
+    assert source.facts.epochs.cells == 2, "who has heard nothing meanwhile does not know the time"

@@ -27,7 +27,7 @@ def test_a_checkpoint_of_a_version_goes_on(version: str, tmp_path: Path) -> None
     shutil.copytree(kept / "blocks", query.plan.state_root)
     identity = CheckpointIdentity.load(query.folder)
     assert identity is not None
-    identity.check(query.bound, query.layout)
+    identity.check(query.bound)
     assert identity.bound.fingerprint == query.bound.fingerprint
     query.states = {cell: (kept / f"state-{cell}.bin").read_bytes() for cell in range(query.layout.cells)}
     query.offset = json.loads((kept / "offset.json").read_text())

@@ -18,7 +18,6 @@ from streamjoin_ds.cli.main import error_text
 from streamjoin_ds.errors import (
     FingerprintMismatchError,
     ForeignCheckpointError,
-    LayoutError,
     StreamJoinError,
     TableError,
 )
@@ -161,14 +160,6 @@ def test_a_changed_join_is_refused(
     assert name in caught.value.name
     assert name in str(caught.value)
     assert "11s" not in str(caught.value)
-    assert files(begun) == before
-
-
-def test_another_number_of_cells_is_refused(spark: SparkSession, begun: Path) -> None:
-    before = files(begun)
-    with pytest.raises(LayoutError, match="has 2 cells, and the layout 2x2 has 4") as caught:
-        run(spark, joined(begun / "in"), begun / "matches", begun / "checkpoint", layout="2x2")
-    assert caught.value.name == "layout"
     assert files(begun) == before
 
 

@@ -22,10 +22,12 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from streamjoin_ds.cell.cell import Cell, TaskFacts
+from streamjoin_ds.cell.cell_change import states_of_cells
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows
-from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout, Plan
+from streamjoin_ds.plan import DEFAULT_EXECUTION, Epochs, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.offset import decode_layout
 from streamjoin_ds.spec import BoundJoin
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
 from streamjoin_ds.stream.sensors import SensorsDataSource
@@ -49,14 +51,19 @@ class MicroBatches:
     block_bytes: int = 0
     retain_batches: int = 100
     layout_schedule: tuple[tuple[int, Layout], ...] = ()
+    wanted: Layout | None = None
     states: dict[int, bytes] = field(default_factory=dict)
     batch_id: int = 0
 
     def __post_init__(self) -> None:
+        self._connect()
+        self.offset = json.loads(json.dumps(self.reader.initialOffset()))
+
+    def _connect(self) -> None:
         self.plan = Plan(
             self.bound,
             self.layout,
-            self.layout.cells,
+            (self.wanted or self.layout).cells,
             self.exchange,
             str(self.folder),
             TableSet(str(self.folder / "matches")).root,
@@ -66,12 +73,21 @@ class MicroBatches:
             block_bytes=self.block_bytes,
             retain_batches=self.retain_batches,
             layout_schedule=self.layout_schedule,
+            wanted=self.wanted,
         )
         committer_for(self.plan)
         options = {"plan": self.plan.to_json(), "max_rows_per_batch": str(self.max_rows_per_batch), **self.options}
         self.source = SensorsDataSource(options)
         self.reader = self.source.streamReader(self.source.schema())
-        self.offset = json.loads(json.dumps(self.reader.initialOffset()))
+
+    def restart(self, wanted: Layout) -> None:
+        """Go on with this layout, which may have another number of cells."""
+        before = self.plan.cells
+        self.wanted = wanted
+        self._connect()
+        told = decode_layout(self.offset, self.bound.names).epochs or Epochs.first(self.layout)
+        if self.states:
+            self.states = states_of_cells(self.states, max(told.cells, before), max(told.cells, wanted.cells))
 
     def run(self) -> pa.Table:
         """Take in all there is; return the matches."""
@@ -116,7 +132,7 @@ class MicroBatches:
             by_label[row.cell].append(row)
         reports = []
         for label, cell_rows in by_label.items():
-            number = self.plan.labels.index(label)
+            number = self.plan.cell_of(label)
             files, facts, state = Cell(
                 self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID), self.cores
             ).run(cell_rows)

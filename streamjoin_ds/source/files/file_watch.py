@@ -36,6 +36,7 @@ _READ_BYTES = 4 << 20  # bytes of text that are verified at a time
 _FILES_A_TURN = 32  # read files that one look checks
 _GROUPS_A_SIZE = 4  # groups of one size in `FilePosition.kept`, at most
 _MANY_LATE = 64  # newest files that are tried as late ones, at most
+_DIGESTS = 1 << 64  # digests of names are below this
 
 
 def changed(path: str, how: str) -> FileChangedError:
@@ -68,21 +69,29 @@ def order_error(path: str, stream: Stream) -> FileOrderError:
 def late_names(names: Sequence[str], expected: str, location: Location) -> Sequence[str] | None:
     """Return the names that came late: `expected` is the digest of the others. None where they cannot be told.
 
-    A single late name is found by its own digest. For several, the two to 64 newest files are tried together, and the
-    digest decides.
+    One or two late names are found by their digests. For more, the three to 64 newest files are tried together, also
+    without any one of them: a file that was read may have changed meanwhile, and then it is new too.
     """
-    surplus = difference(name_sum(names), expected)
-    if int(surplus, 16) == 0:
+    surplus = int(difference(name_sum(names), expected), 16)
+    if surplus == 0:
         return ()
-    for name in names:
-        if name_sum([name]) == surplus:
-            return (name,)
+    digests = {int(name_sum([name]), 16): name for name in names}
+    if surplus in digests:
+        return (digests[surplus],)
+    for digest, name in digests.items():
+        other = digests.get((surplus - digest) % _DIGESTS)
+        if other not in (None, name):
+            return sorted((name, other))
     entries = [entry for entry in (location.entry(name) for name in names) if entry is not None]
     entries.sort(key=lambda entry: entry.mtime_ns, reverse=True)
-    for count in range(2, min(_MANY_LATE, len(entries)) + 1):
-        tried = sorted(entry.name for entry in entries[:count])
-        if name_sum(tried) == surplus:
-            return tried
+    tried: list[str] = []
+    for entry in entries[:_MANY_LATE]:
+        tried.append(entry.name)
+        left = (int(name_sum(tried), 16) - surplus) % _DIGESTS
+        if left == 0:
+            return sorted(tried)
+        if digests.get(left) in tried:
+            return sorted(name for name in tried if name != digests[left])
     return None
 
 

@@ -6,13 +6,23 @@ every attempt writes it under that name. What lies more than `retain` batches ba
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError"]
+from streamjoin_ds.cell import cell_change
+from streamjoin_ds.plan import Epochs, Layout
+from streamjoin_ds.source.offset import decode_layout
+
+__all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError", "StateMissingError"]
 
 
 class ConcurrentWriteError(Exception):
     """Spark's CONCURRENT_STREAM_LOG_UPDATE: another driver has written this entry."""
+
+
+class StateMissingError(Exception):
+    """Spark does not find a version of the state, or an entry of its log, since it was purged meanwhile."""
 
 
 class StateDiffersError(Exception):
@@ -35,6 +45,36 @@ class Checkpoint:
     commits: set[int] = field(default_factory=set)
     states: dict[tuple[int, int], dict[int, bytes]] = field(default_factory=dict)
     kinds: dict[tuple[int, int], object] = field(default_factory=dict)
+    cells: int = 0
+    partitions: int = 0
+
+    def moved(self, cells: int, partitions: int, first: Layout, names: Sequence[str]) -> Checkpoint:
+        """Return the query's next checkpoint, with another number of cells; nothing more can be planned in this one.
+
+        What `streamjoin_ds.checkpoint.move` does with Spark's files.
+        """
+        last = max(self.offsets, default=-1)
+        batch = last + 1 if last in self.commits else max(last, 0)
+        new = Checkpoint(self.retain, cells=cells, partitions=partitions)
+        new.offsets = {number: text for number, text in self.offsets.items() if number >= last - 1}
+        new.commits = {number for number in self.commits if number >= last - 1}
+        if batch:
+            parts = [self.states.get((partition, batch)) for partition in range(self.partitions)]
+            if None in parts:
+                msg = f"version {batch}"
+                raise StateMissingError(msg)
+            states = {cell: blob for part in parts for cell, blob in (part or {}).items()}
+            heard = max(self._cells(batch - 1, first, names), self.cells)
+            states = cell_change.states_of_cells(states, heard, max(self._cells(last, first, names), cells))
+            for partition in range(partitions):
+                of_partition = {cell: blob for cell, blob in states.items() if cell % partitions == partition}
+                new.states[partition, batch] = of_partition
+        self.log_offsets(last + 1, "the fence")
+        return new
+
+    def _cells(self, batch: int, first: Layout, names: Sequence[str]) -> int:
+        """Return how many cells heard of a batch, by its offsets."""
+        return (decode_layout(json.loads(self.offsets[batch]), names).epochs or Epochs.first(first)).cells
 
     def log_offsets(self, batch: int, text: str) -> None:
         if batch in self.offsets:

@@ -23,9 +23,11 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from streamjoin_ds.cell import cell as cell_room
 from streamjoin_ds.checkpoint.recovery import cuts_option
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows, rows_schema
+from streamjoin_ds.plan import spark_partition
 from streamjoin_ds.stream import commit as commit_room
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_readers import SensorsStreamReader
+from tests.faults.model.checkpoint import StateMissingError
 from tests.faults.model.process import Killed, Process
 from tests.faults.model.settings import Settings
 from tests.faults.model.stored import StoredCheckpoint
@@ -37,10 +39,6 @@ __all__ = ["QUERY_ID", "Driver", "StateMissingError", "TaskFailedError"]
 
 QUERY_ID = "6b0c7a5e-model"
 _ATTEMPTS = 4
-
-
-class StateMissingError(Exception):
-    """Spark does not find a version of the state, or an entry of its log, since it was purged meanwhile."""
 
 
 class TaskFailedError(Exception):
@@ -60,6 +58,7 @@ class Driver:
         self._connect(options)
         self.limit = ReadMaxRows(batch_rows)
         self.reports: list[Any] = []
+        self.log = world.checkpoint
         self.commit = commit_room.BatchCommit(self.plan)
 
     def _connect(self, options: dict[str, str]) -> None:
@@ -71,7 +70,7 @@ class Driver:
 
     def run(self) -> None:
         """Run batches until there is nothing new."""
-        log = self.world.checkpoint
+        self.log = log = self.world.moved(self.plan)
         # What is gone does not come back when more is to be kept.
         log.retain = min(log.retain, self.plan.retain_batches)
         cuts = self.world.recovered()
@@ -99,7 +98,7 @@ class Driver:
 
     def _planned(self, batch: int, start: str) -> str | None:
         """Log the end of a new batch and return it; None if there is nothing new."""
-        world, log = self.world, self.world.checkpoint
+        world, log = self.world, self.log
         world.point("plan")
         while True:
             world.feed()
@@ -133,8 +132,8 @@ class Driver:
         self.reports = []
         partitions = self.plan.partitions
         for number in self._shuffled(range(partitions)):
-            # The partition that Spark gives a cell: labels are chosen so that cells go round (`plan.labels`).
-            cells = {cell: label for cell, label in enumerate(self.plan.labels) if cell % partitions == number}
+            labels = [label for label in by_label if spark_partition(label, partitions) == number]
+            cells = {self.plan.cell_of(label): label for label in labels}
             self.reports += self._task("cell", lambda n=number, c=cells: self._cells(batch, n, c, by_label))
         world.point("sink")
         self.commit(SimpleNamespace(collect=self._collected), batch)
@@ -145,7 +144,7 @@ class Driver:
             raise AssertionError(msg)
         world.point("sink done")
         world.point("commits")
-        world.checkpoint.log_commit(batch)
+        self.log.log_commit(batch)
         world.committed.add(batch)
         world.point("commits logged")
 
@@ -198,15 +197,13 @@ class Driver:
         """Run one task of the stateful operator: each key of a partition that has rows, then the state's version."""
         world = self.world
         world.point("begin")
-        state = dict(world.checkpoint.states.get((partition, batch), {}))
+        state = dict(self.log.states.get((partition, batch), {}))
         if batch and not state and cells:
             msg = f"version {batch} of partition {partition}"
             raise StateMissingError(msg)
         reports = []
         for cell in self._shuffled(cells):
             rows = self._shuffled(by_label[cells[cell]])
-            if not rows:
-                continue
             files, facts, blob = cell_room.Cell(
                 self.plan, cell, state.get(cell), cell_room.TaskFacts(batch, QUERY_ID)
             ).run(rows)
@@ -215,7 +212,15 @@ class Driver:
             reports.append(SimpleNamespace(kind="cell", cell=cell, facts=json.dumps(facts)))
         world.point("state put")
         plan = self.plan
-        kind = (plan.block_bytes, plan.retain_batches, plan.execution)
-        world.checkpoint.keep_state(partition, batch + 1, state, kind)
+        # A batch that was taken back may be planned again, by another layout.
+        dealt = (
+            plan.exchange,
+            self.options["parts"],
+            self.options["max_block_rows"],
+            plan.wanted,
+            plan.layout_schedule,
+        )
+        kind = (plan.block_bytes, plan.retain_batches, plan.execution, *dealt, plan.wanted, plan.layout_schedule)
+        self.log.keep_state(partition, batch + 1, state, kind)
         world.point("state kept")
         return reports

@@ -80,6 +80,7 @@ ASKS = {
     "settings": "restarts under other settings, some of which are refused by name",
     "upkeep": "compaction, checkpoints of the logs, their cleaning, VACUUM",
     "relaid": "layouts that change while the query runs",
+    "cores": "restarts with more and with fewer cells",
 }
 # Steps of the upkeep, for the tables that have files in every batch.
 _UPKEEP = ("compact", "replace", "replace done", "compact done", "summary", "summary done", "clean", "vacuum", "remove")
@@ -182,6 +183,8 @@ CHANGES_FROM = 200_000
 """Seeds before this one are what they were before there were bad files, restarts under other settings, and upkeep."""
 LAYOUTS_FROM = 600_000
 """Seeds before this one are what they were before layouts changed."""
+CORES_FROM = 700_000
+"""Seeds before this one are what they were before restarts had more or fewer cells."""
 
 
 def random_schedule(seed: int) -> Schedule:
@@ -190,8 +193,8 @@ def random_schedule(seed: int) -> Schedule:
     A plain join is that of `plain_schedule`. From `SELVES_FROM` on every fifth is a self-join as well. From
     `CLOCKS_FROM` on every fourth has streams that fall silent, and every fourth records from the future. From
     `CHANGES_FROM` on every fourth has folders with bad files, four in ten restart under other settings, and one in
-    twelve has its tables looked after. From `LAYOUTS_FROM` on
-    the layout of seven in ten changes while they run.
+    twelve has its tables looked after. From `LAYOUTS_FROM` on the layout of seven in ten changes while they run. From
+    `CORES_FROM` on six in ten restart with more and fewer cells.
     """
     dice = random.Random(f"schedule {seed}")
     asks = () if dice.random() < 0.4 else _random_asks(dice)
@@ -204,6 +207,8 @@ def random_schedule(seed: int) -> Schedule:
         asks = (*asks, *(name for name, share in shares.items() if dice.random() < share))
     if seed >= LAYOUTS_FROM and dice.random() < 0.7:
         asks = (*asks, "relaid")
+    if seed >= CORES_FROM and dice.random() < 0.6:
+        asks = (*asks, "cores")
     return asking(plain_schedule(seed), asks) if asks else plain_schedule(seed)
 
 
@@ -211,6 +216,7 @@ def power_schedule(seed: int, cuts: int = 0) -> Schedule:
     """Return a schedule with power cuts beside the faults of the seed; if `cuts` is 0 there are one to three."""
     dice = random.Random(f"power {seed}")
     schedule = random_schedule(seed)
+    schedule = replace(schedule, asks=tuple(name for name in schedule.asks if name != "cores"))
     others = tuple(fault for fault in schedule.faults if fault.kind != "back" and dice.random() < 0.5)
     times = sorted(dice.randint(1, 900) for _ in range(cuts or dice.choice((1, 1, 2, 3))))
     faults = tuple(Fault("cut", 0, "any", "step", time, dice.randrange(1 << 20)) for time in times)
@@ -232,7 +238,7 @@ def asking(schedule: Schedule, asks: tuple[str, ...]) -> Schedule:
         asks = tuple(name for name in asks if name != "quarantine")  # a self-join over bad files is refused
     if "quarantine" in asks:  # a file can come late, or change, only while files come
         schedule = replace(schedule, source="csv", grows=schedule.grows or more.random() < 0.6)
-    if "settings" in asks and not schedule.faults:  # otherwise nothing would start again
+    if {"settings", "cores"} & {*asks} and not schedule.faults:  # otherwise nothing would start again
         schedule = replace(schedule, faults=(Fault("crash", more.randrange(3), "driver", "offsets logged"),))
     if "relaid" in asks:  # one cell has one layout
         cells = ("1x2x1", "2x1x2", "2x1x2") if "three" in asks else ("1x2", "2x2", "2x2", "1x6")

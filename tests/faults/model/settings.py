@@ -1,6 +1,6 @@
 """The settings with which each life of the query is started: a restart may bring others, and some are refused by name.
 
-The package itself must remember what may not change (layout, partitions): it is in the checkpoint's ``join.json``.
+The package itself must remember what the first start chose: it is in the checkpoint's ``join.json``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from streamjoin_ds.errors import (
     FileFormatError,
     FileOrderError,
     FingerprintMismatchError,
-    LayoutError,
     SchemaDriftError,
     StreamJoinError,
 )
@@ -75,6 +74,22 @@ def plan_of(schedule: Schedule, case: Case, folder: Path) -> Plan:
     )
 
 
+def _with_cores(schedule: Schedule, plan: Plan, life: int) -> Plan:
+    """Return a plan with another number of cells, and of partitions."""
+    dice = random.Random(f"cores {life} {schedule.seed}")
+    if dice.random() < 0.3:
+        return plan
+    wanted = dice.choice(_layouts(dice.choice((1, 2, 2, 3, 4, 6)), plan.layout))
+    relaid = _relaid(schedule, wanted, dice) if "relaid" in schedule.asks else ()
+    partitions = dice.choice((wanted.cells, wanted.cells, 1, 2))
+    return replace(plan, wanted=wanted, partitions=partitions, layout_schedule=tuple(relaid))
+
+
+def _layouts(cells: int, like: Layout) -> list[Layout]:
+    equal = Load.of_windows([1.0] * len(like.counts))
+    return [cost.layout for cost in best_layouts(cells, equal, 1 << 20)]
+
+
 def _retained(world: World, batches: int) -> int:
     """How many batches a life retains: where the checkpoint was taken back, no fewer than the first life.
 
@@ -84,13 +99,13 @@ def _retained(world: World, batches: int) -> int:
     return max(batches, world.schedule.retain) if any(fault.kind == "back" for fault in world.fired) else batches
 
 
-def _relaid(schedule: Schedule, first: Layout) -> Iterator[tuple[int, Layout]]:
-    """From how many records on which layout is wanted: up to ten changes."""
-    dice = random.Random(f"layouts {schedule.seed}")
-    ways = [cost.layout for cost in best_layouts(first.cells, Load.of_windows([1.0] * len(first.counts)), 1 << 20)]
-    total = schedule.rows * len(first.counts)
+def _relaid(schedule: Schedule, most: Layout, of_life: random.Random | None = None) -> Iterator[tuple[int, Layout]]:
+    """From how many records on which layout is wanted: up to ten changes. Lives may have fewer cells than `most`."""
+    dice = of_life or random.Random(f"layouts {schedule.seed}")
+    total = schedule.rows * len(most.counts)
     for rows in sorted({dice.randrange(total) for _ in range(dice.choice((1, 1, 2, 3, 5, 10)))}):
-        yield rows, dice.choice(ways)
+        cells = most.cells if of_life is None else dice.randint(1, most.cells)
+        yield rows, dice.choice(_layouts(cells, most))
 
 
 def _layout(text: str, streams: int) -> str:
@@ -106,7 +121,11 @@ def make_identity(plan: Plan, folder: Path) -> None:
 def settings_of(world: World, life: int) -> Settings:
     """Return the settings of this life: those of the first one, or with changes in what may change."""
     schedule, plan = world.schedule, world.plan
-    if "settings" not in schedule.asks or world.is_settling:
+    if world.is_settling:
+        return Settings(plan)
+    if "cores" in schedule.asks and life:
+        plan = _with_cores(schedule, plan, life)
+    if "settings" not in schedule.asks:
         return Settings(plan)
     dice = random.Random(f"settings {life} {schedule.seed}")
     identity = CheckpointIdentity.load(world.folder / "identity")
@@ -124,19 +143,16 @@ def settings_of(world: World, life: int) -> Settings:
         plan,
         bound=_bound(world, dice, stops=stops),
         layout=identity.layout,
-        partitions=kept_partitions(identity.partitions, session_partitions),
+        partitions=kept_partitions(plan.partitions, session_partitions),
         execution=execution,
         exchange=dice.choice(EXCHANGES),
         block_bytes=dice.choice((plan.block_bytes, 0, 1500)),
         retain_batches=_retained(world, dice.choice((schedule.retain, 1, 3))),
         durable=schedule.power or dice.random() < 0.5,
     )
-    identity.check(plan.bound, plan.layout)
+    identity.check(plan.bound)
     options = {"parts": str(dice.randint(1, 3)), "max_block_rows": str(dice.randint(2, 6))}
-    what = dice.random()
-    if what < 0.1:
-        return Settings(replace(plan, layout=_other(plan.layout), layout_schedule=()), must_refuse=LayoutError)
-    if what < 0.2:
+    if dice.random() < 0.2:
         return Settings(replace(plan, bound=_bound(world, dice, delay_us=1)), must_refuse=FingerprintMismatchError)
     return Settings(plan, options, _BAD_FILES if stops else ())
 
@@ -151,12 +167,12 @@ def refuse(settings: Settings, folder: Path) -> None:
 
     Raises
     ------
-    LayoutError, FingerprintMismatchError
+    FingerprintMismatchError
     """
     if settings.must_refuse is not None:
         identity = CheckpointIdentity.load(folder / "identity")
         assert identity is not None
-        identity.check(settings.plan.bound, settings.plan.layout)
+        identity.check(settings.plan.bound)
         msg = f"a start that {settings.must_refuse.__name__} was to refuse went on"
         raise AssertionError(msg)
 
@@ -178,7 +194,3 @@ def _bound(world: World, dice: random.Random, *, stops: bool = False, delay_us: 
     ]
     other = Join(streams, join.predicates, join.window, join.select, include_self_pairs=join.include_self_pairs)
     return replace(world.case, join=other).bound(schedule.source, world.folder, stops=stops)
-
-
-def _other(layout: Layout) -> Layout:
-    return Layout((layout.counts[0] + 1, *layout.counts[1:]))

@@ -85,6 +85,7 @@ class World:
         self.source_done: dict[str, Any] = {}  # the offsets that the source was last told are committed
         self.tasks = 0
         self.recoveries = 0
+        self.moves = 0
         self.is_settling = False
         self.lives: dict[Process, Settings] = {}
         is_read = schedule.source == "csv"
@@ -235,6 +236,18 @@ class World:
         """See `disk.Watcher`."""
         if self.device is not None:
             self.device.force(path)
+
+    def moved(self, plan: Plan) -> Checkpoint:
+        """Return the query's checkpoint, with the plan's number of cells."""
+        log = self.checkpoint
+        if not log.partitions:
+            log.cells, log.partitions = plan.cells, plan.partitions
+        if (log.cells, log.partitions) != (plan.cells, plan.partitions):
+            self.point("move")
+            self.checkpoint = log.moved(plan.cells, plan.partitions, plan.layout, self.case.names)
+            self.moves += 1
+            self.point("moved")
+        return self.checkpoint
 
     def recovered(self) -> list[Any]:
         """Do what a start does before its query; return how the source is to cut the next batches."""

@@ -55,7 +55,7 @@ def plan_of(root: Path, exchange: str, execution: Mapping[str, Any], *, durable:
     bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
     layout = Layout.parse("1x2", 2)
     identity = CheckpointIdentity.load(folder) or CheckpointIdentity.create(folder, bound, layout, layout.cells)
-    identity.check(bound, layout)
+    identity.check(bound)
     return Plan(
         bound,
         identity.layout,

@@ -1,0 +1,170 @@
+"""Moves a stopped query to another number of cells, each on a state partition of its own.
+
+::
+
+    checkpoint/                          checkpoint/generation-1/
+      state: version n, P partitions ──►   state: version n, P' partitions     1  written and forced
+      offsets: n - 1, n (P)          ──►   offsets: n - 1, n (P')
+      commits, metadata              ──►   commits, metadata
+      offsets/n + 1: a fence                                                   2  no driver of before plans on
+      join.json (P)                  ──► join.json (P', generation 1)          3  from here on the new one counts
+
+Spark fixes a query's number of state partitions with its first batch. So its files are written anew, in a folder of
+their own: each cell's state under the label that it has among the new partitions, and the newest entries of its logs.
+Numbers of batches go on, and the query keeps its id. No window changes. A cell that is new gets the clocks of the
+others and no windows.
+
+Until ``join.json`` is replaced nothing has happened: what is written is left over, and the next move removes it. A
+driver that slept all the while writes states and commits into the old folder, where nobody reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from streamjoin_ds.cell.cell_change import states_of_cells
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
+from streamjoin_ds.checkpoint.recovery import RECOVERY_FOLDER, put
+from streamjoin_ds.checkpoint.spark_files import SparkFiles, source_offset
+from streamjoin_ds.checkpoint.state_files import blob_of, file_of, key_of, label_of, row_of
+from streamjoin_ds.errors import CheckpointInUseError
+from streamjoin_ds.plan import Epochs, cell_labels, cell_of_label, spark_partition
+from streamjoin_ds.sink.durability import force
+from streamjoin_ds.source.offset import decode_layout, decode_offset
+
+__all__ = ["FENCE", "is_movable", "moved"]
+
+# The entry of the offset log after the last one of a generation that is over: Spark refuses to log another one there.
+FENCE = "v1\nthis query goes on in another folder, with another number of cells\n"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_log = logging.getLogger(__name__)
+
+
+def is_movable(checkpoint: Path, identity: CheckpointIdentity) -> bool:
+    """Whether the state of a query can be moved: Spark's own provider keeps it, compressed with LZ4."""
+    spark = SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions)
+    codec = spark.setting("spark.sql.streaming.stateStore.compression.codec")
+    own = not spark.provider or spark.provider.endswith("HDFSBackedStateStoreProvider")
+    return own and codec in ("", "lz4")
+
+
+def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> CheckpointIdentity:
+    """Give a checkpoint so many cells for new tuples, and as many state partitions. Return its new identity.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        Of a query that is not running, and whose files fit together (`recovered`).
+    identity : CheckpointIdentity
+    cells : int
+        At least 1.
+
+    Raises
+    ------
+    StateCorruptError, StateVersionError
+        A cell's state cannot be read. Nothing was changed.
+    CheckpointInUseError
+        A driver that was believed dead has planned a batch meanwhile. Nothing was changed.
+    """
+    spark = SparkFiles.of(identity.spark_folder(checkpoint), identity.partitions)
+    new = replace(identity, partitions=cells, generation=identity.generation + 1)
+    folder = new.spark_folder(checkpoint)
+    shutil.rmtree(folder, ignore_errors=True)
+    last = max(spark.offsets, default=-1)
+    batch = last + 1 if last in spark.commits else max(last, 0)
+    if batch:  # else all of it is done again from nothing
+        _write_state(spark, batch, folder / "state", _dealt(spark, identity, batch, last, cells), cells)
+    # A batch that is planned and not done has to have the partitions of the one before, with which Spark compares it.
+    for number in (number for number in spark.offsets if number >= last - 1):
+        _write(folder / "offsets" / str(number), _with_partitions(spark.offsets[number], cells).encode())
+    for number in (number for number in spark.commits if number >= last - 1):
+        _write(folder / "commits" / str(number), (spark.checkpoint / "commits" / str(number)).read_bytes())
+    if spark.query_id is not None:
+        _write(folder / "metadata", (spark.checkpoint / "metadata").read_bytes())
+    kept = spark.checkpoint / RECOVERY_FOLDER / "offsets"  # how batches that are done again were cut
+    for path in kept.glob("*"):
+        _write(folder / RECOVERY_FOLDER / "offsets" / path.name, path.read_bytes())
+    folder.mkdir(exist_ok=True)
+    for path in (folder, *folder.rglob("*")):
+        force(str(path))
+    _fence(spark.checkpoint / "offsets" / str(last + 1))
+    put(checkpoint / "join.json", new.to_json())
+    if identity.generation:
+        shutil.rmtree(replace(identity, generation=identity.generation - 1).spark_folder(checkpoint) / "state", True)
+    _log.info("the checkpoint's %d cells become %d, from batch %d on", identity.partitions, cells, batch)
+    return new
+
+
+def _fence(entry: Path) -> None:
+    entry.parent.mkdir(exist_ok=True)
+    try:
+        with entry.open("x") as file:
+            file.write(FENCE)
+    except FileExistsError:
+        msg = "a driver of this checkpoint that was believed dead has planned a batch"
+        raise CheckpointInUseError(msg, name="checkpoint", hint="stop that driver, and start again") from None
+    force(str(entry))
+    force(str(entry.parent))
+    force(str(entry.parent.parent))
+
+
+def _dealt(
+    spark: SparkFiles, identity: CheckpointIdentity, batch: int, last: int, cells: int
+) -> dict[int, dict[bytes, bytes]]:
+    """Return for each new partition the keys and values of its cells as of the beginning of a batch."""
+    rows = spark.state(batch)
+    states = {cell_of_label(label_of(key), identity.partitions): blob_of(row) for key, row in rows.items()}
+    heard = max(_epochs(spark, identity, batch - 1).cells, identity.partitions)
+    wanted = max(_epochs(spark, identity, last).cells, cells)
+    states = states_of_cells(states, heard, wanted)
+    labels = cell_labels(wanted, cells)
+    dealt: dict[int, dict[bytes, bytes]] = {partition: {} for partition in range(cells)}
+    for cell, label in enumerate(labels):
+        dealt[spark_partition(label, cells)][key_of(label)] = row_of(states[cell])
+    return dealt
+
+
+def _epochs(spark: SparkFiles, identity: CheckpointIdentity, batch: int) -> Epochs:
+    offset, names = source_offset(spark.offsets[batch]), identity.bound.names
+    decode_offset(offset, names)
+    return decode_layout(offset, names).epochs or Epochs.first(identity.layout)
+
+
+def _write_state(
+    spark: SparkFiles, version: int, folder: Path, dealt: dict[int, dict[bytes, bytes]], cells: int
+) -> None:
+    """Write a state as Spark keeps it: a snapshot for each partition, and what it says of the operator."""
+    operator, new = spark.checkpoint / "state" / "0", folder / "0"
+    # Hadoop's checksums are not written: it reads a file without them.
+    for path in (path for path in operator.glob("_metadata/**/*") if path.is_file() and path.suffix != ".crc"):
+        _write(new / path.relative_to(operator), _told_partitions(path.read_bytes(), cells))
+    for path in (path for path in operator.glob("0/_metadata/**/*") if path.is_file() and path.suffix != ".crc"):
+        _write(new / path.relative_to(operator), path.read_bytes())
+    for partition, pairs in dealt.items():
+        _write(new / str(partition) / f"{version}.snapshot", file_of(pairs))
+
+
+def _told_partitions(data: bytes, cells: int) -> bytes:
+    """Return the operator's metadata with another number of partitions."""
+    version, _, text = data.partition(b"\n")
+    facts = json.loads(text)
+    for store in facts["stateStoreInfo"]:
+        store["numPartitions"] = cells
+    return version + b"\n" + json.dumps(facts, separators=(",", ":")).encode()
+
+
+def _with_partitions(entry: str, cells: int) -> str:
+    """Return an entry of the offset log with another number of state partitions."""
+    version, metadata, *offsets = entry.splitlines()
+    facts = json.loads(metadata)
+    facts.setdefault("conf", {})[_PARTITIONS] = str(cells)
+    return "\n".join((version, json.dumps(facts, separators=(",", ":")), *offsets))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
