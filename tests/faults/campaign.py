@@ -1,11 +1,12 @@
 """Real processes killed again and again: ``python -m tests.faults.campaign --drivers 50 --workers 100 --seed 1``.
 
 Each round is one checkpoint. Its driver and JVM are killed with SIGKILL at points drawn for the batches, some of them
-again while the batch is done anew. Or its Python workers are killed in every batch, until the input ends. Or its driver
-sleeps in a batch drawn for it, between the commits of its tables, while another takes the checkpoint over; it wakes up
-when that one has finished. Then every table is compared, row for row, with an undisturbed run's. A round is a function
-of the seed and its number. Each is a line of the log, with its kills and its outcome; started again with the same log,
-the campaign goes on after the rounds in it.
+again while the batch is done anew. Or its Python workers are killed in every batch, until the input ends. Or its
+driver sleeps in a batch drawn for it, between the commits of its tables, while another takes the checkpoint over; it
+wakes up when that one has finished. In every second round each life has a layout of its own, with more or fewer
+cells. Then every table is compared, row for row, with an undisturbed run's. A round is a function of the seed and its
+number. Each is a line of the log, with its kills and its outcome; started again with the same log, the campaign goes
+on after the rounds in it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _TIMEOUT_S = 900  # long, since other work may have the machine
 # like a driver that dies at its start, and is started again.
 _STARVED = "Python worker failed to connect back"
 _MOST_STARVED = 20
+_LAYOUTS = ("1x2", "2x1", "2x2", "1x1", "3x1", "1x4")
 _TEXT = 3_000  # characters of an error that are kept
 
 
@@ -83,10 +85,18 @@ def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
         is_planned = point == "after_batch"
 
 
+def layout_of(this: Round) -> str:
+    """Return the layout of the round's next life."""
+    if not this.number % 2:
+        return _LAYOUTS[0]
+    return random.Random(f"layout {this.seed} {this.number} {len(this.kills)}").choice(_LAYOUTS)
+
+
 def life(this: Round, folder: Path, *armed: str) -> subprocess.CompletedProcess[str]:
     """Run a driver's life, again and again while the machine starves it; return its end."""
+    table, checkpoint, layout = folder / "matches", folder / "checkpoint", layout_of(this)
     while True:
-        done = run_driver(folder / "matches", folder / "checkpoint", *armed, timeout_s=_TIMEOUT_S)
+        done = run_driver(table, checkpoint, *armed, timeout_s=_TIMEOUT_S, layout=layout)
         if _STARVED not in done.stderr or this.starved >= _MOST_STARVED:
             return done
         this.starved += 1
@@ -124,7 +134,8 @@ def workers(this: Round, folder: Path) -> None:
 def sleeper(this: Round, folder: Path, undisturbed: Path) -> None:
     """Let the driver of one checkpoint sleep while another one takes it over."""
     batch = random.Random(f"{this.seed} {this.number}").randrange(BATCHES)
-    sleep_through(folder / "matches", folder / "checkpoint", undisturbed, batch, timeout_s=_TIMEOUT_S)
+    table, checkpoint = folder / "matches", folder / "checkpoint"
+    sleep_through(table, checkpoint, undisturbed, batch, timeout_s=_TIMEOUT_S, layout=layout_of(this))
     this.kills.append(("asleep", batch))
 
 
@@ -138,7 +149,7 @@ def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
             sleeper(this, folder, undisturbed)
         else:
             workers(this, folder)
-        assert_as_undisturbed(folder / "matches", undisturbed)
+        assert_as_undisturbed(folder / "matches", undisturbed, relaid=this.number % 2 == 0)
         this.matches, this.outcome = len(rows(folder / "matches")), EXACT
     except Exception as error:
         this.outcome = f"{type(error).__name__}: {error}"[:_TEXT]

@@ -13,6 +13,8 @@ The points are those of ARCHITECTURE.md, "Crash points", in the order in which a
     C7 batch_logged     Spark's commit log has the batch, the source has not been told
     C8 after_batch      the batch is done, the next one has run up to its commit
 
+    moving              the files for another number of cells are being written (`streamjoin_ds.checkpoint.move`)
+
 There are four other points. ``worker``: the driver goes on, and the Python workers of that batch are killed while they
 work. ``workers``: those of every batch from that one on are killed. ``pause``: the whole tree of processes stops
 between the tables' commits, like a machine that went to sleep, until somebody sends SIGCONT. ``take_over``: nothing
@@ -22,6 +24,7 @@ dies, and the checkpoint is taken over from a driver that sleeps.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -43,8 +46,8 @@ if TYPE_CHECKING:
 ROWS = 4_000
 MAX_ROWS_PER_BATCH = 1_700  # five batches
 HOOKED = ("before_commit", "between_tables", "after_commit", "after_batch")
-WATCHED = ("planning", "offset_logged", "some_state", "batch_logged")
-POINTS = (*WATCHED[:3], *HOOKED[:3], WATCHED[3], HOOKED[3])
+WATCHED = ("planning", "offset_logged", "some_state", "batch_logged", "moving")
+POINTS = (*WATCHED[:3], *HOOKED[:3], WATCHED[3], HOOKED[3])  # without "moving", which is of no batch
 _POLL_S = 0.0005
 LAYOUT = "STREAMJOIN_TEST_LAYOUT"  # an environment variable: another layout than 1x2
 
@@ -96,14 +99,20 @@ def arm(point: str, batch_id: int) -> None:
 
 def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int) -> None:
     """Make the process kill itself when Spark's files show that `point` of batch `batch_id` is reached."""
-    commits, offsets = checkpoint / "commits", checkpoint / "offsets"
-    state = checkpoint / "state" / "0"
 
     def reached() -> bool:
+        try:
+            generation = json.loads((checkpoint / "join.json").read_bytes()).get("generation", 0)
+        except FileNotFoundError:
+            return False
+        if point == "moving":
+            return (checkpoint / f"generation-{generation + 1}").exists()
+        folder = checkpoint / f"generation-{generation}" if generation else checkpoint
+        commits, offsets, state = folder / "commits", folder / "offsets", folder / "state" / "0"
         if point == "planning":
             return (commits / str(batch_id - 1)).exists() and not (offsets / str(batch_id)).exists()
         if point == "some_state":
-            return any((state / part / f"{batch_id + 1}.delta").exists() for part in ("0", "1"))
+            return any((state / part / f"{batch_id + 1}.delta").exists() for part in ("0", "1", "2", "3"))
         return ((offsets if point == "offset_logged" else commits) / str(batch_id)).exists()
 
     def hunt() -> None:

@@ -18,11 +18,12 @@ import pytest
 from deltalake import DeltaTable
 
 from streamjoin_ds.checkpoint.batch_end import batch_layouts
+from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
-from tests.faults.driver import HOOKED, LAYOUT, MAX_ROWS_PER_BATCH, ROWS, WATCHED, join
+from tests.faults.driver import HOOKED, LAYOUT, MAX_ROWS_PER_BATCH, ROWS, join
 
 pytestmark = pytest.mark.spark
 
@@ -119,24 +120,36 @@ def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_p
     assert_as_undisturbed(table, undisturbed)
 
 
-def test_a_driver_killed_while_its_layout_changes(undisturbed: Path, tmp_path: Path) -> None:
-    """Each start asks for the other layout, which the first batch that it plans has; there it is killed."""
+def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Path) -> None:
+    """Each start asks for another layout, with more or fewer cells; it is killed while these are made, and later."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
-    for batch, point in enumerate(WATCHED, 1):
-        killed = run_driver(table, checkpoint, point, str(batch), layout=("2x1", "1x2")[batch % 2])
+    lives = (
+        ("offset_logged", 1, "1x2"),
+        ("moving", 0, "2x2"),
+        ("some_state", 1, "2x2"),
+        ("batch_logged", 2, "1x1"),
+        ("planning", 4, "3x1"),
+    )
+    for point, batch, layout in lives:
+        killed = run_driver(table, checkpoint, point, str(batch), layout=layout)
         assert killed.returncode == -signal.SIGKILL, (point, killed.stderr[-2000:])
     again = run_driver(table, checkpoint, layout="2x1")
     assert again.returncode == 0, again.stderr[-2000:]
     assert_as_undisturbed(table, undisturbed, relaid=True)
-    epochs = batch_layouts(checkpoint, BATCHES - 1, ["r", "s"])
+    identity = CheckpointIdentity.load(checkpoint)
+    assert identity is not None
+    assert (identity.generation, identity.partitions) == (4, 2)
+    epochs = batch_layouts(identity.spark_folder(checkpoint), BATCHES - 1, ["r", "s"])
     assert epochs is not None
-    assert epochs.current.number >= 3
+    assert str(epochs.current.layout) == "2x1"
 
 
 def sleep_through(
-    table: Path, checkpoint: Path, undisturbed: Path, batch: int, *, timeout_s: int = TIMEOUT_S
+    table: Path, checkpoint: Path, undisturbed: Path, batch: int, *, timeout_s: int = TIMEOUT_S, layout: str = "1x2"
 ) -> subprocess.CompletedProcess[str]:
     """Return the end of a driver that slept in `batch` while another took its checkpoint over and finished.
+
+    The other has the given layout, and as many cells.
 
     The sleeper has checked the tables, and has not committed yet. When it wakes up, its check is out of date.
     """
@@ -151,9 +164,9 @@ def sleep_through(
     refused = run_driver(table, checkpoint, timeout_s=timeout_s)
     assert refused.returncode == 1
     assert f"CHECKPOINT_IN_USE: the checkpoint is in use by process {sleeper.pid}" in refused.stderr
-    other = run_driver(table, checkpoint, "take_over", "0", timeout_s=timeout_s)
+    other = run_driver(table, checkpoint, "take_over", "0", timeout_s=timeout_s, layout=layout)
     assert other.returncode == 0, other.stderr[-2000:]
-    assert_as_undisturbed(table, undisturbed)
+    assert_as_undisturbed(table, undisturbed, relaid=True)
     for pid in map(int, Path(f"{checkpoint}.paused").read_text().split()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
@@ -168,5 +181,5 @@ def sleep_through(
 
 def test_a_driver_that_slept_while_another_went_on_changes_nothing(undisturbed: Path, tmp_path: Path) -> None:
     table = tmp_path / "matches"
-    sleep_through(table, tmp_path / "checkpoint", undisturbed, 1)
-    assert_as_undisturbed(table, undisturbed)
+    sleep_through(table, tmp_path / "checkpoint", undisturbed, 1, layout="2x2")
+    assert_as_undisturbed(table, undisturbed, relaid=True)
