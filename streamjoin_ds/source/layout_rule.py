@@ -22,8 +22,8 @@ LEAST_SAVED = 0.15
 MOST_LIVE = 2
 # A stream's short estimate says something from so many records on.
 LEAST_ROWS = 100
-# Half-lives of the two estimates, in windows.
-_HALF_LIVES = (1 / 16, 1 / 2)
+# Half-lives of a stream's estimates, in windows: a glance, a short one and a long one.
+_HALF_LIVES = (1 / 64, 1 / 16, 1 / 2)
 # The least window that they are parts of, in microseconds: a second is no trend.
 _LEAST_EXTENT_US = 20_000_000
 
@@ -98,7 +98,7 @@ class LayoutRule:
         if not self.follows_rates:
             return LayoutFacts(facts.epochs)
         rates = []
-        for stream, before in enumerate(facts.rates or ((0.0,) * 4,) * len(start.seqs)):
+        for stream, before in enumerate(facts.rates or ((0.0,) * 6,) * len(start.seqs)):
             since_us, until_us = start.times_us[stream], end.times_us[stream]
             more, passed_us = end.seqs[stream] - start.seqs[stream], 0
             if since_us is None or until_us is None:
@@ -118,15 +118,18 @@ class LayoutRule:
             total = sum(start.seqs)
             return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)
         now, is_known = epochs.current.layout, bool(facts.rates)
-        is_known = is_known and all(rates[0] >= LEAST_ROWS and rates[1] for rates in facts.rates)
+        is_known = is_known and self._is_told(facts, 1)
         if now.cells != self._plan.cells:  # there are other cores
             if is_known:
-                return choose_layout(self._plan.cells, self._load(facts, 0))
+                return choose_layout(self._plan.cells, self._load(facts, 1))
             return self._plan.wanted or self._plan.layout
         if not self.follows_rates or len(epochs.live) >= MOST_LIVE or not self._is_old(epochs, start) or not is_known:
             return None
-        short, long = self._load(facts, 0), self._load(facts, 2)
+        short, long = self._load(facts, 1), self._load(facts, 2)
         wanted = choose_layout(self._plan.cells, short)
+        # The short estimate is still on its way to the new rates: a layout in between would cost one change more.
+        if self._is_told(facts, 0) and choose_layout(self._plan.cells, self._load(facts, 0)) != wanted:
+            return None
         # The short estimate knows the new rates, and the long one that they are no burst.
         for load in (short, long):
             shipped = layout_cost(wanted, load).shipped_rows_per_s
@@ -134,9 +137,14 @@ class LayoutRule:
                 return None
         return wanted
 
-    def _load(self, facts: LayoutFacts, place: int) -> Load:
-        """The load by the estimates at this place of each stream's."""
-        rates = [rates[place] * 1e6 / rates[place + 1] for rates in facts.rates]
+    @staticmethod
+    def _is_told(facts: LayoutFacts, estimate: int) -> bool:
+        """Whether this estimate of every stream is of enough records."""
+        return all(rates[2 * estimate] >= LEAST_ROWS and rates[2 * estimate + 1] for rates in facts.rates)
+
+    def _load(self, facts: LayoutFacts, estimate: int) -> Load:
+        """The load by this estimate of each stream."""
+        rates = [rates[2 * estimate] * 1e6 / rates[2 * estimate + 1] for rates in facts.rates]
         return Load.of_join(self._plan.bound, rates)
 
     def _is_old(self, epochs: Epochs, start: Progress) -> bool:

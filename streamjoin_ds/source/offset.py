@@ -73,8 +73,8 @@ class LayoutFacts:
     epochs : Epochs or None
         Those of the batch; None: the one that the checkpoint began with.
     rates : tuple of tuple of float
-        Estimates of each stream's rate, in which older records count less: records and microseconds of event time with
-        a short half-life, and the same with a long one. Empty: nobody asks.
+        Estimates of each stream's rate, in which older records count less: records and microseconds of event time, with
+        three half-lives, the shortest first. Empty: nobody asks.
     """
 
     epochs: Epochs | None = None
@@ -98,7 +98,7 @@ class LayoutFacts:
         if not isinstance(rates, list) or len(rates) not in (0, streams):
             raise _malformed(name="rates")
         for rate in rates:
-            if not isinstance(rate, list) or len(rate) != 4 or not {*map(type, rate)} <= {int, float}:
+            if not isinstance(rate, list) or len(rate) != 6 or not {*map(type, rate)} <= {int, float}:
                 raise _malformed(name="rates")
         epochs = Epochs.from_facts(facts["epochs"], streams) if "epochs" in facts else None
         return cls(epochs, tuple(tuple(map(float, rate)) for rate in rates))

@@ -66,6 +66,21 @@ def test_a_stream_that_grows_twentyfold_is_copied_less() -> None:
     ]
 
 
+@pytest.mark.parametrize("seconds", [1, 2, 5])
+@pytest.mark.parametrize("times", [4, 8, 20, 40])
+def test_the_layout_changes_once_for_one_change_of_rates(seconds: int, times: int) -> None:
+    """While the estimates are on their way to the new rates they would choose a layout in between."""
+    source = Source(a_plan())
+    for _ in range(120 // seconds):
+        source.batch(200, 200, seconds)
+    seen = [source.batch(200, 200 * times, seconds) for _ in range(60 // seconds)]
+    source.over = EpochsOver((0,))
+    seen += [source.batch(200, 200 * times, seconds) for _ in range(120 // seconds)]
+    changes = [layout for place, layout in enumerate(seen) if not place or layout != seen[place - 1]]
+    assert changes in (["4x4", {4: "2x8", 8: "2x8", 20: "1x16", 40: "1x16"}[times]], ["4x4"] * (times == 4))
+    assert seen.index(changes[-1]) * seconds <= 20
+
+
 def test_while_an_older_epoch_has_tuples_the_next_change_waits() -> None:
     source = Source(a_plan())
     for _ in range(10):
