@@ -70,7 +70,7 @@ def test_the_layout_changes_nothing(index: object) -> None:
 @pytest.mark.parametrize("on", ["abs(r.x - s.a) <= 10 and abs(r.y - s.b) <= 10", "abs(r.x - s.a) <= 200"])
 def test_threads_change_nothing(index: str, on: str) -> None:
     bound = band_join(on=on)
-    small = Tuning(probe=ProbeTuning(least_part_probes=100))
+    small = Tuning(probe=ProbeTuning(least_part_ns=1000.0))
     one = WindowJoin(bound, index=index, tuning=small)
     three = WindowJoin(bound, index=index, threads=3, tuning=small)
     for batch in _streams(bound, 2, 1500):
