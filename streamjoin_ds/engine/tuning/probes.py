@@ -138,8 +138,8 @@ class ThreadTuning:
     without a record."""
 
     worth_ns: int = 20_000_000
-    """Work of a cell's batch for each thread that it asks for, in nanoseconds of one thread (`threads/demand.py`). Not
-    measured: to lease cores and to make threads takes about one millisecond."""
+    """Work of a cell's batch for each thread that it asks for, in nanoseconds of one thread (`threads/demand.py`).
+    Not measured by itself: to lease cores and to make threads takes two milliseconds."""
 
     kept_share: float = 0.5
     """A cell keeps its number of threads while each has this share of `worth_ns` to do, at least. Not measured; without
