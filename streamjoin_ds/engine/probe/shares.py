@@ -69,9 +69,7 @@ def even_edges(count: int, parts: int, step: int = 1) -> list[int]:
     return [min(steps * part // parts * step, count) for part in range(parts + 1)]
 
 
-def like_shares(
-    costs: Sequence[float], parts: int, tiles: int, snap_share: float, whole: Sequence[bool] = ()
-) -> list[list[Stretch]]:
+def like_shares(costs: Sequence[float], parts: int, tiles: int, snap_share: float) -> list[list[Stretch]]:
     """Return parts of like cost that follow each other, as stretches of runs.
 
     Parameters
@@ -85,14 +83,12 @@ def like_shares(
     snap_share : float
         A cut goes to the edge of a run if it is so near, as a share of a part's cost: a kernel for a few probes would
         cost more than it evens out.
-    whole : sequence of bool, optional
-        Of each run, whether it must not be cut.
     """
     before = [0.0, *accumulate(costs)]
     share = before[-1] / parts
     edges = [(0, 0)]
     for part in range(1, parts if before[-1] > 0 else 1):
-        edge = _edge(before, share * part, tiles, snap_share * share, whole)
+        edge = _edge(before, share * part, tiles, snap_share * share)
         if edge > edges[-1]:
             edges.append(edge)
     end = (len(costs), 0)
@@ -100,11 +96,11 @@ def like_shares(
     return [stretches for stretches in found if stretches]
 
 
-def _edge(before: Sequence[float], target: float, tiles: int, near: float, whole: Sequence[bool]) -> tuple[int, int]:
+def _edge(before: Sequence[float], target: float, tiles: int, near: float) -> tuple[int, int]:
     """Return the run, and the tile of its probes, at which so much of the cost is before."""
     place = min(bisect_right(before, target), len(before) - 1) - 1
     low, high = target - before[place], before[place + 1] - target
-    if min(low, high) <= near or (whole and whole[place]):
+    if min(low, high) <= near:
         return (place, 0) if low <= high else (place + 1, 0)
     tile = round(tiles * low / (low + high))
     return (place, tile) if tile < tiles else (place + 1, 0)

@@ -181,25 +181,21 @@ class WindowProbe:
             probes = self._run_probe(conditions, columns, count)
             parts: list[Sequence[Stretch | Neighbours]] = [*self._cut(probes, runs, self._tuning.parts_per_thread)]
         else:
-            # The kernel over several runs leaves out no probe and scans what is small for it. So must the kernel that
-            # meets a piece of one run, for the same pairs in the same order, and as many tested.
-            least = max(self._kernels.module.SCAN_PAIRS, self._tuning.scan_pairs)
-            tuning = replace(self._tuning, trim_share=0.0)
+            # The kernel over several runs leaves out no probe, and scans small runs by a rule of its own. So must the
+            # kernel that meets a piece of one run, for the same pairs in the same order, and as many tested.
+            tuning = replace(self._tuning, trim_share=0.0, scan_pairs=self._kernels.module.SCAN_PAIRS)
             probes = RunProbe(self._kernels, conditions, columns, count, tuning)
-            is_small = [run.sort_layout.is_sorted and count * run.rows <= least for run in runs]
-            cut = self._cut(probes, runs, self._tuning.groups_per_thread, is_small)
+            cut = self._cut(probes, runs, self._tuning.groups_per_thread)
             parts = [self._neighbours(part, conditions, columns, count, window) for part in cut]
         kernels = [RunByRunProbe(probes, runs, part) for part in parts]
         return [self._cursor(kernel, run_set, kernel.row_count) for kernel in kernels]
 
-    def _cut(
-        self, probes: RunProbe, runs: Sequence[Probed], parts_per_thread: int, whole: Sequence[bool] = ()
-    ) -> list[list[Stretch]]:
+    def _cut(self, probes: RunProbe, runs: Sequence[Probed], parts_per_thread: int) -> list[list[Stretch]]:
         """Return parts of like cost, fewer than are wanted where they would be too small to be worth a thread."""
         costs, tuning = probes.costs(runs), self._tuning
         worth = int(sum(costs) / tuning.least_part_ns)
         parts = max(min(self.threads * parts_per_thread, worth), 1)
-        return like_shares(costs, parts, tiles_of(probes.count), tuning.snap_share, whole)
+        return like_shares(costs, parts, tiles_of(probes.count), tuning.snap_share)
 
     def _neighbours(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import WindowJoin, kernel_names
@@ -50,14 +50,6 @@ def test_parts_cover_all_in_order_and_cost_the_same(costs: list[float], parts: i
     assert cells == [(place, tile) for place in range(len(costs)) for tile in range(tiles)]
     share = sum(costs) / parts
     assert all(cost_of(part, costs) <= share * (1 + 2 * snap) + max(costs) / tiles + 1e-6 for part in found)
-
-
-@given(costs=SIZES, parts=st.integers(1, 12), data=st.data())
-def test_a_run_that_must_not_be_cut_is_whole(costs: list[float], parts: int, data: st.DataObject) -> None:
-    whole = data.draw(st.lists(st.booleans(), min_size=len(costs), max_size=len(costs)))
-    found = [each for part in like_shares(costs, parts, 64, 0.03, whole) for each in part]
-    assert sorted({each.place for each in found}) == list(range(len(costs)))
-    assert all(each.is_whole for each in found if whole[each.place])
 
 
 @given(count=st.integers(0, 300_000), edges=st.lists(st.integers(0, 40), min_size=2, max_size=4, unique=True))
@@ -150,6 +142,20 @@ def test_what_threads_test_is_the_same(dealt: list[list[Any]], index: Any, threa
     snap_share=st.sampled_from([0.0, 0.03]),
     chunk_rows=st.sampled_from([64, 4096]),
     bucket_rows=st.sampled_from([None, None, 100]),
+    scan_pairs=st.sampled_from([0, 4096]),
+    step_us=st.sampled_from([0, 400_000]),
+)
+@example(  # runs that one kernel scans, because they are small, and that are cut
+    sizes=[60] * 4,
+    threads=3,
+    index={"r": ("y",), "s": ("b",)},
+    kernel=KERNELS[0],
+    batch_probes=1 << 16,
+    snap_share=0.0,
+    chunk_rows=4096,
+    bucket_rows=None,
+    scan_pairs=0,
+    step_us=0,
 )
 def test_any_runs_and_threads_give_the_rows_and_order_of_one(
     sizes: list[int],
@@ -160,23 +166,30 @@ def test_any_runs_and_threads_give_the_rows_and_order_of_one(
     snap_share: float,
     chunk_rows: int,
     bucket_rows: int | None,
+    scan_pairs: int,
+    step_us: int,
 ) -> None:
     if kernel == "reference":
         sizes = [min(rows, 90) for rows in sizes]
     probe = ProbeTuning(
-        few_probes=0, batch_probes=batch_probes, slice_probes=32, least_part_ns=20.0, snap_share=snap_share
+        few_probes=0,
+        batch_probes=batch_probes,
+        slice_probes=32,
+        least_part_ns=20.0,
+        snap_share=snap_share,
+        scan_pairs=scan_pairs,
     )
     tuning = Tuning(tail=TailTuning(rows=64, most_arrived_rows=32), probe=probe)
-    bound = band_join(window="1h", on="abs(r.x - s.a) <= 60 and abs(r.y - s.b) <= 60")
+    bound = band_join(window="500ms", on="abs(r.x - s.a) <= 60 and abs(r.y - s.b) <= 60")
     options = {"index": index, "kernel": kernel, "chunk_rows": chunk_rows, "bucket_rows": bucket_rows, "tuning": tuning}
     if bucket_rows is not None:
         options["index"] = "auto"
     one, several = (WindowJoin(bound, threads=count, **options) for count in (1, threads))
+    nothing = one.result_schema.empty_table()
     for place, (begin, rows) in enumerate(zip([0, *accumulate(sizes)], sizes, strict=False)):
-        batch = {s: tuples(bound, s, n, seed=place, seq=begin) for s, n in ((0, rows), (1, sizes[-1 - place]))}
-        expected, found = (list(join.push(batch)) for join in (one, several))
-        assert (
-            pa.concat_tables(found or expected).equals(pa.concat_tables(expected or found)) if expected or found else 1
-        )
+        counts = enumerate((rows, sizes[-1 - place]))
+        batch = {s: tuples(bound, s, n, start_us=place * step_us, seed=place, seq=begin) for s, n in counts}
+        expected, found = (pa.concat_tables([nothing, *join.push(batch)]) for join in (one, several))
+        assert found.equals(expected)
     assert one.counters == several.counters
     assert one.save() == several.save()
