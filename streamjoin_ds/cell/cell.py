@@ -14,7 +14,7 @@ import math
 import operator
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
-from streamjoin_ds.cell.cell_windows import CellWindows, task_cores
+from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import StateCorruptError
@@ -94,14 +94,14 @@ class _Part:
 class Cell:
     """The join of one cell over one batch. It makes reports and the next state from exchange rows and a state."""
 
-    def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts, cores: Sequence[int] = ()) -> None:
+    def __init__(self, plan: Plan, cell: int, state: bytes | None, task: TaskFacts) -> None:
         if state is None and task.batch_id:
             msg = f"the state of cell {cell} is missing in batch {task.batch_id}"
             raise StateCorruptError(msg, name="state", hint="restore the checkpoint from a spare copy")
         self.plan, self.number, self.task = plan, cell, task
         self.bound = plan.bound
         self.streams = len(self.bound.names)
-        self.windows = CellWindows(plan, cell, state, cores)
+        self.windows = CellWindows(plan, cell, state)
         self.state = self.windows.state
         self.epochs = Epochs.first(plan.layout)
         self.clocks = [StreamClock(stream.delay_us) for stream in self.bound.join.streams]
@@ -132,15 +132,16 @@ class Cell:
         watermark = low_watermark(self.clocks, self.state.watermark_us)
         matches = 0
         schema = self.bound.result_schema
-        with TableWriter(
+        matches_writer = TableWriter(
             self.tables.matches,
             schema,
             table="matches",
             batch_id=self.task.batch_id,
             label=self.label,
             durable=self.plan.durable,
-        ) as writer:
-            for engine, chunk in self._joined(accepted, guests, watermark, next_seqs):
+        )
+        with self.windows.staffed(_rows_of(accepted, *guests.values())) as staff, matches_writer as writer:
+            for engine, chunk in staff.timed(self._joined(accepted, guests, watermark, next_seqs)):
                 if (matches + chunk.num_rows) // _TELL_MATCHES > matches // _TELL_MATCHES:
                     share = engine.progress.fraction
                     _log.warning("cell %s: %d matches, %.0f %% of its batch", self.label, matches, 100 * share)
@@ -155,7 +156,7 @@ class Cell:
         over = [epoch.number for epoch in self.epochs.older if epoch.number not in self.windows.epochs]
         duration_ms = (time.monotonic_ns() - began_ns) // 1_000_000
         facts |= {"state_bytes": len(blob), "blocks": self.windows.new_blocks, "duration_ms": duration_ms}
-        facts |= {"epoch": self.epochs.current.number, "epochs_over": over}
+        facts |= {"threads": staff.threads, "epoch": self.epochs.current.number, "epochs_over": over}
         facts |= {"cells": self.epochs.cells, "has_ended": self.windows.has_ended}
         return self.reports, facts, blob
 
@@ -324,6 +325,10 @@ class Cell:
         }
 
 
+def _rows_of(*batches: Mapping[int, Sequence[pa.Table]]) -> int:
+    return sum(table.num_rows for batch in batches for tables in batch.values() for table in tables)
+
+
 def _json_text(row: dict[str, Any]) -> str:
     """Return a tuple as JSON. Columns that are NaN or infinite, for which JSON has no number, become texts."""
     plain = {
@@ -351,8 +356,7 @@ class CellFunction:
         cell = plan.cell_of(int(key[0]))
         blob = bytes(state.get[1]) if state.exists else None
         rows = (row for frame in frames for row in frame.itertuples(index=False))
-        with task_cores(plan.execution) as cores:
-            reports, facts, next_blob = Cell(plan, cell, blob, TaskFacts.current(), cores).run(rows)
+        reports, facts, next_blob = Cell(plan, cell, blob, TaskFacts.current()).run(rows)
         state.update((1, next_blob))
         lines = [("file", cell, report.to_json()) for report in reports]
         lines.append(("cell", cell, json.dumps(facts)))

@@ -18,9 +18,11 @@ from typing import ClassVar
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState, KeptEpoch
+from streamjoin_ds.cell.cell_threads import Staff, demand_of
 from streamjoin_ds.cell.epoch_windows import EpochWindows
 from streamjoin_ds.engine.storage.run_store import RunStore
-from streamjoin_ds.engine.threads.core_lease import leased_cores
+from streamjoin_ds.engine.threads.core_lease import leased_threads
+from streamjoin_ds.engine.threads.cores import usable_core_count
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import FingerprintMismatchError
@@ -33,7 +35,6 @@ __all__ = [
     "blocks_folder",
     "blocks_prefix",
     "check_execution",
-    "task_cores",
 ]
 
 _log = logging.getLogger(__name__)
@@ -64,21 +65,6 @@ def check_execution(bound: BoundJoin, execution: Execution) -> None:
     WindowJoin(bound, **{**execution.engine_options(), "kernel": "auto"})
 
 
-@contextlib.contextmanager
-def task_cores(execution: Execution) -> Iterator[tuple[int, ...]]:
-    """Lease cores for the kernel threads of one cell's batch, while the context is open; yield none to pin nothing.
-
-    Other cells and other queries reuse the workers, and idle workers live on, so no worker keeps a core between
-    batches. A single kernel thread is the worker's own thread, which reads and writes files too. Pinned, it gained
-    nothing on small triggers and lost up to a third on large batches, so the system places it.
-    """
-    if execution.threads == 1 or not execution.pin:
-        yield ()
-        return
-    with leased_cores(execution.threads) as cores:
-        yield cores
-
-
 class CellWindows:
     """The engine of one cell with its windows, for one batch.
 
@@ -89,8 +75,6 @@ class CellWindows:
         Number of the cell.
     blob : bytes or None
         The cell's state row; None in its first batch.
-    cores : sequence of int
-        Cores for the engine's kernel threads (`task_cores`); empty to leave them unpinned.
     prefix : str
         The beginning of the names of new blocks (`blocks_prefix`).
 
@@ -115,13 +99,11 @@ class CellWindows:
 
     tuning: ClassVar[Tuning] = DEFAULT
 
-    def __init__(
-        self, plan: Plan, cell: int, blob: bytes | None, cores: Sequence[int] = (), *, prefix: str = ""
-    ) -> None:
+    def __init__(self, plan: Plan, cell: int, blob: bytes | None, *, prefix: str = "") -> None:
         bound = plan.bound
         self._plan, self._cell, self._prefix = plan, cell, prefix
         block_bytes = plan.block_bytes if plan.state_root else None
-        self._options = {**plan.execution.engine_options(), "cores": cores, "block_bytes": block_bytes}
+        self._options = {**plan.execution.engine_options(), "threads": 1, "block_bytes": block_bytes}
         first = Epochs.first(plan.layout).current
         store = self._store_of(first)
         if store is not None:
@@ -177,6 +159,27 @@ class CellWindows:
     def epochs(self) -> list[int]:
         """The numbers of the epochs that have windows here."""
         return [windows.epoch.number for windows in self._live]
+
+    @contextlib.contextmanager
+    def staffed(self, rows: int) -> Iterator[Staff]:
+        """Give the engines the threads that a batch of so many new tuples asks for, while the context is open.
+
+        Other cells and other queries reuse the workers, and idle workers live on, so no worker keeps a core between
+        batches. A single kernel thread is the worker's own thread, which reads and writes files too. Pinned, it gained
+        nothing on small triggers and lost up to a third on large batches, so the system places it.
+        """
+        execution, demand = self._plan.execution, demand_of(self._plan, self.tuning.threads)
+        wanted = demand.wanted(self._cell, rows, execution.threads)
+        fair = usable_core_count() // self._plan.cells if wanted > 1 else 1
+        with leased_threads(wanted, fair, pin=execution.pin) as (threads, cores):
+            staff = Staff(threads)
+            for engine in self.engines:
+                engine.use_threads(threads, cores)
+            yield staff
+            with staff.counting():  # a crew may still be at work on the windows
+                for engine in self.engines:
+                    engine.use_threads(1)
+        demand.did(rows, staff.cpu_ns)
 
     def enter(self, epoch: Epoch, largest_us: Sequence[int | None]) -> None:
         """Have new tuples go to this epoch, which may be the one that they went to before.

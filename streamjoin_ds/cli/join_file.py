@@ -189,7 +189,7 @@ JOIN_KEYS: dict[str, Key] = {
     "exchange": Key("How tuples cross to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES)),
     "kernel": Key("One kernel implementation.", note="[default: auto]", one_of=KERNELS),
     "threads": Key(
-        "Kernels side by side in a cell; as many fewer cells.", (int,), "[default: 1]", limits={"minimum": 1}
+        "Kernels side by side in a cell, at most; as many fewer cells.", (int,), "[default: 1]", limits={"minimum": 1}
     ),
     "pin": Key("Whether kernel threads, where a cell has several, get cores of their own.", (bool,), "[default: pin]"),
     "index": Key(

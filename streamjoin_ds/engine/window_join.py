@@ -119,11 +119,9 @@ class WindowJoin:
         check_ranges(threads, chunk_rows, bucket_rows)
         self.bound = bound
         self.kernels = load_kernels(kernel)
-        self.threads = threads
-        is_own = bucket_rows is not None
-        self._scheduler = Scheduler()
-        if is_own or threads > 1:
-            self._scheduler = Scheduler.of(self.kernels.module, threads, cores, tuning.threads, is_own=is_own)
+        self.threads, self._cores, self._is_own = threads, tuple(cores), bucket_rows is not None
+        self._tuning = tuning
+        self._scheduler = self._staffed()
         self.chunk_rows, self._sorted_alone_rows = chunk_rows, tuning.threads.sorted_alone_rows
         count = len(bound.names)
         self.forms = window_forms(
@@ -151,6 +149,29 @@ class WindowJoin:
             "runs" if bucket_rows is None else "runs or bucket grids",
         )
         _log.debug("kernel %s, %d threads on %d cores of their own; windows in %s", *told)
+
+    def _staffed(self) -> Scheduler:
+        if self.threads == 1 and not self._is_own:
+            return Scheduler()
+        module, tuning = self.kernels.module, self._tuning.threads
+        return Scheduler.of(module, self.threads, self._cores, tuning, is_own=self._is_own)
+
+    def use_threads(self, threads: int, cores: Sequence[int] = ()) -> None:
+        """Have later pushes use so many threads, on these cores; the arguments are those of the constructor.
+
+        Results that are being read are given up. No row depends on it, nor the order of rows.
+        """
+        check_ranges(threads, self.chunk_rows, None)
+        if (threads, tuple(cores)) == (self.threads, self._cores):
+            return
+        for reading in self._reading:
+            reading.close()
+        self._reading = []
+        self._kept.settled(self._kept.state)  # a crew may be at work on the windows
+        self.threads, self._cores = threads, tuple(cores)
+        self._scheduler = self._staffed()
+        self._joining.use(self._scheduler)
+        self._kept.use(self._scheduler)
 
     # ------------------------------------------------------------------ pushing
 

@@ -27,7 +27,7 @@ class Execution:
     kernel : str
         "auto", or the name of one kernel implementation.
     threads : int
-        Number of kernel threads of one cell, which share the work on a large batch.
+        Number of kernel threads of one cell, at most: a batch has as many as its work asks for.
     pin : bool
         Whether kernel threads are pinned to leased cores, where as many are free.
     index : "auto", "scan", sequence of "stream.column", or mapping of stream to columns

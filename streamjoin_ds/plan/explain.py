@@ -126,8 +126,8 @@ def _engine(plan: Plan) -> Iterator[str]:
     if execution.threads == 1:
         yield "  threads     1 a cell"
     else:
-        where = "pinned to leased cores where so many are free" if execution.pin else "not pinned"
-        yield f"  threads     {execution.threads} a cell, {where}"
+        where = "on leased cores where these are free" if execution.pin else "not pinned"
+        yield f"  threads     1 to {execution.threads} a cell, as each batch's work asks, {where}"
     yield f"  index       {_index(execution)}"
     if len(plan.bound.names) > 2:
         forced = execution.order != "auto"

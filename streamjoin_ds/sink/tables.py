@@ -104,6 +104,7 @@ METRICS_SCHEMA = pa.schema(
         pa.field("held_us", pa.int64()),
         pa.field("files_set_aside", pa.int64()),
         pa.field("held_back_bytes", pa.int64()),
+        pa.field("threads", pa.int32()),
     ]
 )
 """One row per batch and cell.
@@ -111,6 +112,7 @@ METRICS_SCHEMA = pa.schema(
 ``held_by`` is the stream that sent nothing in the batch and holds the watermark of all, null where none does;
 ``held_us`` is how far it is behind the one that is furthest, null also where it has had no tuple yet.
 ``files_set_aside`` (so far) and ``held_back_bytes`` (now) are of all streams; the ledger has them stream by stream.
+``threads`` is how many threads the cell had for the batch; null in older rows.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

@@ -19,10 +19,8 @@ from streamjoin_ds.cell.cell_windows import (
     CellWindows,
     blocks_prefix,
     check_execution,
-    task_cores,
 )
 from streamjoin_ds.engine.intake.lateness import StreamClock, low_watermark
-from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.errors import ArgumentError, WatermarkMissingError, WindowError
 from streamjoin_ds.exchange import EXCHANGE_DDL, LAYOUT_KEY, foreign_columns, open_block, pack_foreign
 from streamjoin_ds.exchange.content_hash import content_hash
@@ -221,9 +219,10 @@ def _static_cell(plan: Plan) -> Callable[[pa.Table], pa.Table]:
     def joined_cell(table: pa.Table) -> pa.Table:
         plan = Plan.from_json(text)
         rows = zip(table["stream"].to_pylist(), table["payload"].to_pylist(), strict=True)
-        with task_cores(plan.execution) as cores:
-            engine = WindowJoin(plan.bound, **plan.execution.engine_options(), cores=cores)
-            chunks = list(engine.push(_tuples(plan, rows, 0), None))
+        tuples = _tuples(plan, rows, 0)
+        windows = CellWindows(plan, 0, None)
+        with windows.staffed(sum(table.num_rows for table in tuples.values())):
+            chunks = list(windows.engine.push(tuples, None))
         return pa.concat_tables(chunks) if chunks else _schema(plan.bound).empty_table()
 
     return joined_cell
@@ -277,13 +276,12 @@ class _ForeignCell:
                     yield row.stream, row.payload
 
         tuples = _tuples(plan, rows(), task.batch_id)
-        with task_cores(plan.execution) as cores:
-            prefix = blocks_prefix(task.query_id)
-            windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, cores, prefix=prefix)
-            clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]
-            watermark_us = low_watermark(clocks, windows.state.watermark_us)
-            in_time = {stream: _in_time(plan, stream, table, watermark_us) for stream, table in tuples.items()}
-            for chunk in windows.engine.push(in_time, watermark_us):
+        windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, prefix=blocks_prefix(task.query_id))
+        clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]
+        watermark_us = low_watermark(clocks, windows.state.watermark_us)
+        in_time = {stream: _in_time(plan, stream, table, watermark_us) for stream, table in tuples.items()}
+        with windows.staffed(sum(table.num_rows for table in in_time.values())) as staff:
+            for chunk in staff.timed(windows.engine.push(in_time, watermark_us)):
                 yield chunk.to_pandas(types_mapper=_masked().get)
         for stream, largest in largest_us.items():
             clocks[stream].advance(largest)

@@ -85,8 +85,9 @@ class StreamJoin(Join):
             "auto", or the name of one kernel implementation. This and the next five arguments change no row of the
             result, and may differ at each restart.
         threads : int
-            Kernels that work side by side in each cell. Where no layout is given, there are as many times fewer cells.
-            On a cluster set ``spark.task.cpus`` to the same number.
+            Kernels that work side by side in each cell, at most: a batch has as many as its work asks for. Where no
+            layout is given, there are as many times fewer cells. On a cluster set ``spark.task.cpus`` to the same
+            number.
         pin : bool
             Whether to pin a cell's kernel threads, if it has more than one, to cores that it leases for the time of a
             batch. If too few cores are free, the threads run unpinned.

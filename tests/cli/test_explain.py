@@ -137,12 +137,12 @@ def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...],
     path.write_text('threads = 4\nindex = {l = ["x", "ts"], r = "scan"}\nmerge_runs = 9\nkernel = "scalar"\n')
     told = explain(*streams, *JOIN, "--config", str(path)).stdout
     assert "kernel      scalar\n" in told
-    assert "threads     4 a cell, pinned to leased cores where so many are free\n" in told
+    assert "threads     1 to 4 a cell, as each batch's work asks, on leased cores where these are free\n" in told
     assert "index       l in buckets of x, sorted by ts; r scanned\n" in told
     assert "merges      9 runs of like size become one\n" in told
     flags = ("--no-pin", "--threads", "2", "--index", "l.x", "--order", "r,l")
     told = explain(*streams, *JOIN, "--config", str(path), *flags).stdout
-    assert "threads     2 a cell, not pinned\n" in told
+    assert "threads     1 to 2 a cell, as each batch's work asks, not pinned\n" in told
     assert "index       l sorted by x\n" in told
 
 

@@ -70,7 +70,7 @@ def test_the_layout_changes_nothing(index: object) -> None:
 @pytest.mark.parametrize("on", ["abs(r.x - s.a) <= 10 and abs(r.y - s.b) <= 10", "abs(r.x - s.a) <= 200"])
 def test_threads_change_nothing(index: str, on: str) -> None:
     bound = band_join(on=on)
-    small = Tuning(probe=ProbeTuning(least_part_probes=100))
+    small = Tuning(probe=ProbeTuning(least_part_ns=1000.0))
     one = WindowJoin(bound, index=index, tuning=small)
     three = WindowJoin(bound, index=index, threads=3, tuning=small)
     for batch in _streams(bound, 2, 1500):
@@ -79,6 +79,32 @@ def test_threads_change_nothing(index: str, on: str) -> None:
     assert one.counters == three.counters
     assert one.counters["matches"] > 1000
     assert one.save() == three.save()
+
+
+@pytest.mark.parametrize("bucket_rows", [None, 500])
+def test_the_number_of_threads_may_change_from_push_to_push(bucket_rows: int | None) -> None:
+    bound = band_join()
+    small = Tuning(probe=ProbeTuning(slice_probes=256, few_probes=0, least_part_ns=100.0))
+    one, several = (WindowJoin(bound, bucket_rows=bucket_rows, tuning=small) for _ in range(2))
+    for place, (batch, threads) in enumerate(zip(_streams(bound, 7, 900), (1, 3, 3, 2, 1, 4, 1), strict=True)):
+        several.use_threads(threads)
+        assert several.threads == threads
+        expected, found = list(one.push(batch, place * SECOND_US)), list(several.push(batch, place * SECOND_US))
+        assert pa.concat_tables(found).equals(pa.concat_tables(expected))
+        assert one.counters == several.counters
+        assert one.save() == several.save()
+
+
+def test_results_that_are_being_read_are_given_up_with_the_threads_that_find_them() -> None:
+    join = WindowJoin(band_join(), threads=2, chunk_rows=64)
+    batch = _streams(join.bound, 1, 1500)[0]
+    assert next(join.push(batch)).num_rows == 64
+    join.use_threads(1)
+    assert join.counters["state_rows"] == 0
+    expected = pairs(list(WindowJoin(join.bound).push(batch)))
+    assert pairs(list(join.push(batch))) == expected
+    with pytest.raises(ArgumentError):
+        join.use_threads(0)
 
 
 @pytest.mark.slow

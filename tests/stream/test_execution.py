@@ -13,10 +13,9 @@ from deltalake import DeltaTable
 
 from streamjoin_ds import Generator, Stream, StreamJoin
 from streamjoin_ds.blocks import Cache
-from streamjoin_ds.cell.cell_windows import CellWindows, task_cores
+from streamjoin_ds.cell.cell_windows import CellWindows
 from streamjoin_ds.engine.storage import run_store
-from streamjoin_ds.engine.threads.core_lease import cores_to_lease, free_cores, leased_cores
-from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, Tuning
+from streamjoin_ds.engine.tuning import ProbeTuning, TailTuning, ThreadTuning, Tuning
 from streamjoin_ds.errors import ArgumentError, ColumnError
 from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned
@@ -46,11 +45,11 @@ def three_sensors(rows: int = 160) -> StreamJoin:
     return StreamJoin(streams, near, "2s")
 
 
-def joined(folder: Path, executions: tuple[Execution, ...], cores: tuple[int, ...] = ()) -> list[str]:
+def joined(folder: Path, executions: tuple[Execution, ...]) -> list[str]:
     """Return all matches; each batch has the next of these executions, as if a restart came before it."""
     join = three_sensors()
     bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
-    batches = MicroBatches(bound, folder, Layout.parse("1x2x1", 3), max_rows_per_batch=90, cores=cores)
+    batches = MicroBatches(bound, folder, Layout.parse("1x2x1", 3), max_rows_per_batch=90)
     batches.reader.prepareForTriggerAvailableNow()
     rest = cycle(executions)
     while batches.step():
@@ -64,9 +63,10 @@ def rows_of(table: pa.Table) -> list[str]:
 
 @pytest.fixture
 def many_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use threads for batches of any size, and make small batches runs too."""
+    """Use all threads for batches of any size, and make small batches runs too."""
     monkeypatch.setattr(run_store, "_cache", Cache(1 << 30))
-    tuning = Tuning(tail=TailTuning(most_arrived_rows=0), probe=ProbeTuning(few_probes=4, least_part_probes=8))
+    probe, threads = ProbeTuning(few_probes=4, least_part_ns=100.0), ThreadTuning(worth_ns=1)
+    tuning = Tuning(tail=TailTuning(most_arrived_rows=0), probe=probe, threads=threads)
     monkeypatch.setattr(CellWindows, "tuning", tuning)
 
 
@@ -77,24 +77,19 @@ def test_no_row_depends_on_the_execution_nor_on_its_changes(tmp_path: Path) -> N
     assert len(expected) > 300
     for number, execution in enumerate(EXECUTIONS[:-1]):
         assert joined(tmp_path / str(number), (execution,)) == expected
-    assert joined(tmp_path / "changing", EXECUTIONS, cores_to_lease()[-1:]) == expected
+    assert joined(tmp_path / "changing", EXECUTIONS) == expected
 
 
-def test_cores_are_leased_for_a_batch_where_there_are_kernel_threads_to_pin() -> None:
-    pinnable = cores_to_lease()
-    count = len(pinnable)
-    for _ in range(3):  # the worker is used again
-        with task_cores(Execution(threads=count)) as cores:
-            assert cores in ((), tuple(sorted(pinnable)))  # no cores: another process of these tests has one
-            assert not set(cores) & set(free_cores())
-    for execution in (DEFAULT_EXECUTION, Execution(threads=count, pin=False), Execution(threads=count + 1)):
-        with task_cores(execution) as cores:
-            assert cores == ()
-
-
-def test_a_second_query_runs_unpinned_meanwhile() -> None:
-    with leased_cores(1), task_cores(Execution(threads=len(cores_to_lease()))) as cores:
-        assert cores == ()
+@pytest.mark.usefixtures("many_small_pieces")
+@pytest.mark.parametrize(("execution", "expected"), [(DEFAULT_EXECUTION, {1}), (Execution(threads=3, pin=False), {3})])
+def test_the_metrics_say_how_many_threads_a_cell_had(tmp_path: Path, execution: Execution, expected: set[int]) -> None:
+    join = three_sensors(60)
+    bound = bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
+    batches = MicroBatches(bound, tmp_path, Layout.parse("1x2x1", 3), max_rows_per_batch=90, execution=execution)
+    batches.run()
+    told = batches.companion("metrics").to_pylist()
+    assert {row["cell"] for row in told} == {0, 1}
+    assert {row["threads"] for row in told} == expected
 
 
 @pytest.mark.parametrize(

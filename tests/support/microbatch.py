@@ -45,7 +45,6 @@ class MicroBatches:
     exchange: str = "reference"
     max_rows_per_batch: int = 1_000_000
     execution: Execution = DEFAULT_EXECUTION
-    cores: tuple[int, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
     blocks: bool = True
     block_bytes: int = 0
@@ -134,7 +133,7 @@ class MicroBatches:
         for label, cell_rows in by_label.items():
             number = self.plan.cell_of(label)
             files, facts, state = Cell(
-                self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID), self.cores
+                self.plan, number, self.states.get(number), TaskFacts(self.batch_id, QUERY_ID)
             ).run(cell_rows)
             self.states[number] = state
             reports += [SimpleNamespace(kind="file", cell=number, facts=file.to_json()) for file in files]

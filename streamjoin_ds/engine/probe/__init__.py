@@ -6,5 +6,6 @@
     which stream   stream by    one call, or     which kernel  pairs            what no      rows, in
     joins next     stream       several parts    for a run                      kernel tests Arrow
 
-Periodic windows give a result once in each window (`window_ids`). `progress` says how much of a push is done.
+Periodic windows give a result once in each window (`window_ids`). `shares` cuts a probing into parts of like cost, for
+threads. `progress` says how much of a push is done.
 """

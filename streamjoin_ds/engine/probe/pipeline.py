@@ -28,6 +28,7 @@ from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.progress import PieceProgress, Progress
 from streamjoin_ds.engine.probe.residual import Residual
 from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder
+from streamjoin_ds.engine.probe.shares import even_edges
 from streamjoin_ds.engine.probe.window_ids import WindowIds
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
 from streamjoin_ds.engine.storage.conditions import MAX_CONDITIONS, ProbeCondition, oriented
@@ -95,24 +96,29 @@ class JoinPipeline:
     def __init__(
         self, bound: BoundJoin, kernels: Kernels, scheduler: Scheduler, chunk_rows: int, tuning: Tuning = DEFAULT
     ) -> None:
-        self._bound = bound
+        self._bound, self._kernels, self._tuning = bound, kernels, tuning
         self._slice_probes, self._chain_probes = tuning.probe.slice_probes, tuning.probe.chain_slices
         self._chain_probes *= self._slice_probes
-        # A thread without helpers gathers everything in one task: several tasks are only of use to several threads.
-        self._gathered_rows = tuning.probe.gathered_rows if scheduler.helpers else MAX_GATHERED_ROWS
         self._held_chunks = tuning.threads.held_chunks
-        self._scheduler, self._chunk_rows = scheduler, chunk_rows
-        self._threads = scheduler.helpers + 1
-        self._finder = WindowProbe(kernels, self._threads, chunk_rows, tuning.probe)
+        self._chunk_rows = chunk_rows
+        self._finder = WindowProbe(kernels, 1, chunk_rows, tuning.probe)
         self._steps: dict[tuple[tuple[int, ...], int], _JoinStep] = {}
-        window = bound.join.window
-        self._window_ids = (
-            WindowIds(window, kernels.module, self._gathered_rows) if isinstance(window, PeriodicWindow) else None
-        )
-        self._results = ResultBuilder(bound, self._gathered_rows)
+        self.use(scheduler)
         self.result_schema = self._results.schema
         self._rows_per_probe = 0.0  # results for each new tuple, in the last push that was cut into pieces
         self.partials = 0
+
+    def use(self, scheduler: Scheduler) -> None:
+        """Have a scheduler run the pushes from now on."""
+        self._scheduler = scheduler
+        self._threads = self._finder.threads = scheduler.helpers + 1
+        # A thread without helpers gathers everything in one task: several tasks are only of use to several threads.
+        self._gathered_rows = self._tuning.probe.gathered_rows if scheduler.helpers else MAX_GATHERED_ROWS
+        window = self._bound.join.window
+        self._window_ids = (
+            WindowIds(window, self._kernels.module, self._gathered_rows) if isinstance(window, PeriodicWindow) else None
+        )
+        self._results = ResultBuilder(self._bound, self._gathered_rows)
 
     @property
     def candidates(self) -> int:
@@ -204,17 +210,19 @@ class JoinPipeline:
         count, (stream,) = len(arrived.selection), arrived.order
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
         if window.is_grid:
-            slices = -(-count // (self._threads * self._slice_probes))
-            pieces = self._cut([arrived], slices * self._slice_probes)
+            pieces = self._even(arrived, self._threads)
             probings = [self._begun({piece.stream: piece.selection}, step, window) for piece in pieces]
         else:
             columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]
             probings = self._finder.begin_parts(step.tested, columns, count, window)
             pieces = [arrived] * len(probings)
+        if not all([probing.is_one_task for probing in probings]):
+            # Parts that take several steps would wait for each other after the first.
+            return 0, [], self._left(pieces, probings)
         tasks = [task for probing in probings if (task := probing.filling()) is not None]
         assert len(tasks) == len(probings), "nothing was asked of a new probing"
         for probing, written in zip(probings, (yield tasks), strict=True):
-            probing.used = written
+            probing.count(written)
         blocks: list[PartialResults] = []
         rows = 0
         for piece, probing in zip(pieces, probings, strict=True):
@@ -227,18 +235,23 @@ class JoinPipeline:
         tables = (yield from self._results.gathered(results)) if results else []
         for probing in probings[: len(blocks)]:
             self._finder.end(probing)
-        left = zip(pieces[len(blocks) :], probings[len(blocks) :], strict=True)
-        rest = [self._piece(piece, PieceProgress(piece.count_pairs), probing) for piece, probing in left]
-        return rows, tables, rest
+        return rows, tables, self._left(pieces[len(blocks) :], probings[len(blocks) :])
 
-    @staticmethod
-    def _cut(arrivals: Sequence[ProbeBatch], rows: int) -> list[ProbeBatch]:
-        """Return new tuples cut into batches of `rows` tuples."""
-        pieces = []
-        for arrived in arrivals:
-            edges = [*range(0, len(arrived.selection), rows), len(arrived.selection)]
-            pieces += [arrived.part(begin, end) for begin, end in pairwise(edges)]
-        return pieces
+    def _left(self, pieces: Sequence[ProbeBatch], probings: Sequence[ProbeCursor]) -> list[_Tables]:
+        """Return the pieces that find what is left."""
+        left = zip(pieces, probings, strict=True)
+        return [self._piece(piece, PieceProgress(piece.count_pairs), probing) for piece, probing in left]
+
+    def _even(self, arrived: ProbeBatch, wanted: int) -> list[ProbeBatch]:
+        """Return new tuples that meet a bucket grid, cut into batches of like size.
+
+        The pairs come slice by slice, of a slice first those with the grid, then those with the tail. So a cut is
+        between two slices, or anywhere where there is no tail.
+        """
+        count, window = len(arrived.selection), arrived.windows[arrived.order[0]]
+        most = -(-count // self._slice_probes)
+        edges = even_edges(count, min(wanted, most), self._slice_probes if len(window.runs) > 1 else 1)
+        return [arrived.part(begin, end) for begin, end in pairwise(edges)]
 
     def _pieces(self, arrivals: Sequence[ProbeBatch], count: int) -> list[tuple[PieceProgress, _Tables]]:
         """Return the pieces that join many new tuples, and the progress of each.
@@ -247,7 +260,9 @@ class JoinPipeline:
         threads. With two streams the pairs of all pieces are those of one probing, in its order.
         """
         if len(arrivals[0].order) > 1:
-            return [self._marked(piece) for piece in self._cut(arrivals, self._chain_probes)]
+            rows = self._chain_probes
+            cuts = [(arrived, begin) for arrived in arrivals for begin in range(0, len(arrived.selection), rows)]
+            return [self._marked(a.part(begin, min(begin + rows, len(a.selection)))) for a, begin in cuts]
         if self._threads == 1:
             return [self._marked(arrived) for arrived in arrivals]
         pieces = []
@@ -256,8 +271,7 @@ class JoinPipeline:
             if window.is_grid:
                 # A piece holds a few chunks for the reader and then waits, so it should not find more than that.
                 wanted = max(self._threads, int(count * self._rows_per_probe / (self._held_chunks * self._chunk_rows)))
-                slices = -(-count // (wanted * self._slice_probes))
-                pieces += [self._marked(piece) for piece in self._cut([arrived], slices * self._slice_probes)]
+                pieces += [self._marked(piece) for piece in self._even(arrived, wanted)]
                 continue
             step = self._step((arrived.stream,), arrived.order[0])
             columns = [arrived.selection.key(condition.probe_key) for condition in step.tested]

@@ -8,40 +8,34 @@ section 5).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
+from streamjoin_ds.engine.probe.shares import Stretch
 from streamjoin_ds.engine.reference.arguments import Column, Int32
-from streamjoin_ds.engine.reference.kernel_objects import Probing, Task
+from streamjoin_ds.engine.reference.kernel_objects import Probing, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, serving
+from streamjoin_ds.engine.storage.layout import SortLayout
 from streamjoin_ds.engine.storage.run import Probed
 from streamjoin_ds.engine.storage.zone import Range
 from streamjoin_ds.engine.tuning import ProbeTuning
 
-__all__ = ["RunByRunProbe", "RunProbe"]
+__all__ = ["Neighbours", "RunByRunProbe", "RunProbe"]
 
-# Probes of a scan's tile (`SCAN_TILE_PROBES`). Parts begin at a tile, so that a scan in parts finds its pairs in the
-# order of a whole scan.
-_TILE_PROBES = 32
+_LINE_KEYS = 8  # keys in a line of the cache
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """One run and the part of the probes that it is to meet: number `part` of `parts`."""
+class Neighbours:
+    """Runs that one kernel takes all probes through: the number of the first, the kernel, their rows."""
 
     place: int
-    run: Probed
-    part: int = 0
-    parts: int = 1
-
-    def of(self, count: int) -> slice:
-        """Return which of `count` probes are in this part."""
-        tiles = -(-count // _TILE_PROBES)
-        begin, end = (tiles * part // self.parts * _TILE_PROBES for part in (self.part, self.part + 1))
-        return slice(begin, min(end, count))
+    kernel: RunsProbe
+    rows: int
 
 
 class RunProbe:
@@ -72,15 +66,12 @@ class RunProbe:
         self._ranges = [(column.min().item(), column.max().item()) for column in columns] if count else []
         self._orders: dict[tuple[int, int, int | float], tuple[Int32, list[Column]]] = {}
 
-    def against(self, stretch: _Stretch) -> tuple[Probing, int] | None:
+    def against(self, run: Probed, stretch: Stretch) -> tuple[Probing, int] | None:
         """Return the kernel that finds the matches in a run, and the number to add to the probes that it writes.
 
         None: nothing can match.
         """
-        run = stretch.run
-        zones = [run.zone[condition.run_key] for condition in self._conditions]
-        bounds = [(condition.lo, condition.hi) for condition in self._conditions]
-        checks = list(zip(self._ranges, zones, bounds, strict=True))
+        checks = self._checks(run)
         if not self.count or not run.rows or any(not _may_match(*check) for check in checks):
             return None
         open_conditions = [number for number, check in enumerate(checks) if not _always_matches(*check)]
@@ -113,26 +104,43 @@ class RunProbe:
         )
         return kernel, 0
 
-    def in_parts(self, runs: Sequence[Probed], threads: int) -> list[RunByRunProbe]:
-        """Return the probing of all runs, in parts whose pairs follow each other; several for each of `threads`.
+    def costs(self, runs: Sequence[Probed]) -> list[float]:
+        """Return what all probes cost in each run, in nanoseconds; nothing where none can match.
 
-        There are fewer parts where more would be too small to be worth a thread.
+        All sorted runs count with the share of rows that a probe tests in the largest: a stream's runs are alike, and a
+        sample of each would cost more than it tells.
         """
-        if threads == 1:
-            return [RunByRunProbe(self, [_Stretch(place, run) for place, run in enumerate(runs)])]
-        part_rows = max(sum(run.rows for run in runs) // (threads * self._tuning.parts_per_thread), 1)
-        parts: list[list[_Stretch]] = [[]]
-        for stretch in self._stretches(runs, part_rows):
-            if sum(other.run.rows // other.parts for other in parts[-1]) >= part_rows:
-                parts.append([])
-            parts[-1].append(stretch)
-        return [RunByRunProbe(self, part) for part in parts]
+        tuning, count = self._tuning, self.count
+        reaches = [
+            (condition.run_key, smallest - condition.hi, largest - condition.lo)
+            for condition, (smallest, largest) in zip(self._conditions, self._ranges, strict=True)
+        ]
+        served: dict[SortLayout, tuple[int, int]] = {}
+        for run in runs:
+            if run.sort_layout not in served:
+                served[run.sort_layout] = serving(run.sort_layout, self._conditions)
+        indexed = [run for run in runs if max(served[run.sort_layout]) >= 0]
+        largest_run = max(indexed, key=lambda run: run.rows).in_order if indexed else None
+        buckets, share = (0.0, 1.0) if largest_run is None else largest_run.visits(self._conditions)
+        costs = []
+        for run in runs:
+            first, second = served[run.sort_layout]
+            zone, rows = run.zone, run.rows
+            if not rows or any(zone[key][1] < low or zone[key][0] > high for key, low, high in reaches):
+                costs.append(0.0)
+            elif (first < 0 and second < 0) or count * rows <= tuning.scan_pairs:
+                costs.append(count * rows * tuning.scanned_pair_ns)
+            else:
+                visit_ns = tuning.probed_run_ns if first < 0 else tuning.probed_bucket_ns * max(buckets, 1.0)
+                missed_ns = tuning.missed_line_ns * min(rows / (_LINE_KEYS * count), 1.0)
+                costs.append(count * (visit_ns + missed_ns + rows * share * tuning.tested_pair_ns))
+        return costs
 
-    def _stretches(self, runs: Sequence[Probed], part_rows: int) -> Iterator[_Stretch]:
-        most = max(self.count // self._tuning.least_part_probes, 1)
-        for place, run in enumerate(runs):
-            parts = min(max(run.rows // part_rows, 1), most)
-            yield from (_Stretch(place, run, part, parts) for part in range(parts))
+    def _checks(self, run: Probed) -> list[tuple[Range, Range, Range]]:
+        """Return for each condition the values of the probes, the values of the run, and the bounds."""
+        zones = [run.zone[condition.run_key] for condition in self._conditions]
+        bounds = [(condition.lo, condition.hi) for condition in self._conditions]
+        return list(zip(self._ranges, zones, bounds, strict=True))
 
     def _scan(self, run: Probed, used: Sequence[int], part: slice) -> tuple[Probing, int] | None:
         if part.start >= part.stop:
@@ -181,22 +189,29 @@ class RunProbe:
 
 
 class RunByRunProbe:
-    """A probing of some runs, one after the other, by a kernel for each; each pair has the number of its run.
+    """A probing of some runs, one after the other; each pair has the number of its run.
 
     Parameters
     ----------
     probes : RunProbe
-    stretches : sequence of _Stretch
+    runs : sequence of Probed
+        The runs in which places are numbers.
+    steps : sequence of Stretch or Neighbours
+        A kernel of its own meets the run of a stretch.
 
     Attributes
     ----------
     candidates : int
-        Pairs tested so far, in the runs that are finished.
+        Pairs tested so far, in the steps that are finished.
     """
 
-    def __init__(self, probes: RunProbe, stretches: Sequence[_Stretch]) -> None:
-        self._probes, self._stretches, self._number = probes, stretches, -1
-        self._kernel: Probing | None = None
+    def __init__(self, probes: RunProbe, runs: Sequence[Probed], steps: Sequence[Stretch | Neighbours]) -> None:
+        self._probes, self._steps, self._number = probes, steps, -1
+        self._runs = runs
+        self._rows = [
+            step.rows if isinstance(step, Neighbours) else step.share_of(runs[step.place].rows) for step in steps
+        ]
+        self._kernel: Probing | RunsProbe | None = None
         self._first_probe = 0
         self._out: tuple[Int32, Int32] | None = None
         self.candidates = 0
@@ -204,12 +219,17 @@ class RunByRunProbe:
     @property
     def row_count(self) -> int:
         """The rows of the runs; a run that only a part of the probes meets counts with as large a part of its rows."""
-        return sum(stretch.run.rows // stretch.parts for stretch in self._stretches)
+        return sum(self._rows)
+
+    @property
+    def is_one_task(self) -> bool:
+        """Whether one task finds all pairs, where there is room for them."""
+        return len(self._steps) == 1 and isinstance(self._steps[0], Neighbours)
 
     @property
     def is_done(self) -> bool:
         """Whether there are no more pairs."""
-        return self._kernel is None and self._number + 1 >= len(self._stretches)
+        return self._kernel is None and self._number + 1 >= len(self._steps)
 
     def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int] | None:
         """Return a task that writes the next pairs, if any; tell `took` how many. None: there are no more."""
@@ -217,29 +237,37 @@ class RunByRunProbe:
             if self.is_done:
                 return None
             self._number += 1
-            found = self._probes.against(self._stretches[self._number])
-            if found is not None:
+            step = self._steps[self._number]
+            if isinstance(step, Neighbours):
+                self._kernel, self._first_probe = step.kernel, 0
+            elif (found := self._probes.against(self._runs[step.place], step)) is not None:
                 self._kernel, self._first_probe = found
         self._out = out_probe, out_place
-        return self._kernel.filling(out_probe, out_run)
+        step = self._steps[self._number]
+        if isinstance(step, Neighbours):
+            return step.kernel.filling(out_probe, out_run, out_place)
+        return cast("Probing", self._kernel).filling(out_probe, out_run)
 
     def took(self, count: int) -> None:
-        """Complete the `count` pairs that the last task wrote; 0: its run is finished."""
+        """Complete the `count` pairs that the last task wrote; 0: its step is finished."""
         assert self._kernel is not None, "a task comes first"
         assert self._out is not None, "a task comes first"
-        if not count:
-            self.candidates += self._kernel.candidates
-            self._kernel = None
-            return
         out_probe, out_place = self._out
-        out_place[:count] = self._stretches[self._number].place
+        step = self._steps[self._number]
+        if isinstance(step, Neighbours):
+            out_place[:count] += np.int32(step.place)
+        else:
+            out_place[:count] = step.place
         if self._first_probe:
             out_probe[:count] += np.int32(self._first_probe)
+        if not count or (isinstance(step, Neighbours) and step.kernel.is_done):
+            self.candidates += self._kernel.candidates
+            self._kernel = None
 
     @property
     def tested_pairs(self) -> int:
-        """How many pairs are done: those of finished runs, tested or left out, and the tested ones of this run."""
-        before = sum(stretch.run.rows // stretch.parts for stretch in self._stretches[: max(self._number, 0)])
+        """How many pairs are done: those of finished steps, tested or left out, and the tested ones of this step."""
+        before = sum(self._rows[: max(self._number, 0)])
         return self._probes.count * before + (0 if self._kernel is None else self._kernel.candidates)
 
 

@@ -3,26 +3,26 @@
 ::
 
     few probes         one kernel over all runs                            no thread is woken for microseconds of work
-    a batch            one kernel over all runs                            in parts: one for each group of neighbours
-    a large batch,     a kernel for each run, one after the other          in parts: of neighbouring runs, of probes
+    a batch            one kernel over all runs                            in parts: groups of runs, pieces of a run
+    a large batch,     a kernel for each run, one after the other          in parts: some runs, pieces of a run
     or runs to scan
     a bucket grid      one kernel, slice after slice of the probes         in parts: the pipeline cuts the probes
 
-A caller with threads asks for the parts, and gives each to `threads.scheduler` as a piece. A run whose order does not
-serve the probes' conditions is seen in another order (`run_view`). In parts or not, a window of one form gives the same
-pairs in the same order.
+A caller with threads asks for the parts, which are of like cost (`shares`), and gives each to `threads.scheduler` as a
+piece. A run whose order does not serve the probes' conditions is seen in another order (`run_view`). In parts or not, a
+window of one form gives the same pairs in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 from streamjoin_ds.engine.arrays.kernels import Kernels
 from streamjoin_ds.engine.probe.match_buffer import MatchBuffer
 from streamjoin_ds.engine.probe.progress import PieceProgress
-from streamjoin_ds.engine.probe.run_probe import RunByRunProbe, RunProbe
+from streamjoin_ds.engine.probe.run_probe import Neighbours, RunByRunProbe, RunProbe
+from streamjoin_ds.engine.probe.shares import Stretch, like_shares, tiles_of
 from streamjoin_ds.engine.reference.arguments import Column, Int32
 from streamjoin_ds.engine.reference.kernel_objects import RunIndex, RunsProbe, Task
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
@@ -75,12 +75,21 @@ class ProbeCursor:
             return None
         return self.kernel.filling(*self.pairs.room(self.used, self.chunk_rows))
 
-    def took(self, written: int) -> tuple[Int32, Selection] | None:
-        """Count what the last task wrote; return a chunk of matches if there is a whole one, valid until `filling`."""
+    def count(self, written: int) -> None:
+        """Count the pairs that the last task wrote."""
         if isinstance(self.kernel, RunByRunProbe):
             self.kernel.took(written)
         self.used += written
+
+    def took(self, written: int) -> tuple[Int32, Selection] | None:
+        """Count what the last task wrote; return a chunk of matches if there is a whole one, valid until `filling`."""
+        self.count(written)
         return self.whole_chunk()
+
+    @property
+    def is_one_task(self) -> bool:
+        """Whether one task finds all matches, where the buffer has room for them."""
+        return not isinstance(self.kernel, RunByRunProbe) or self.kernel.is_one_task
 
     def whole_chunk(self) -> tuple[Int32, Selection] | None:
         """Return a whole chunk of matches, if there is one; it is valid until the next `filling`."""
@@ -112,19 +121,20 @@ class WindowProbe:
     ----------
     kernels : Kernels
     threads : int
-        How many threads a probing is cut into parts for.
     chunk_rows : int
         How many pairs are given at a time.
     tuning : ProbeTuning
 
     Attributes
     ----------
+    threads : int
+        How many threads a probing is cut into parts for.
     candidates : int
         Pairs tested so far.
     """
 
     def __init__(self, kernels: Kernels, threads: int, chunk_rows: int, tuning: ProbeTuning = DEFAULT.probe) -> None:
-        self._kernels, self._threads, self._tuning = kernels, threads, tuning
+        self._kernels, self.threads, self._tuning = kernels, threads, tuning
         self._chunk_rows = chunk_rows
         self._pairs: list[MatchBuffer] = []
         self.candidates = 0
@@ -165,19 +175,48 @@ class WindowProbe:
             whole = self.begin(conditions, columns, count, window)
             whole.row_count = window.rows
             return [whole]
+        run_set = window.run_set.seen_by(conditions)
+        runs = self._seen(window, run_set)
         if not has_groups:
-            run_set = window.run_set.seen_by(conditions)
-            kernels = self._run_probe(conditions, columns, count).in_parts(self._seen(window, run_set), self._threads)
-            return [self._cursor(kernel, run_set, kernel.row_count) for kernel in kernels]
-        runs, parts = window.runs, []
-        for begin, end in pairwise(_edges(len(runs), self._threads * self._tuning.groups_per_thread)):
-            run_set = window.run_set if end - begin == len(runs) else RunSet(runs[begin:end])
-            seen = run_set.seen_by(conditions)
-            last_rows = window.tail.rows or -1 if end == len(runs) else -1
-            kernel = self._runs_probe(columns, seen.indexes(conditions), last_rows, count)
-            rows = sum(run.rows for run in runs[begin:end])
-            parts.append(self._cursor(kernel, seen, rows))
-        return parts
+            probes = self._run_probe(conditions, columns, count)
+            parts: list[Sequence[Stretch | Neighbours]] = [*self._cut(probes, runs, self._tuning.parts_per_thread)]
+        else:
+            # The kernel over several runs leaves out no probe, and scans small runs by a rule of its own. So must the
+            # kernel that meets a piece of one run, for the same pairs in the same order, and as many tested.
+            tuning = replace(self._tuning, trim_share=0.0, scan_pairs=self._kernels.module.SCAN_PAIRS)
+            probes = RunProbe(self._kernels, conditions, columns, count, tuning)
+            cut = self._cut(probes, runs, self._tuning.groups_per_thread)
+            parts = [self._neighbours(part, conditions, columns, count, window) for part in cut]
+        kernels = [RunByRunProbe(probes, runs, part) for part in parts]
+        return [self._cursor(kernel, run_set, kernel.row_count) for kernel in kernels]
+
+    def _cut(self, probes: RunProbe, runs: Sequence[Probed], parts_per_thread: int) -> list[list[Stretch]]:
+        """Return parts of like cost, fewer than are wanted where they would be too small to be worth a thread."""
+        costs, tuning = probes.costs(runs), self._tuning
+        worth = int(sum(costs) / tuning.least_part_ns)
+        parts = max(min(self.threads * parts_per_thread, worth), 1)
+        return like_shares(costs, parts, tiles_of(probes.count), tuning.snap_share)
+
+    def _neighbours(
+        self,
+        part: Sequence[Stretch],
+        conditions: tuple[ProbeCondition, ...],
+        columns: list[Column],
+        count: int,
+        window: Window,
+    ) -> list[Stretch | Neighbours]:
+        """Return a part with one kernel for all runs that it has whole."""
+        whole = [stretch.place for stretch in part if stretch.is_whole]
+        if not whole:
+            return list(part)
+        begin, end = whole[0], whole[-1] + 1
+        before = [stretch for stretch in part if stretch.place < begin]
+        after = [stretch for stretch in part if stretch.place >= end]
+        run_set = window.run_set.seen_by(conditions)
+        last_rows = window.tail.rows or -1 if end == len(window.runs) else -1
+        kernel = self._runs_probe(columns, run_set.indexes(conditions)[begin:end], last_rows, count)
+        group = Neighbours(begin, kernel, sum(run.rows for run in window.runs[begin:end]))
+        return [*before, group, *after]
 
     def matches(self, probing: ProbeCursor, mark: PieceProgress | None = None) -> Iterator[tuple[Int32, Selection]]:
         """Yield all matches of a probing, found by this thread; then release the probing."""
@@ -220,8 +259,9 @@ class WindowProbe:
             indexes, last_rows = run_set.indexes(conditions), window.tail.rows or -1
             return self._runs_probe(columns, indexes, last_rows, count, self._tuning.slice_probes)
         if count > self._tuning.few_probes and not self._has_groups(runs[: len(window.before_tail)], count):
-            (kernel,) = self._run_probe(conditions, columns, count).in_parts(self._seen(window, run_set), 1)
-            return kernel
+            seen = self._seen(window, run_set)
+            whole = [Stretch(place) for place in range(len(seen))]
+            return RunByRunProbe(self._run_probe(conditions, columns, count), seen, whole)
         return self._runs_probe(columns, run_set.indexes(conditions), window.tail.rows or -1, count)
 
     @staticmethod
@@ -249,9 +289,3 @@ class WindowProbe:
             left_count=count,
             slice_probes=slice_probes,
         )
-
-
-def _edges(count: int, groups: int) -> list[int]:
-    """Return where to cut `count` runs into groups that have like numbers of runs."""
-    groups = min(groups, count)
-    return [count * group // groups for group in range(groups + 1)]

@@ -192,13 +192,45 @@ class SortLayoutChooser:
         """
         if self._forced != "auto" or rows < self.tuning.least_sorted_rows:
             return None
-        bands = [band for band in self._bands if band.partner in partners]
-        samples = {band.key: Sample(keys[band.key], self.tuning) for band in bands}
-        extents = {key: min(band.extent for band in bands if band.key == key) for key in samples}
-        shares = {(key, 0): max(samples[key].share(extent), 1.0 / rows) for key, extent in extents.items()}
+        samples, shares = self._asked(partners, dict(enumerate(keys)), rows)
         best, cost = self._best(samples, shares, rows)
         own_cost = self._cost(grid.first, grid.second, shares, rows, samples)
         return best if cost * self.tuning.far_better < own_cost else None
+
+    def visits(
+        self,
+        grid: SortLayout,
+        partners: frozenset[int],
+        keys: Mapping[int, npt.NDArray[np.float64] | npt.NDArray[np.int64]],
+        rows: int,
+    ) -> tuple[float, float]:
+        """Return how many buckets a probe visits, and which share of a run's rows it tests; scanned: none, and all.
+
+        Parameters
+        ----------
+        keys : mapping of number to ndarray
+            The keys that the probe's conditions are on.
+        grid, partners, rows
+            As for `better`.
+        """
+        samples, shares = self._asked(partners, keys, rows)
+        return self._visits(grid.first, grid.second, 0, shares, rows, samples) or (0.0, 1.0)
+
+    def _asked(
+        self,
+        partners: frozenset[int],
+        keys: Mapping[int, npt.NDArray[np.float64] | npt.NDArray[np.int64]],
+        rows: int,
+    ) -> tuple[dict[int, Sample], dict[tuple[int, int], float]]:
+        """Return samples of the keys that some streams ask by, and which share of the rows lies in the tightest band.
+
+        The streams are taken together, as stream 0.
+        """
+        bands = [band for band in self._bands if band.partner in partners and band.key in keys]
+        samples = {band.key: Sample(keys[band.key], self.tuning) for band in bands}
+        extents = {key: min(band.extent for band in bands if band.key == key) for key in samples}
+        shares = {(key, 0): max(samples[key].share(extent), 1.0 / rows) for key, extent in extents.items()}
+        return samples, shares
 
     def suits_all(self, numbers: Sequence[int], keys: Keys, rows: int) -> bool:
         """Whether grid cells of some keys serve every neighbour whose bands narrow the rows at all.
@@ -265,21 +297,29 @@ class SortLayoutChooser:
         """Return the cost of one probe by each of the other streams, in tested pairs; other work counts as pairs."""
         total, probe_cost, bucket_cost = 0.0, self.tuning.probe_cost, self.tuning.bucket_cost
         for partner in sorted({partner for _, partner in shares}):
-            first_share = shares.get((first, partner))
-            second_share = shares.get((second, partner))
-            if (first >= 0 and first_share is None) or (first_share is None and second_share is None):
-                total += rows
-                continue
-            if first_share is None:
-                total += probe_cost + rows * second_share  # type: ignore[operator]
-                continue
-            width = self._width(first, samples, rows, (second_share or 1.0) * rows)
-            width_share = samples[first].share(width)
-            equality = samples[first].is_int and first_share <= width_share
-            visited = min(1.0, first_share if equality else first_share + width_share)
-            buckets = 1.0 if equality else 1.0 + first_share / max(width_share, 1e-12)
-            total += probe_cost + bucket_cost * buckets + rows * visited * (second_share or 1.0)
+            found = self._visits(first, second, partner, shares, rows, samples)
+            total += rows if found is None else probe_cost + bucket_cost * found[0] + rows * found[1]
         return total
+
+    def _visits(
+        self,
+        first: int,
+        second: int,
+        partner: int,
+        shares: Mapping[tuple[int, int], float],
+        rows: int,
+        samples: Mapping[int, Sample],
+    ) -> tuple[float, float] | None:
+        """Return how many buckets a stream's probe visits, and which share of the rows it tests; None: it scans."""
+        first_share, second_share = shares.get((first, partner)), shares.get((second, partner))
+        if first_share is None:
+            return None if first >= 0 or second_share is None else (0.0, second_share)
+        width = self._width(first, samples, rows, (second_share or 1.0) * rows)
+        width_share = samples[first].share(width)
+        equality = samples[first].is_int and first_share <= width_share
+        visited = min(1.0, first_share if equality else first_share + width_share)
+        buckets = 1.0 if equality else 1.0 + first_share / max(width_share, 1e-12)
+        return buckets, visited * (second_share or 1.0)
 
     def _width(self, first: int, samples: Mapping[int, Sample], rows: int, second_rows: float) -> int | float:
         """Return the bucket width for the first key, where the second key leaves `second_rows` of the run's rows."""

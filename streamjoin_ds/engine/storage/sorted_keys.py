@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +39,7 @@ class SortedKeys(Zoned):
         self.zone = zone
         self.rows = rows
         self._indexes: dict[tuple[ProbeCondition, ...], RunIndex] = {}
+        self._visits: dict[frozenset[int], tuple[float, float]] = {}
 
     @property
     def in_order(self) -> SortedKeys:
@@ -69,6 +71,17 @@ class SortedKeys(Zoned):
                 right_count=self.rows,
             )
         return found
+
+    def visits(self, conditions: Sequence[ProbeCondition]) -> tuple[float, float]:
+        """Return how many buckets a probe with these conditions visits, and which share of the rows it tests.
+
+        It is an estimate from a sample, which is made once.
+        """
+        partners = frozenset(condition.stream for condition in conditions)
+        if partners not in self._visits:
+            keys = {condition.run_key: self.key(condition.run_key) for condition in conditions}
+            self._visits[partners] = self.form.chooser.visits(self.sort_layout, partners, keys, self.rows)
+        return self._visits[partners]
 
     @cached_property
     def directory(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -94,6 +94,10 @@ class WindowSet:
         self._scheduler, self._goes_on = scheduler, goes_on
         self._gate = module.Gate()  # another thread may ask for the windows too, to read counters
 
+    def use(self, scheduler: Scheduler) -> None:
+        """Have another scheduler run what is begun from now on; call it when all work on the windows is done."""
+        self._scheduler = scheduler
+
     @property
     def windows(self) -> list[Window]:
         """Return the windows after all work on them is done."""

@@ -11,7 +11,8 @@ others.
 
 Threads run unpinned, perhaps slower but never wrong, where too few cores are free, where the system lacks affinity or
 such locks, and where a control group allows less time than the cores have. In the last case the cores are shared with
-others, whose locks are not seen here.
+others, whose locks are not seen here. A cell's batch has fewer threads instead, where others have the cores
+(`leased_threads`).
 
 In Spark, threads are pinned to all cores of their lease, not one thread to each core. Else a thread that waited for its
 one core, while the Java process or the worker's own thread was on it, kept the whole batch waiting (measured with 2
@@ -35,6 +36,7 @@ __all__ = [
     "cores_to_lease",
     "free_cores",
     "leased_cores",
+    "leased_threads",
     "pin_threads",
     "staying_on",
 ]
@@ -103,10 +105,18 @@ def staying_on(cores: Sequence[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def leased_cores(count: int, folder: Path | None = None) -> Iterator[tuple[int, ...]]:
-    """Lease `count` of the cores that this process may use; where fewer are free, none.
+def leased_cores(count: int, folder: Path | None = None, *, least: int | None = None) -> Iterator[tuple[int, ...]]:
+    """Lease `count` of the cores that this process may use, or those that are free; where these are too few, none.
 
     A lease ends with the context, or with the process.
+
+    Parameters
+    ----------
+    count : int
+    folder : Path, optional
+        As for `pin_threads`.
+    least : int, optional
+        How many cores are enough. Default: `count`.
     """
     with contextlib.ExitStack() as stack:
         cores: list[int] = []
@@ -119,10 +129,38 @@ def leased_cores(count: int, folder: Path | None = None) -> Iterator[tuple[int, 
                     cores.append(core)
         except (ImportError, OSError):  # no such locks, nowhere to write
             cores = []
-        if len(cores) < count:
+        if len(cores) < (count if least is None else least):
             stack.close()
             cores = []
         yield tuple(sorted(cores))
+
+
+@contextlib.contextmanager
+def leased_threads(
+    wanted: int, fair: int, folder: Path | None = None, *, pin: bool = True
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Lease cores for several threads, as many as are free; yield how many threads there are to be, and their cores.
+
+    No cores: the threads run unpinned. That is so for one thread, and where nothing can be leased. Where others have
+    the cores, `fair` threads run beside them, and no more.
+
+    Parameters
+    ----------
+    wanted : int
+        How many threads have enough to do.
+    fair : int
+        How many may run whatever others do: the machine's cores, divided among all that may ask.
+    folder : Path, optional
+        As for `pin_threads`.
+    pin : bool
+        Whether to lease at all.
+    """
+    if wanted == 1 or not pin or not cores_to_lease():
+        yield wanted, ()
+        return
+    unpinned = max(1, min(wanted, fair))
+    with leased_cores(wanted, folder, least=max(2, unpinned)) as cores:
+        yield len(cores) or unpinned, cores
 
 
 def free_cores(folder: Path | None = None) -> tuple[int, ...]:

@@ -24,15 +24,37 @@ class ProbeTuning:
     is also the smallest piece that is worth a thread. Not measured by itself."""
 
     groups_per_thread: int = 2
-    """Groups of neighbouring runs for each thread. With more than one, a thread that is done early takes a further
-    one."""
+    """Parts for each thread where one kernel takes the probes through several runs. With more than one, a thread that
+    is done early takes a further one. Each part sorts the probes anew."""
 
     parts_per_thread: int = 4
     """Parts for each thread where probes meet each run by itself. More than `groups_per_thread`, because these parts
-    differ more in what they cost."""
+    differ more in what they cost, and the probes are sorted once."""
 
-    least_part_probes: int = 2048
-    """Probes of a part, at least, where the probes of one run are divided. Not measured; as `slice_probes`."""
+    least_part_ns: float = 100_000.0
+    """What a part costs at least, in nanoseconds, where the runs of a window are dealt to threads. Not measured; about
+    what `slice_probes` probes cost in a run."""
+
+    snap_share: float = 0.03
+    """Where a cut between two parts is so near to the edge of a run, as a share of a part's cost, it goes there. Worked
+    out: a part then costs at most 1.06 times the mean, and the tenth that is allowed leaves room for whole tiles."""
+
+    probed_run_ns: float = 6.0
+    """What a probe costs in a run that is sorted by one key, whatever the run's rows. This and the next four were
+    measured on two cores with AVX-512, 4 000 and 16 000 probes, runs of 2 000 to 1 000 000 rows."""
+
+    probed_bucket_ns: float = 28.0
+    """What a probe costs for each bucket that it visits."""
+
+    tested_pair_ns: float = 0.45
+    """What a pair costs that is tested in a sorted run."""
+
+    scanned_pair_ns: float = 0.16
+    """What a pair costs in a run that is scanned."""
+
+    missed_line_ns: float = 20.0
+    """What a probe costs besides in a run so large that its neighbours find nothing in the cache. Runs of 200 000 rows
+    were measured; larger ones cost up to three times as much."""
 
     chain_slices: int = 4
     """Slices (`slice_probes`) in one piece of a join of three streams and more. The pieces decide the order of the
@@ -114,3 +136,18 @@ class ThreadTuning:
     sorted_alone_rows: int = 2048
     """New tuples of a push that one thread sorts in less time than it takes to wake another, at most. Measured once,
     without a record."""
+
+    worth_ns: int = 20_000_000
+    """Work of a cell's batch for each thread that it asks for, in nanoseconds of one thread (`threads/demand.py`).
+    Not measured by itself: to lease cores and to make threads takes two milliseconds."""
+
+    kept_share: float = 0.5
+    """A cell keeps its number of threads while each has this share of `worth_ns` to do, at least. Not measured; without
+    it a load near a limit would change the number with every batch."""
+
+    first_row_ns: float = 1000.0
+    """What a new tuple of a cell is taken to cost before one was measured, in nanoseconds. Not measured by itself: so
+    that a worker that begins with a backlog uses its cores."""
+
+    cost_weight: float = 0.5
+    """Weight of a cell's last batch in what a new tuple costs. Not measured."""

@@ -47,7 +47,7 @@ KERNELS = [name for name in kernel_names() if name != "auto"]
 QUICK = examples(60)
 # With this tuning a few rows are too many for the tail, and are indexed.
 SMALL = Tuning(
-    probe=ProbeTuning(scan_pairs=0, slice_probes=8),
+    probe=ProbeTuning(scan_pairs=0, slice_probes=8, least_part_ns=100.0),
     tail=TailTuning(rows=4, most_arrived_rows=2),
     layout=LayoutTuning(least_sorted_rows=1, gain_share=100.0, bucket_cost=0.0),
 )
