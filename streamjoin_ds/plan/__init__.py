@@ -19,11 +19,15 @@ from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_layout, layout_cost
 from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.plan import EXCHANGES, Plan
+from streamjoin_ds.plan.range_layout import Dealt, RangeLayout
+from streamjoin_ds.plan.reach import Difference, Reach, band_attributes
 
 __all__ = [
     "DEFAULT_EXECUTION",
     "EXCHANGES",
     "KERNELS",
+    "Dealt",
+    "Difference",
     "Epoch",
     "Epochs",
     "Execution",
@@ -31,6 +35,9 @@ __all__ = [
     "LayoutCost",
     "Load",
     "Plan",
+    "RangeLayout",
+    "Reach",
+    "band_attributes",
     "best_layouts",
     "cell_labels",
     "choose_layout",
