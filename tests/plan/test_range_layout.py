@@ -51,6 +51,8 @@ def cases(draw: st.DrawFn) -> tuple[RangeLayout, list[np.ndarray]]:
     near = [*layout.boundaries, 0] if is_whole else [*layout.boundaries, 0.0]
     steps = {end for band in layout.reach.bands for end in (band.lo, band.hi, -band.lo, -band.hi)} | {0}
     told = [key + step for key in near for step in (*steps, *((-1, 1) if is_whole else ()))]
+    if not is_whole:  # a float beside the rounded sum can be near enough, by a difference that is rounded too
+        told += [math.nextafter(key, end) for key in told for end in (-math.inf, math.inf)]
     told = [key for key in told if (INT64_MIN <= key <= INT64_MAX if is_whole else math.isfinite(key))]
     one = st.sampled_from(told) | (whole_keys if is_whole else float_keys | st.sampled_from(NOT_KEYS))
     keys = [draw(st.lists(one, min_size=1, max_size=5)) for _ in range(layout.reach.streams)]
@@ -149,6 +151,23 @@ def test_a_tuple_is_copied_over_a_boundary_only_as_far_as_the_band_goes() -> Non
     assert keys[(first <= 1)].max() == 11
     assert keys[(last >= 1)].min() == -3
     assert keys[(last >= 2)].min() == 7
+
+
+@examples(200)
+@given(tenths, tenths.map(abs), st.integers(-3, 3), st.booleans(), st.booleans())
+def test_rounding_separates_no_pair(boundary: float, end: float, steps: int, is_above: bool, is_flipped: bool) -> None:
+    """5 - 0.1 is rounded; just below 0.1 there are floats whose rounded difference from 5 is 4.9 all the same."""
+    partner = boundary - end if is_above else boundary + end
+    for _ in range(abs(steps)):
+        partner = math.nextafter(partner, math.copysign(math.inf, steps))
+    own = boundary if is_above else math.nextafter(boundary, -math.inf)
+    pair, anchor = ((partner, own), 1) if is_flipped else ((own, partner), 0)
+    if abs(pair[0] - pair[1]) > end:
+        return
+    layout = RangeLayout(2, one_attribute(-end, end), anchor, (boundary,), tuple([Layout((1, 1))] * 2))
+    cells = [cells_by_row(layout, stream, np.array([pair[stream]]), np.array([0]))[0] for stream in (0, 1)]
+    assert cells[anchor] == [1 if is_above else 0]
+    assert set(cells[anchor]) <= set(cells[1 - anchor])
 
 
 def test_an_equality_copies_nothing_and_a_hot_value_has_a_grid_of_its_own() -> None:
