@@ -1,0 +1,123 @@
+"""The rows and pairs that any range of a band attribute would hold, from samples: tables over candidate boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.plan.key_sample import KeyCurve, KeySample
+from streamjoin_ds.plan.reach import Difference, Reach
+
+__all__ = ["KeyTables", "best_anchor"]
+
+_Floats = npt.NDArray[np.float64]
+
+
+def best_anchor(samples: Sequence[KeySample], reach: Reach) -> int:
+    """Return the stream that is best not copied: copies of the others are fewest, by their rows and reach.
+
+    Of equal ones the stream with the most rows, then the first.
+    """
+    streams = range(reach.streams)
+
+    def copied(anchor: int) -> tuple[float, float]:
+        widths = [reach.most_above(anchor, n) + reach.most_above(n, anchor) for n in streams]
+        return sum(samples[n].total * float(widths[n]) for n in streams if n != anchor), -samples[anchor].total
+
+    return min(streams, key=copied)
+
+
+class KeyTables:
+    """For candidates *a* < *b*, in ascending order: what a range from candidate *a* to candidate *b* holds.
+
+    Candidates are the anchor's sampled keys, and what cuts single frequent keys of any stream out.
+
+    Parameters
+    ----------
+    samples : sequence of KeySample
+        One for each stream.
+    reach : Reach
+    anchor : int
+
+    Attributes
+    ----------
+    boundaries : ndarray of float64 or int64, shape (m - 2,)
+        The candidates between the first (minus infinity) and the last (infinity).
+    arrived, left : ndarray of float64, shape (streams, m)
+        The range holds ``arrived[i, b] - left[i, a]`` rows of stream *i*. For the anchor both are the same.
+    pairs : ndarray of float64, shape (bands, m)
+        And about ``pairs[e, b] - pairs[e, a]`` pairs of band *e*, each in one range: that of the band's anchor tuple,
+        or where it would be.
+    """
+
+    def __init__(self, samples: Sequence[KeySample], reach: Reach, anchor: int) -> None:
+        self._reach, self._anchor = reach, anchor
+        self._curves = [KeyCurve.of(sample.keys, sample.rows, sample.is_point) for sample in samples]
+        self._pair_curves = [_pair_curve(band, samples, self._curves, reach, anchor) for band in reach.bands]
+        self._fill(_candidates(samples, reach, anchor))
+
+    def refine(self, parts: npt.NDArray[np.int64]) -> None:
+        """Cut each stretch between two candidates into so many parts, as far as there are keys between.
+
+        Parameters
+        ----------
+        parts : ndarray of int64, shape (m - 1,)
+            At least 1; the first and the last stretch have no end and stay whole.
+        """
+        inner = parts[1:-1]
+        cut = np.flatnonzero(inner > 1)
+        if not len(cut):
+            return
+        counts = inner[cut] - 1
+        begins = np.repeat(np.cumsum(counts) - counts, counts)
+        share = (np.arange(int(counts.sum())) - begins + 1) / np.repeat(inner[cut], counts)
+        low = np.repeat(self.boundaries[cut], counts)
+        steps = (np.repeat(self.boundaries[cut + 1], counts) - low) * share
+        self._fill(np.unique(np.concatenate((self.boundaries, low + steps.astype(self.boundaries.dtype)))))
+
+    def _fill(self, boundaries: npt.NDArray[Any]) -> None:
+        reach, anchor = self._reach, self._anchor
+        places = np.concatenate(([-np.inf], boundaries.astype(np.float64), [np.inf]))
+        arrived, left = np.empty((2, reach.streams, len(places)))
+        for stream, curve in enumerate(self._curves):
+            # Of an equality that adds the smallest float that there is, and so nothing.
+            arrived[stream] = curve.before(places + float(reach.most_above(stream, anchor)))
+            left[stream] = curve.before(places - float(reach.most_above(anchor, stream)))
+        self.boundaries, self.arrived, self.left = boundaries, arrived, left
+        self.pairs = np.array([curve.before(places) for curve in self._pair_curves])
+
+
+def _candidates(samples: Sequence[KeySample], reach: Reach, anchor: int) -> npt.NDArray[Any]:
+    """The anchor's sampled keys, and what cuts single frequent keys of any stream out."""
+    found = [samples[anchor].keys]
+    for stream, sample in enumerate(samples):
+        points = sample.keys[sample.is_point]
+        if reach.is_whole:
+            below, above = int(reach.most_above(stream, anchor)), int(reach.most_above(anchor, stream)) + 1
+            if max(abs(below), abs(above)) < 1 << 62:  # otherwise ranges cut nothing out
+                near = points[np.abs(points) < 1 << 62]
+                found += [near - below, near + above]
+        else:
+            with np.errstate(over="ignore"):
+                found.append(points - reach.most_above(stream, anchor))
+                found.append(np.nextafter(points + reach.most_above(anchor, stream), np.inf))
+    every: npt.NDArray[Any] = np.unique(np.concatenate(found))
+    finite: npt.NDArray[Any] = every[np.isfinite(every)]
+    return finite
+
+
+def _pair_curve(
+    band: Difference, samples: Sequence[KeySample], curves: Sequence[KeyCurve], reach: Reach, anchor: int
+) -> KeyCurve:
+    """The band's pairs by the key of its anchor tuple; of two other streams by where the anchor's would be."""
+    own, other, lo, hi = band.left, band.right, float(band.lo), float(band.hi)
+    if other == anchor:
+        own, other, lo, hi = other, own, -hi, -lo
+    keys = samples[own].keys.astype(np.float64)
+    after = keys - lo + 1 if reach.is_whole else np.nextafter(keys - lo, np.inf)
+    partners = curves[other].before(after) - curves[other].before(keys - hi)
+    middle = (float(reach.most_above(anchor, own)) - float(reach.most_above(own, anchor))) / 2
+    return KeyCurve.of(keys + middle, samples[own].rows * partners, samples[own].is_point)
