@@ -81,11 +81,20 @@ class KeyCurve:
         nodes = np.where(is_point, 2, 1)
         ends = np.cumsum(nodes)
         before = np.cumsum(masses) - masses
-        places, below = np.repeat(values.astype(np.float64), nodes), np.repeat(before, nodes)
+        keys, total = values.astype(np.float64), float(masses.sum())
+        places, below = np.repeat(keys, nodes), np.repeat(before, nodes)
         places[ends[is_point] - 1] = np.nextafter(places[ends[is_point] - 1], np.inf)
         below[ends[is_point] - 1] += masses[is_point]
         below[ends[~is_point] - 1] += masses[~is_point] / 2
-        return cls(np.maximum.accumulate(places), below, float(masses.sum()))
+        if len(keys) > 1:
+            # Half of what is spread about the first and the last value lies beyond it.
+            with np.errstate(over="ignore"):
+                first, last = keys[0] - (keys[1] - keys[0]) / 2, keys[-1] + (keys[-1] - keys[-2]) / 2
+            if not is_point[0] and np.isfinite(first):
+                places, below = np.insert(places, 0, first), np.insert(below, 0, 0.0)
+            if not is_point[-1] and np.isfinite(last):
+                places, below = np.append(places, last), np.append(below, total)
+        return cls(np.maximum.accumulate(places), below, total)
 
     def before(self, keys: _Floats) -> _Floats:
         """Return what lies below each key, the key itself not included."""
