@@ -14,9 +14,9 @@ class CellWork:
     Parameters
     ----------
     row, pair : float
-        Only their ratio counts. 4 to 1 is what Li, Gatterbauer and Riedewald (2020) fitted to their cluster. Here a row
-        that is shipped costs a few hundred nanoseconds, and a result row about sixty (README, "Speed"), which is the
-        same ratio. A cell finds pairs by an index, so the pairs that it tests are about those that match.
+        Only their ratio counts. 4 to 1 is what RecPart reckons with (Li, Gatterbauer and Riedewald, 2020). Here a row
+        that is shipped costs a few hundred nanoseconds and a result row about sixty, which is much the same. A cell
+        finds pairs by an index, so the pairs that it tests are about those that match.
     """
 
     row: float = 4.0

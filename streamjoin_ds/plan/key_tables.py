@@ -62,32 +62,43 @@ class KeyTables:
     def refine(self, parts: npt.NDArray[np.int64]) -> None:
         """Cut each stretch between two candidates into so many parts, as far as there are keys between.
 
+        Stretches that are as long as half of all keys are left as they are.
+
         Parameters
         ----------
         parts : ndarray of int64, shape (m - 1,)
             At least 1; the first and the last stretch have no end and stay whole.
         """
         inner = parts[1:-1]
-        cut = np.flatnonzero(inner > 1)
+        keys = self.boundaries.astype(np.float64)
+        with np.errstate(over="ignore"):
+            lengths = np.diff(keys)
+        cut = np.flatnonzero((inner > 1) & (lengths < (1 << 62 if self._reach.is_whole else np.inf)))
         if not len(cut):
             return
         counts = inner[cut] - 1
         begins = np.repeat(np.cumsum(counts) - counts, counts)
         share = (np.arange(int(counts.sum())) - begins + 1) / np.repeat(inner[cut], counts)
         low = np.repeat(self.boundaries[cut], counts)
-        steps = (np.repeat(self.boundaries[cut + 1], counts) - low) * share
+        steps = np.repeat(lengths[cut], counts) * share
         self._fill(np.unique(np.concatenate((self.boundaries, low + steps.astype(self.boundaries.dtype)))))
 
     def _fill(self, boundaries: npt.NDArray[Any]) -> None:
-        reach, anchor = self._reach, self._anchor
-        places = np.concatenate(([-np.inf], boundaries.astype(np.float64), [np.inf]))
-        arrived, left = np.empty((2, reach.streams, len(places)))
-        for stream, curve in enumerate(self._curves):
-            # Of an equality that adds the smallest float that there is, and so nothing.
-            arrived[stream] = curve.before(places + float(reach.most_above(stream, anchor)))
-            left[stream] = curve.before(places - float(reach.most_above(anchor, stream)))
-        self.boundaries, self.arrived, self.left = boundaries, arrived, left
-        self.pairs = np.array([curve.before(places) for curve in self._pair_curves])
+        reach, anchor, keys = self._reach, self._anchor, boundaries.astype(np.float64)
+        arrived, left = np.empty((2, reach.streams, len(keys) + 2))
+        with np.errstate(over="ignore"):
+            for stream, curve in enumerate(self._curves):
+                # Of an equality that adds the smallest float that there is, and so nothing.
+                arrived[stream] = _with_ends(curve, keys + float(reach.most_above(stream, anchor)))
+                left[stream] = _with_ends(curve, keys - float(reach.most_above(anchor, stream)))
+        # Bands that contradict each other reach less than nothing.
+        self.boundaries, self.arrived, self.left = boundaries, np.maximum(arrived, left), left
+        self.pairs = np.array([_with_ends(curve, keys) for curve in self._pair_curves])
+
+
+def _with_ends(curve: KeyCurve, keys: _Floats) -> _Floats:
+    """What lies below each key, with nothing before them and all after them."""
+    return np.concatenate(([0.0], curve.before(keys), [curve.total]))
 
 
 def _candidates(samples: Sequence[KeySample], reach: Reach, anchor: int) -> npt.NDArray[Any]:
@@ -117,7 +128,9 @@ def _pair_curve(
     if other == anchor:
         own, other, lo, hi = other, own, -hi, -lo
     keys = samples[own].keys.astype(np.float64)
-    after = keys - lo + 1 if reach.is_whole else np.nextafter(keys - lo, np.inf)
-    partners = curves[other].before(after) - curves[other].before(keys - hi)
-    middle = (float(reach.most_above(anchor, own)) - float(reach.most_above(own, anchor))) / 2
+    with np.errstate(over="ignore"):
+        after = keys - lo + 1 if reach.is_whole else np.nextafter(keys - lo, np.inf)
+        partners = curves[other].before(after) - curves[other].before(keys - hi)
+    middle = float(reach.most_above(anchor, own)) / 2 - float(reach.most_above(own, anchor)) / 2
+    middle = middle if np.isfinite(middle) else 0.0
     return KeyCurve.of(keys + middle, samples[own].rows * partners, samples[own].is_point)

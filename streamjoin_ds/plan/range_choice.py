@@ -35,6 +35,8 @@ _FULL = 0.75
 # Grids of so many cells are looked at where a single cell is not full: more of them where there are few streams.
 _SMALL_GRID = {2: 36, 3: 16}
 _SMALLEST_GRID = 8
+# Grids of a hot range are looked at up to so many cells, then up to four times as many, and so on.
+_FIRST_HOT_GRID = 64
 # A grid of a hot range may have so many times the fewest cells, if it copies less.
 _GRID_SLACK = 1.25
 # The bound is found to this share of itself.
@@ -56,7 +58,7 @@ class RangeChoice:
         Of the fullest cell.
     mean_load : float
         The load that all cells would have if they shared the work and nothing were copied: no layout has less
-        (Li, Gatterbauer and Riedewald, 2020, Lemma 1).
+        (Li, Gatterbauer and Riedewald, 2020).
     copies : float
         Rows shipped for each row read.
     pairs : tuple of float
@@ -83,7 +85,8 @@ def choose_ranges(
     Parameters
     ----------
     samples : sequence of KeySample
-        One for each stream. Thirty keys a cell and stream are enough; boundaries are sampled keys.
+        One for each stream. Sixteen keys a cell are enough, and a few thousand where there are few cells: the rows of
+        a frequent key are counted only where the sample has it twice.
     reach : Reach
     cells : int
         1 to 4096.
@@ -194,12 +197,9 @@ class _Walk:
         counts = _shapes(streams, min(cells_left, _SMALL_GRID.get(streams, _SMALLEST_GRID)))
         counts = counts[self._loads(begin, begin + 1, counts) <= bound]
         if not len(counts):
-            every = _shapes(streams, cells_left)
-            every = every[self._loads(begin, begin + 1, every) <= bound]
-            if not len(every):
-                return None
-            products = every.prod(axis=1)
-            counts = every[products <= products.min() * _GRID_SLACK]
+            counts = self._hot_shapes(begin, bound, cells_left)
+        if not len(counts):
+            return None
         # The furthest end of each, and the nearest: a grid that is not full copies fewer of the neighbours.
         low, high = np.full(len(counts), begin + 1), np.full(len(counts), len(self._own) - 1)
         while (low < high).any():
@@ -220,6 +220,19 @@ class _Walk:
         waste = (unused + copied / self._rows) / np.maximum(taken, 1e-300)
         place = int(np.lexsort((cells, waste))[0])
         return _Piece(begin, int(ends[place]), tuple(int(count) for count in counts[place]))
+
+    def _hot_shapes(self, begin: int, bound: float, cells_left: int) -> npt.NDArray[np.int64]:
+        """Return the smallest grids that can take the shortest range from `begin` on; none where all are too small."""
+        most = _FIRST_HOT_GRID
+        while True:
+            every = _shapes(self._reach.streams, most)
+            every = every[every.prod(axis=1) <= cells_left]
+            every = every[self._loads(begin, begin + 1, every) <= bound]
+            if len(every) or most >= cells_left:
+                products = every.prod(axis=1)
+                fewest: npt.NDArray[np.int64] = every[products <= products.min(initial=MAX_CELLS) * _GRID_SLACK]
+                return fewest
+            most *= 4
 
     def _loads(
         self, begin: int, end: int | npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
@@ -268,7 +281,7 @@ def _grid(counts: tuple[int, ...]) -> Layout:
     return Layout(counts)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _shapes(streams: int, cells: int) -> npt.NDArray[np.int64]:
     """All group counts of at most so many cells, int64 of shape (ways, streams)."""
     chosen, products = np.empty((1, 0), dtype=np.int64), np.ones(1, dtype=np.int64)

@@ -187,6 +187,20 @@ def test_whole_numbers_at_the_ends_of_int64_and_far_bands() -> None:
         assert choice.layout.cells == 8
 
 
+def test_bands_that_contradict_each_other() -> None:
+    keys = sample(np.arange(1_000))
+    never = Reach(2, (Difference(0, 1, 0, 0), Difference(0, 1, 5, 5)), True)
+    choice = choose_ranges([keys, keys], never, 8)
+    assert choice.copies == pytest.approx(1, rel=0.01)
+    assert len(choice.layout.grids) == 8
+
+
+def test_floats_at_the_ends_of_what_there_is() -> None:
+    ends = np.array([-1.7e308, -1e300, 0.0, 5e-324, 1e300, 1.7e308] * 20)
+    for end in (0.0, 1e-300, 1.7e308, 1.7976931348623157e308):
+        assert choose_ranges([KeySample.of(ends, 50)] * 2, near(end), 8).layout.cells == 8
+
+
 def test_no_rows_and_one_row() -> None:
     assert choose_ranges([sample([]), sample([])], EQUAL, 6).layout.grids[0].cells == 6
     assert choose_ranges([sample([1]), sample([])], EQUAL, 1).load == DEFAULT_WORK.row

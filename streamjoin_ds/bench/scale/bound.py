@@ -55,7 +55,7 @@ class LowerBound:
 
     Notes
     -----
-    `mean_load` and one copy of each row are RecPart's bounds (Li, Gatterbauer and Riedewald, 2020, Lemma 1). A frequent
+    `mean_load` and one copy of each row are RecPart's bounds (Li, Gatterbauer and Riedewald, 2020). A frequent
     key puts both out of reach: a cell that is given *r* and *s* rows of a tile finds at most ``r * s`` of its pairs, so
     for *p* pairs it needs ``2 * sqrt(p)`` rows. Under a bound on the load that limits *p*, the rows of the tile are at
     least ``2 * pairs / most rows of a side``. `copies_at` is that, summed over the tiles; `least_load` is the smallest
