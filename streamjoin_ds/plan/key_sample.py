@@ -15,49 +15,52 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KeySample:
-    """Some keys of one stream, and how many rows each stands for.
+    """Some keys of one stream, and how many rows have them or lie between them.
 
     Attributes
     ----------
     keys : ndarray of float64 or int64, shape (n,)
-        Ascending, finite, each once.
-    rows : ndarray of float64, shape (n,)
-        Rows of the stream in a window, or in any stretch of time that is the same for all streams. Rows whose key
-        matches nothing do not count.
-    is_point : ndarray of bool, shape (n,)
-        Whether all these rows have this very key. The others stand for rows between the key before and the key after.
+        Ascending, finite, each once; the smallest and the largest key are among them.
+    at : ndarray of float64, shape (n,)
+        Rows that have this very key: in a window, or in any stretch of time that is the same for all streams. Rows
+        whose key matches nothing do not count.
+    before : ndarray of float64, shape (n,)
+        Rows whose key is between the key before and this one; 0 for the first.
     """
 
     keys: npt.NDArray[Any]
-    rows: _Floats
-    is_point: npt.NDArray[np.bool_]
+    at: _Floats
+    before: _Floats
 
     @classmethod
     def of(cls, keys: npt.NDArray[Any], size: int) -> KeySample:
-        """Return a sample of at most `size` of the keys, which may be in any order and not all finite.
+        """Return a sample of at most `size` + 2 of the keys, which may be in any order and not all finite.
 
-        They are taken at equal distances of the sorted keys. The share of rows between two of them is then exact to
-        ``1 / size``, where a random sample's is exact to about the root of that. A key that is found twice is frequent:
-        its rows are counted.
+        They are taken at equal distances of the sorted keys, and the rows at them and between them are counted: a
+        histogram of equal depth. From a random sample the share of a range would be known to the root of that only.
         """
         ordered = np.sort(keys[np.isfinite(keys)])
-        whole = len(ordered)
-        sampled = ordered
-        if whole > size:
-            sampled = ordered[((np.arange(size) + 0.5) * whole / size).astype(np.int64)]
-        values, counts = np.unique(sampled, return_counts=True)
-        is_point = counts > 1 if whole > size else np.ones(len(values), dtype=np.bool_)
-        points = values[is_point]
-        exact = np.searchsorted(ordered, points, side="right") - np.searchsorted(ordered, points, side="left")
-        rows = np.empty(len(values))
-        rows[is_point] = exact
-        rows[~is_point] = (whole - int(exact.sum())) / max(int((~is_point).sum()), 1)
-        return cls(values, rows, is_point)
+        rows = len(ordered)
+        places = np.linspace(0, rows - 1, min(size, rows) + 2).round().astype(np.int64) if rows else slice(0)
+        values = np.unique(ordered if rows <= size else ordered[places])
+        begins = np.searchsorted(ordered, values, side="left").astype(np.float64)
+        ends = np.searchsorted(ordered, values, side="right").astype(np.float64)
+        return cls(values, ends - begins, begins - np.concatenate(([0.0], ends[:-1]))[: len(values)])
 
     @property
     def total(self) -> float:
-        """Rows that all the keys together stand for."""
-        return float(self.rows.sum())
+        """Rows of all keys."""
+        return float(self.at.sum() + self.before.sum())
+
+    @property
+    def points(self) -> npt.NDArray[Any]:
+        """The frequent keys: at least half of the rows that a sampled key stands for have them."""
+        frequent: npt.NDArray[Any] = self.keys[2 * self.at * len(self.keys) >= self.total]
+        return frequent
+
+    def curve(self) -> KeyCurve:
+        """Return the rows below each key."""
+        return KeyCurve.of(self.keys.astype(np.float64), self.at, self.before)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -76,25 +79,12 @@ class KeyCurve:
     total: float
 
     @classmethod
-    def of(cls, values: npt.NDArray[Any], masses: _Floats, is_point: npt.NDArray[np.bool_]) -> KeyCurve:
-        """Return the curve of masses at ascending values: at the value itself, or spread about it."""
-        nodes = np.where(is_point, 2, 1)
-        ends = np.cumsum(nodes)
-        before = np.cumsum(masses) - masses
-        keys, total = values.astype(np.float64), float(masses.sum())
-        places, below = np.repeat(keys, nodes), np.repeat(before, nodes)
-        places[ends[is_point] - 1] = np.nextafter(places[ends[is_point] - 1], np.inf)
-        below[ends[is_point] - 1] += masses[is_point]
-        below[ends[~is_point] - 1] += masses[~is_point] / 2
-        if len(keys) > 1:
-            # Half of what is spread about the first and the last value lies beyond it.
-            with np.errstate(over="ignore"):
-                first, last = keys[0] - (keys[1] - keys[0]) / 2, keys[-1] + (keys[-1] - keys[-2]) / 2
-            if not is_point[0] and np.isfinite(first):
-                places, below = np.insert(places, 0, first), np.insert(below, 0, 0.0)
-            if not is_point[-1] and np.isfinite(last):
-                places, below = np.append(places, last), np.append(below, total)
-        return cls(np.maximum.accumulate(places), below, total)
+    def of(cls, keys: _Floats, at: _Floats, before: _Floats) -> KeyCurve:
+        """Return the curve of what lies at ascending keys, and spread between each and the one before."""
+        upto = np.cumsum(at + before)
+        places = np.column_stack((keys, np.nextafter(keys, np.inf))).ravel()
+        below = np.column_stack((upto - at, upto)).ravel()
+        return cls(np.maximum.accumulate(places), below, float(upto[-1]) if len(upto) else 0.0)
 
     def before(self, keys: _Floats) -> _Floats:
         """Return what lies below each key, the key itself not included."""

@@ -55,7 +55,7 @@ class KeyTables:
 
     def __init__(self, samples: Sequence[KeySample], reach: Reach, anchor: int) -> None:
         self._reach, self._anchor = reach, anchor
-        self._curves = [KeyCurve.of(sample.keys, sample.rows, sample.is_point) for sample in samples]
+        self._curves = [sample.curve() for sample in samples]
         self._pair_curves = [_pair_curve(band, samples, self._curves, reach, anchor) for band in reach.bands]
         self._fill(_candidates(samples, reach, anchor))
 
@@ -91,9 +91,11 @@ class KeyTables:
                 # Of an equality that adds the smallest float that there is, and so nothing.
                 arrived[stream] = _with_ends(curve, keys + float(reach.most_above(stream, anchor)))
                 left[stream] = _with_ends(curve, keys - float(reach.most_above(anchor, stream)))
+        if len(keys) and not arrived[:, 1].any():  # nothing is before the first: no range of its own
+            boundaries, arrived, left = boundaries[1:], np.delete(arrived, 1, axis=1), np.delete(left, 1, axis=1)
         # Bands that contradict each other reach less than nothing.
         self.boundaries, self.arrived, self.left = boundaries, np.maximum(arrived, left), left
-        self.pairs = np.array([_with_ends(curve, keys) for curve in self._pair_curves])
+        self.pairs = np.array([_with_ends(curve, boundaries.astype(np.float64)) for curve in self._pair_curves])
 
 
 def _with_ends(curve: KeyCurve, keys: _Floats) -> _Floats:
@@ -105,7 +107,7 @@ def _candidates(samples: Sequence[KeySample], reach: Reach, anchor: int) -> npt.
     """The anchor's sampled keys, and what cuts single frequent keys of any stream out."""
     found = [samples[anchor].keys]
     for stream, sample in enumerate(samples):
-        points = sample.keys[sample.is_point]
+        points = sample.points
         if reach.is_whole:
             below, above = int(reach.most_above(stream, anchor)), int(reach.most_above(anchor, stream)) + 1
             if max(abs(below), abs(above)) < 1 << 62:  # otherwise ranges cut nothing out
@@ -128,9 +130,15 @@ def _pair_curve(
     if other == anchor:
         own, other, lo, hi = other, own, -hi, -lo
     keys = samples[own].keys.astype(np.float64)
-    with np.errstate(over="ignore"):
+
+    def partners(keys: _Floats) -> _Floats:
         after = keys - lo + 1 if reach.is_whole else np.nextafter(keys - lo, np.inf)
-        partners = curves[other].before(after) - curves[other].before(keys - hi)
+        return curves[other].before(after) - curves[other].before(keys - hi)
+
+    with np.errstate(over="ignore"):
+        at = samples[own].at * partners(keys)
+        between = np.concatenate((keys[:1], keys[:-1] / 2 + keys[1:] / 2))
+        before = samples[own].before * partners(np.floor(between) if reach.is_whole else between)
     middle = float(reach.most_above(anchor, own)) / 2 - float(reach.most_above(own, anchor)) / 2
     middle = middle if np.isfinite(middle) else 0.0
-    return KeyCurve.of(keys + middle, samples[own].rows * partners, samples[own].is_point)
+    return KeyCurve.of(keys + middle, at, before)

@@ -85,8 +85,7 @@ def choose_ranges(
     Parameters
     ----------
     samples : sequence of KeySample
-        One for each stream. Sixteen keys a cell are enough, and a few thousand where there are few cells: the rows of
-        a frequent key are counted only where the sample has it twice.
+        One for each stream. Sixteen keys a cell are enough, and a few thousand where there are few cells.
     reach : Reach
     cells : int
         1 to 4096.

@@ -217,9 +217,23 @@ def test_a_sample_counts_frequent_keys_and_leaves_out_what_matches_nothing() -> 
     keys = np.concatenate((np.full(900, 5.0), np.arange(100.0) + 10, [np.nan, np.inf, -np.inf]))
     found = KeySample.of(np.random.default_rng(1).permutation(keys), 50)
     assert found.total == 1_000
-    assert found.keys[found.is_point].tolist() == [5.0]
-    assert found.rows[found.is_point].tolist() == [900]
+    assert found.points.tolist() == [5.0]
+    assert found.at[found.keys == 5.0] == [900]
+    assert (found.keys[0], found.keys[-1]) == (5.0, 109.0)
     assert (np.diff(found.keys) > 0).all()
+    assert len(found.keys) <= 52
+
+
+@examples(100)
+@given(st.lists(st.integers(-50, 50), max_size=60), st.integers(1, 20), st.lists(st.integers(-51, 51), max_size=5))
+def test_a_samples_curve_is_exact_at_its_keys(values: list[int], size: int, asked: list[int]) -> None:
+    keys = np.array(values, dtype=np.int64)
+    found = KeySample.of(keys, size)
+    assert found.total == len(keys)
+    exact = [(keys < key).sum() for key in found.keys]
+    assert found.curve().before(found.keys.astype(np.float64)).tolist() == exact
+    below = found.curve().before(np.sort(np.array(asked, dtype=np.float64)))
+    assert (np.diff(below) >= 0).all()
 
 
 def test_the_cheaper_kind_is_taken() -> None:
