@@ -121,6 +121,19 @@ class RangeLayout:
         """Return the home of a group, its first cell."""
         return self.cells_of(stream, group)[0]
 
+    def groups_in(self, cell: int) -> tuple[tuple[int, ...], ...]:
+        """Return for each stream the groups that the cell holds: that of its range, and what matches nothing."""
+        place = int(np.searchsorted(self._cell_starts, cell, side="right")) - 1
+        within = cell - int(self._cell_starts[place])
+        found = []
+        for stream, starts in enumerate(self._group_starts):
+            alone = int(starts[-1]) + cell
+            if within < self.grids[place].cells:
+                found.append((int(starts[place]) + self.grids[place].group_in_cell(within, stream), alone))
+            else:
+                found.append((alone,))
+        return tuple(found)
+
     def range_of_group(self, stream: int) -> npt.NDArray[np.int64]:
         """Return for each group of the stream its range; the number of ranges where it matches nothing."""
         counts = [*(grid.counts[stream] for grid in self.grids), self.cells]

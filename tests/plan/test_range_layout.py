@@ -122,6 +122,11 @@ def test_the_groups_of_a_stream_and_the_cells_of_a_range(layout: RangeLayout) ->
         assert held == list(range(sum(grid.cells for grid in layout.grids))), "each cell holds one group of each stream"
         alone = [layout.cells_of(stream, group) for group in range(groups) if group not in within]
         assert alone == [(cell,) for cell in range(layout.cells)]
+        held_by: list[list[int]] = [[] for _ in range(layout.cells)]
+        for group in range(groups):
+            for cell in layout.cells_of(stream, group):
+                held_by[cell].append(group)
+        assert [list(layout.groups_in(cell)[stream]) for cell in range(layout.cells)] == held_by
         assert all(layout.home_cell(stream, group) == layout.cells_of(stream, group)[0] for group in range(groups))
 
 

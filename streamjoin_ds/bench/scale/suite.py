@@ -43,8 +43,8 @@ class Outcome:
     held_rows : int
         Rows of a window that the cell with the most of them holds.
     scanned : float
-        Pairs that a nested loop would test in the cell that has most, over the mean of all rows of two streams in as
-        many cells.
+        Pairs that a nested loop would test in the cell that has most, over an even share of all pairs of the bands'
+        streams.
     plan_ms : float
         CPU time of the choice.
     """
