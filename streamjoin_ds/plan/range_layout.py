@@ -125,7 +125,7 @@ class RangeLayout:
         """Return for each stream the groups that the cell holds: that of its range, and what matches nothing."""
         place = int(np.searchsorted(self._cell_starts, cell, side="right")) - 1
         within = cell - int(self._cell_starts[place])
-        found = []
+        found: list[tuple[int, ...]] = []
         for stream, starts in enumerate(self._group_starts):
             alone = int(starts[-1]) + cell
             if within < self.grids[place].cells:
