@@ -25,7 +25,7 @@ class GridChoice:
     ----------
     layout : Layout
     load : float
-        Of every cell: a grid deals by number, so all are alike.
+        Of every cell: a grid deals by number, so all are alike and chance fills none.
     copies : float
         Rows shipped for each row read.
     """
@@ -51,9 +51,9 @@ class KindChoice:
 
     @property
     def layout(self) -> Layout | RangeLayout:
-        """The cheaper one: the least product of the fullest cell's load and the copies. Of equal ones the grid."""
+        """The cheaper one: the least product of likely load of the fullest cell and copies. Of equal ones the grid."""
         ranges = self.ranges
-        if ranges is not None and ranges.load * ranges.copies < self.grid.load * self.grid.copies:
+        if ranges is not None and ranges.likely_load * ranges.copies < self.grid.load * self.grid.copies:
             return ranges.layout
         return self.grid.layout
 

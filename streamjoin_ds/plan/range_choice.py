@@ -1,4 +1,4 @@
-"""Which ranges and grids suit a band attribute: the least load of the fullest cell, then the fewest copies.
+"""Which ranges and grids suit a band attribute: the fullest cell has little load, and tuples are copied little.
 
 The cells' load is bounded, and ranges are laid from the smallest key on, each as long as the bound allows. A range that
 no single cell can take gets a grid. The bound is then lowered until the cells no longer suffice. RecPart (Li,
@@ -42,9 +42,9 @@ _GRID_SLACK = 1.25
 # The bound is found to this share of itself.
 _EXACT = 0.004
 # How much larger bounds are also tried where there are grids, since few group counts fit each bound.
-_LOOSER = (1.005, 1.01, 1.015, 1.02)
-# Loads within this share of the least are equal: where pairs weigh most, fuller cells need fewer copies.
-_LOAD_SLACK = 0.01
+_LOOSER = (1.01, 1.02, 1.03, 1.05, 1.07, 1.09)
+# Standard deviations that a cell may be fuller by chance: of a thousand cells one or two are fuller still.
+_CHANCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,10 @@ class RangeChoice:
     ----------
     layout : RangeLayout
     load : float
-        Of the fullest cell.
+        Of the fullest cell, as the samples say.
+    likely_load : float
+        Of the cell that chance can fill most: three standard deviations more, where each row falls as it likes. That
+        counts where few rows have many pairs each: a stream of a thousandth of the other's rate has few in a cell.
     mean_load : float
         The load that all cells would have if they shared the work and nothing were copied: no layout has less
         (Li, Gatterbauer and Riedewald, 2020).
@@ -67,6 +70,7 @@ class RangeChoice:
 
     layout: RangeLayout
     load: float
+    likely_load: float
     mean_load: float
     copies: float
     pairs: tuple[float, ...]
@@ -109,7 +113,9 @@ def choose_ranges(
     walk = _Walk(tables, reach, anchor, cells, work, is_split)
     if not walk.mean_load:
         grid = choose_layout(cells, Load.of_windows([1.0] * reach.streams))
-        return RangeChoice(RangeLayout(cells, reach, anchor, (), (grid,)), 0.0, 0.0, 1.0, (0.0,) * len(reach.bands))
+        return RangeChoice(
+            RangeLayout(cells, reach, anchor, (), (grid,)), 0.0, 0.0, 0.0, 1.0, (0.0,) * len(reach.bands)
+        )
     return walk.best()
 
 
@@ -144,7 +150,7 @@ class _Walk:
         self._rows = float(self._own_rows[-1])
 
     def best(self) -> RangeChoice:
-        """Return the choice with the fewest copies among those of about the least load."""
+        """Return the best choice under several bounds; load counts twice, since all cells wait for the fullest."""
         enough, step = self.mean_load, 0.005
         while (pieces := self._pieces(enough)) is None:
             short = enough
@@ -161,8 +167,7 @@ class _Walk:
         if any(max(piece.counts) > 1 for piece in pieces):
             looser = (self._pieces(enough * factor) for factor in _LOOSER)
             choices += [self._choice(tried) for tried in looser if tried is not None]
-        least = min(choice.load for choice in choices) * (1 + _LOAD_SLACK)
-        return min((choice for choice in choices if choice.load <= least), key=lambda choice: choice.copies)
+        return min(choices, key=lambda choice: choice.load**2 * choice.copies)
 
     def _pieces(self, bound: float) -> list[_Piece] | None:
         """Return ranges whose cells have at most this load; None where they take too many cells."""
@@ -209,8 +214,13 @@ class _Walk:
         counts = np.concatenate((counts, counts))
         if alone_end > begin:
             ends, counts = np.append(ends, alone_end), np.vstack((counts, np.ones(streams, dtype=np.int64)))
-        taken = self._own[ends] - self._own[begin]
+        # What is left must have room in the cells that are left.
         cells = counts.prod(axis=1)
+        has_room = self._own[-1] - self._own[ends] <= (cells_left - cells) * bound * (1 + 1e-9)
+        ends, counts, cells = ends[has_room], counts[has_room], cells[has_room]
+        if not len(ends):
+            return None
+        taken = self._own[ends] - self._own[begin]
         shipped = ((self._tables.arrived[:, ends].T - self._tables.left[:, begin]) * (cells[:, None] / counts)).sum(
             axis=1
         )
@@ -249,15 +259,26 @@ class _Walk:
         counts = np.array([piece.counts for piece in pieces])
         rows = self._tables.arrived[:, ends].T - self._tables.left[:, begins].T
         pairs = self._tables.pairs[:, ends].T - self._tables.pairs[:, begins].T
-        met = counts[:, self._sides[:, 0]] * counts[:, self._sides[:, 1]]
-        loads = self._work.row * (rows / counts).sum(axis=1) + self._work.pair * (pairs / met).sum(axis=1)
+        rows_in_cell = rows / counts
+        pairs_in_cell = pairs / (counts[:, self._sides[:, 0]] * counts[:, self._sides[:, 1]])
+        loads = self._work.row * rows_in_cell.sum(axis=1) + self._work.pair * pairs_in_cell.sum(axis=1)
+        likely = loads + _CHANCE * np.sqrt(self._variances(rows_in_cell, pairs_in_cell))
         shipped = float((rows * (counts.prod(axis=1)[:, None] / counts)).sum())
         kind = int if self._reach.is_whole else float
         boundaries = tuple(kind(self._tables.boundaries[begin - 1]) for begin in begins[1:])
         grids = tuple(_grid(piece.counts) for piece in pieces)
         layout = RangeLayout(self._cells, self._reach, self._anchor, boundaries, grids)
         found = tuple(float(total) for total in self._tables.pairs[:, -1])
-        return RangeChoice(layout, float(loads.max()), self.mean_load, shipped / self._rows, found)
+        return RangeChoice(layout, float(loads.max()), float(likely.max()), self.mean_load, shipped / self._rows, found)
+
+    def _variances(self, rows: npt.NDArray[np.float64], pairs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The variance of each cell's load: of the rows' numbers, each row with its own cost and that of its pairs."""
+        variances = np.zeros(len(rows))
+        for stream in range(self._reach.streams):
+            own = pairs[:, (self._sides == stream).any(axis=1)].sum(axis=1)
+            count = np.maximum(rows[:, stream], 1.0)
+            variances += rows[:, stream] * (self._work.row + self._work.pair * own / count) ** 2
+        return variances
 
 
 def _own_rows(tables: KeyTables) -> npt.NDArray[np.float64]:

@@ -132,6 +132,7 @@ def test_ranges_copy_hardly_and_grids_by_the_root_of_the_cells() -> None:
     assert outcomes["hybrid"].copies < 1.01
     assert outcomes["hybrid"].load < 1.2
     assert outcomes["hybrid"].held_rows < outcomes["grid"].held_rows / 6
+    assert outcomes["chosen"].layout == outcomes["hybrid"].layout
     assert all(outcome.load >= outcome.least_load >= 1 for outcome in outcomes.values())
     assert all(outcome.copies >= outcome.least_copies >= 1 - 1e-9 for outcome in outcomes.values())
 

@@ -251,6 +251,18 @@ def test_the_cheaper_kind_is_taken() -> None:
     everything = choose_kind(keys, near(2.0), 64)
     assert everything.ranges is not None
     assert everything.ranges.load * everything.ranges.copies >= 0.99 * everything.grid.load * everything.grid.copies
+    assert isinstance(everything.layout, Layout)
+
+
+def test_where_few_rows_have_many_pairs_each_chance_counts_and_the_grid_is_taken() -> None:
+    rng = np.random.default_rng(1)
+    few, many = (KeySample.of(rng.random(rows), 5_000) for rows in (1_000, 1_000_000))
+    choice = choose_kind([few, many], near(1e-3), 64)
+    assert choice.ranges is not None
+    assert choice.ranges.load * choice.ranges.copies < choice.grid.load * choice.grid.copies
+    # About 16 rows of the slow stream in a cell, each with 2 000 pairs: three deviations are three quarters.
+    assert choice.ranges.likely_load / choice.ranges.load == pytest.approx(1 + 3 / 16**0.5 * 0.33, rel=0.1)
+    assert choice.layout == Layout((1, 64))
 
 
 def test_1000_cells_and_5_streams_are_decided_at_once() -> None:

@@ -10,7 +10,16 @@ import numpy.typing as npt
 
 from streamjoin_ds.bench.scale.case import ScaleCase
 from streamjoin_ds.bench.scale.simulation import as_ranges
-from streamjoin_ds.plan import DEFAULT_WORK, CellWork, KeySample, Load, RangeLayout, choose_layout, choose_ranges
+from streamjoin_ds.plan import (
+    DEFAULT_WORK,
+    CellWork,
+    KeySample,
+    Load,
+    RangeLayout,
+    choose_kind,
+    choose_layout,
+    choose_ranges,
+)
 
 __all__ = ["SCHEMES", "planned", "sampled"]
 
@@ -37,8 +46,19 @@ def _hybrid(case: ScaleCase, samples: Sequence[KeySample], work: CellWork) -> Ra
     return choose_ranges(samples, case.reach, case.cells, work).layout
 
 
+def _chosen(case: ScaleCase, samples: Sequence[KeySample], work: CellWork) -> RangeLayout:
+    return as_ranges(choose_kind(samples, case.reach, case.cells, work).layout, case.reach)
+
+
 # "grid" is for equal rates, as a checkpoint without any keeps it; DAB Join (section 4.2) chooses by the rates.
-SCHEMES: Mapping[str, Scheme] = {"grid": _square, "dab grid": _grid, "ranges": _ranges, "hybrid": _hybrid}
+# "chosen" is the cheaper of that and the hybrid.
+SCHEMES: Mapping[str, Scheme] = {
+    "grid": _square,
+    "dab grid": _grid,
+    "ranges": _ranges,
+    "hybrid": _hybrid,
+    "chosen": _chosen,
+}
 
 
 def sampled(case: ScaleCase, window: Sequence[npt.NDArray[Any]]) -> list[KeySample]:
