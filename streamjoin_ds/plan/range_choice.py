@@ -150,7 +150,7 @@ class _Walk:
         self._rows = float(self._own_rows[-1])
 
     def best(self) -> RangeChoice:
-        """Return the best choice under several bounds; load counts twice, since all cells wait for the fullest."""
+        """Return of the choices under several bounds that which is near to the best in both load and copies."""
         enough, step = self.mean_load, 0.005
         while (pieces := self._pieces(enough)) is None:
             short = enough
@@ -167,7 +167,8 @@ class _Walk:
         if any(max(piece.counts) > 1 for piece in pieces):
             looser = (self._pieces(enough * factor) for factor in _LOOSER)
             choices += [self._choice(tried) for tried in looser if tried is not None]
-        return min(choices, key=lambda choice: choice.load**2 * choice.copies)
+        fewest = min(choice.copies for choice in choices)
+        return min(choices, key=lambda choice: max(choice.load / self.mean_load, choice.copies / fewest))
 
     def _pieces(self, bound: float) -> list[_Piece] | None:
         """Return ranges whose cells have at most this load; None where they take too many cells."""
