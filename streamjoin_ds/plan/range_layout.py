@@ -215,6 +215,8 @@ class RangeLayout:
             return np.nextafter(boundaries - above, -np.inf), np.nextafter(boundaries + below, np.inf)
 
     def __str__(self) -> str:
+        if not self.boundaries:
+            return str(self.grids[0])
         hot = [grid for grid in self.grids if grid.cells > 1]
         told = f"{len(self.grids)} ranges"
         return f"{told}, {len(hot)} of them grids, the largest {max(hot, key=lambda g: g.cells)}" if hot else told

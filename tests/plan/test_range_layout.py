@@ -213,7 +213,7 @@ def test_a_layout_without_boundaries_is_a_grid() -> None:
         assert [layout.cells_of(stream, group) for group in range(grid.counts[stream])] == [
             grid.cells_of(stream, group) for group in range(grid.counts[stream])
         ]
-    assert str(layout) == "1 ranges, 1 of them grids, the largest 2x3"
+    assert str(layout) == "2x3"
 
 
 @pytest.mark.parametrize(

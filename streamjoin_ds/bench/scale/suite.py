@@ -119,7 +119,7 @@ def measure_case(case: ScaleCase, work: CellWork = DEFAULT_WORK) -> list[Outcome
             Outcome(
                 case,
                 scheme,
-                str(layout) if len(layout.grids) > 1 else str(layout.grids[0]),
+                str(layout),
                 counts.copies,
                 bound.copies_at(max(fullest, least)),
                 fullest / mean,
