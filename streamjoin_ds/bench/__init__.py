@@ -13,6 +13,6 @@ its own, so that CPU time and memory are its own too; the start-up of no side is
 is compared with an independent count (`oracle`): a side that is wrong fails the whole bench.
 
 `paths` measures whole joins done in several ways, `live` queries that keep running, `engine` the engine without Spark,
-`figures` the figures of the papers. `sides` holds the ways that are compared. This room may import every room but cli;
-only cli imports it.
+`figures` the figures of the papers, `scale` layouts of many cells, which are simulated. `sides` holds the ways that are
+compared. This room may import every room but cli; only cli imports it.
 """

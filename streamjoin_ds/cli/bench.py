@@ -21,6 +21,10 @@ from streamjoin_ds.bench.live.report import stream_facts, stream_table
 from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
 from streamjoin_ds.bench.paths.report import facts, table
 from streamjoin_ds.bench.paths.suite import Settings, measure
+from streamjoin_ds.bench.scale import report as scale_report
+from streamjoin_ds.bench.scale.case import KEYS, ScaleCase
+from streamjoin_ds.bench.scale.moving import measure_drift, measure_rates
+from streamjoin_ds.bench.scale.suite import fixed_cases, measure_scale
 from streamjoin_ds.bench.sides import SIDES
 from streamjoin_ds.bench.workloads import WORKLOADS
 from streamjoin_ds.errors import ArgumentError
@@ -209,3 +213,62 @@ def figures(names: tuple[str, ...], path: Path, runs: int, seed: int, quick: boo
     report = figures_suite.measure_figures(names, quick, runs, seed, say)
     path.write_text(figures_page.page(report), encoding="utf-8")
     say(f"{path}: {len(report.drawn)} figures, {report.trials} trials, {report.wall_s:.0f} s")
+
+
+@command.command("scale", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--cells", multiple=True, type=click.IntRange(1, 4096), help="Numbers of cells; may be repeated.")
+@click.option("--streams", multiple=True, type=click.IntRange(2, 5), help="Numbers of streams.  [default: 2]")
+@click.option("--ratio", multiple=True, type=click.IntRange(min=1), help="Rate of the last stream.  [default: 1]")
+@click.option("--keys", multiple=True, type=click.Choice(list(KEYS)), help="How keys are distributed.  [default: all]")
+@click.option("--rows-per-cell", type=click.IntRange(min=100), help="Rows in a window.  [default: 16000]")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the keys.")
+@click.option("--json", "as_json", is_flag=True, help="The outcomes as a JSON object on standard output.")
+@click.option("--quick", is_flag=True, help="Few cells and rows: a look, in which chance outweighs the layouts.")
+def scale(
+    cells: tuple[int, ...],
+    streams: tuple[int, ...],
+    ratio: tuple[int, ...],
+    keys: tuple[str, ...],
+    rows_per_cell: int | None,
+    seed: int,
+    as_json: bool,
+    quick: bool,
+) -> None:
+    """Simulate layouts of many cells: grids, ranges of a band attribute, and ranges with a grid where keys are hot.
+
+    Nothing is joined: of each tuple it is counted which cells it goes to, and of each cell what it receives and would
+    find. The load of a cell is 4 for each row and 1 for each pair. Beside each scheme stands what no layout can be
+    better than. Layouts are chosen from one window's keys and simulated on the next window's. With --cells, --streams,
+    --ratio or --keys all combinations of those are simulated, and nothing that moves; otherwise a fixed list, drifting
+    keys and changing rates, in some minutes.
+    """
+    progress = Console(stderr=True)
+
+    def say(line: str) -> None:
+        progress.print(line, style="dim", highlight=False, soft_wrap=True)
+
+    per_cell = rows_per_cell or (500 if quick else 16_000)
+    is_asked = bool(cells or streams or ratio or keys)
+    drifts, rates = [], []
+    if is_asked:
+        sizes = cells or ((4, 16) if quick else (64, 1000))
+        cases = [
+            ScaleCase(size, count, faster, name, per_cell, seed)
+            for name in keys or KEYS
+            for count in streams or (2,)
+            for faster in ratio or (1,)
+            for size in sizes
+        ]
+    else:
+        cases = [case for case in fixed_cases(per_cell, seed) if not quick or case.cells <= 16]
+        for name, drift in (("uniform", 0.01), ("uniform", 0.1), ("zipf-values", 0.1)):
+            moving = ScaleCase(16 if quick else 64, keys=name, rows_per_cell=per_cell, seed=seed, drift=drift)
+            drifts += measure_drift(moving, 3 if quick else 8, say)
+        rates = [outcome for size in (16, 64, 1000) for outcome in measure_rates(size, 20)]
+    outcomes = measure_scale(cases, say)
+    if as_json:
+        click.echo(json.dumps(scale_report.facts(outcomes, drifts, rates), indent=1))
+    else:
+        Console(width=None if sys.stdout.isatty() else _REPORT_WIDTH + 20).print(
+            scale_report.tables(outcomes, drifts, rates)
+        )

@@ -12,31 +12,50 @@ A tuple of stream *i* is dealt to one of ``L_i`` groups and copied to the ``S / 
 combination of one tuple of each stream meets in exactly one cell (DP-Join, section III; DAB Join, section 4).
 """
 
+from streamjoin_ds.plan.cell_work import DEFAULT_WORK, CellWork
 from streamjoin_ds.plan.epochs import Epoch, Epochs, EpochsOver
 from streamjoin_ds.plan.execution import DEFAULT_EXECUTION, KERNELS, Execution
+from streamjoin_ds.plan.key_sample import KeySample
 from streamjoin_ds.plan.labels import cell_labels, cell_of_label, spark_hash, spark_partition
 from streamjoin_ds.plan.layout import MAX_CELLS, Layout
 from streamjoin_ds.plan.layout_choice import LayoutCost, best_layouts, choose_layout, layout_cost
+from streamjoin_ds.plan.layout_kind import GridChoice, KindChoice, choose_kind
 from streamjoin_ds.plan.load import Load
 from streamjoin_ds.plan.plan import EXCHANGES, Plan
+from streamjoin_ds.plan.range_choice import RangeChoice, choose_ranges
+from streamjoin_ds.plan.range_layout import Dealt, RangeLayout
+from streamjoin_ds.plan.reach import Difference, Reach, band_attributes
 
 __all__ = [
     "DEFAULT_EXECUTION",
+    "DEFAULT_WORK",
     "EXCHANGES",
     "KERNELS",
     "MAX_CELLS",
+    "CellWork",
+    "Dealt",
+    "Difference",
     "Epoch",
     "Epochs",
     "EpochsOver",
     "Execution",
+    "GridChoice",
+    "KeySample",
+    "KindChoice",
     "Layout",
     "LayoutCost",
     "Load",
     "Plan",
+    "RangeChoice",
+    "RangeLayout",
+    "Reach",
+    "band_attributes",
     "best_layouts",
     "cell_labels",
     "cell_of_label",
+    "choose_kind",
     "choose_layout",
+    "choose_ranges",
     "layout_cost",
     "spark_hash",
     "spark_partition",

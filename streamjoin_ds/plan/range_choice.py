@@ -1,0 +1,316 @@
+"""Which ranges and grids suit a band attribute: the fullest cell has little load, and tuples are copied little.
+
+The cells' load is bounded, and ranges are laid from the smallest key on, each as long as the bound allows. A range that
+no single cell can take gets a grid. The bound is then lowered until the cells no longer suffice. RecPart (Li,
+Gatterbauer and Riedewald, 2020) splits recursively instead, since it has several attributes; on one, the longest range
+that a bound allows is found by one search.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.errors import LayoutError
+from streamjoin_ds.plan.cell_work import DEFAULT_WORK, CellWork
+from streamjoin_ds.plan.key_sample import KeySample
+from streamjoin_ds.plan.key_tables import KeyTables, best_anchor
+from streamjoin_ds.plan.layout import MAX_CELLS, Layout
+from streamjoin_ds.plan.layout_choice import choose_layout
+from streamjoin_ds.plan.load import Load
+from streamjoin_ds.plan.range_layout import RangeLayout
+from streamjoin_ds.plan.reach import Reach
+
+__all__ = ["RangeChoice", "choose_ranges"]
+
+# Candidates are so near that a cell holds as many stretches between two of them, where keys allow.
+_STRETCHES = 48
+# A single cell that is so full is taken without a look at grids.
+_FULL = 0.75
+# Grids of so many cells are looked at where a single cell is not full: more of them where there are few streams.
+_SMALL_GRID = {2: 36, 3: 16}
+_SMALLEST_GRID = 8
+# Grids of a hot range are looked at up to so many cells, then up to four times as many, and so on.
+_FIRST_HOT_GRID = 64
+# A grid of a hot range may have so many times the fewest cells, if it copies less.
+_GRID_SLACK = 1.25
+# The bound is found to this share of itself.
+_EXACT = 0.004
+# How much larger bounds are also tried where there are grids, since few group counts fit each bound.
+_LOOSER = (1.01, 1.02, 1.03, 1.05, 1.07, 1.09)
+# Standard deviations that a cell may be fuller by chance: of a thousand cells one or two are fuller still.
+_CHANCE = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class RangeChoice:
+    """A layout of ranges and what the samples say that it costs.
+
+    Attributes
+    ----------
+    layout : RangeLayout
+    load : float
+        Of the fullest cell, as the samples say.
+    likely_load : float
+        Of the cell that chance can fill most: three standard deviations more, where each row falls as it likes. That
+        counts where few rows have many pairs each: a stream of a thousandth of the other's rate has few in a cell.
+    mean_load : float
+        The load that all cells would have if they shared the work and nothing were copied: no layout has less
+        (Li, Gatterbauer and Riedewald, 2020).
+    copies : float
+        Rows shipped for each row read.
+    pairs : tuple of float
+        Of each of the reach's bands, how many pairs all cells find.
+    """
+
+    layout: RangeLayout
+    load: float
+    likely_load: float
+    mean_load: float
+    copies: float
+    pairs: tuple[float, ...]
+
+
+def choose_ranges(
+    samples: Sequence[KeySample],
+    reach: Reach,
+    cells: int,
+    work: CellWork = DEFAULT_WORK,
+    *,
+    is_split: bool = True,
+) -> RangeChoice:
+    """Return the ranges and grids for keys such as these. The same samples give the same choice.
+
+    Parameters
+    ----------
+    samples : sequence of KeySample
+        One for each stream. Sixteen keys a cell are enough, and a few thousand where there are few cells.
+    reach : Reach
+    cells : int
+        1 to 4096.
+    work : CellWork
+    is_split : bool
+        Whether hot ranges get grids; False: each range is one cell, however hot.
+
+    Raises
+    ------
+    LayoutError
+        The number of cells or of samples is wrong.
+    """
+    if not 1 <= cells <= MAX_CELLS or len(samples) != reach.streams:
+        msg = f"ranges are chosen for 1 to {MAX_CELLS} cells from one sample of each stream"
+        raise LayoutError(msg, name="cells", hint="about one a core")
+    anchor = best_anchor(samples, reach)
+    tables = KeyTables(samples, reach, anchor)
+    loads = _own_loads(tables, work)
+    if loads[-1]:
+        tables.refine(np.ceil(np.diff(loads) / loads[-1] * cells * _STRETCHES).clip(1, _STRETCHES).astype(np.int64))
+    walk = _Walk(tables, reach, anchor, cells, work, is_split)
+    if not walk.mean_load:
+        grid = choose_layout(cells, Load.of_windows([1.0] * reach.streams))
+        return RangeChoice(
+            RangeLayout(cells, reach, anchor, (), (grid,)), 0.0, 0.0, 0.0, 1.0, (0.0,) * len(reach.bands)
+        )
+    return walk.best()
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A range from one candidate to another, with its grid."""
+
+    begin: int
+    end: int
+    counts: tuple[int, ...]
+
+
+class _Walk:
+    """Lays ranges under a bound on the cells' load."""
+
+    def __init__(
+        self, tables: KeyTables, reach: Reach, anchor: int, cells: int, work: CellWork, is_split: bool
+    ) -> None:
+        self._tables, self._reach, self._anchor = tables, reach, anchor
+        self._cells, self._work, self._is_split = cells, work, is_split
+        self._sides = np.array([(band.left, band.right) for band in reach.bands])
+        pairs = tables.pairs.sum(axis=0)
+        self._own_rows = _own_rows(tables)
+        self._own = _own_loads(tables, work)
+        self._arrived = work.row * tables.arrived.sum(axis=0) + work.pair * pairs
+        self._left = work.row * tables.left.sum(axis=0) + work.pair * pairs
+        # Searched one by one, where lists are faster.
+        self._own_list, self._arrived_list, self._left_list = (
+            table.tolist() for table in (self._own, self._arrived, self._left)
+        )
+        self.mean_load = float(self._own[-1]) / cells
+        self._rows = float(self._own_rows[-1])
+
+    def best(self) -> RangeChoice:
+        """Return of the choices under several bounds that which is near to the best in both load and copies."""
+        enough, step = self.mean_load, 0.005
+        while (pieces := self._pieces(enough)) is None:
+            short = enough
+            enough, step = enough * (1 + step), step * 2
+        if enough > self.mean_load:
+            while enough > short * (1 + _EXACT):
+                middle = (enough + short) / 2
+                tried = self._pieces(middle)
+                if tried is None:
+                    short = middle
+                else:
+                    enough, pieces = middle, tried
+        choices = [self._choice(pieces)]
+        if any(max(piece.counts) > 1 for piece in pieces):
+            looser = (self._pieces(enough * factor) for factor in _LOOSER)
+            choices += [self._choice(tried) for tried in looser if tried is not None]
+        fewest = min(choice.copies for choice in choices)
+        return min(choices, key=lambda choice: max(choice.load / self.mean_load, choice.copies / fewest))
+
+    def _pieces(self, bound: float) -> list[_Piece] | None:
+        """Return ranges whose cells have at most this load; None where they take too many cells."""
+        begin, last, cells_left = 0, len(self._own_list) - 1, self._cells
+        alone = (1,) * self._reach.streams
+        pieces = []
+        while begin < last:
+            end = min(bisect.bisect_right(self._arrived_list, bound + self._left_list[begin]) - 1, last)
+            piece = _Piece(begin, end, alone)
+            is_full = end == last or self._own_list[end] - self._own_list[begin] >= _FULL * bound
+            if not self._is_split:
+                piece = _Piece(begin, max(end, begin + 1), alone)
+            elif end <= begin or not is_full:
+                better = self._grid_piece(begin, bound, cells_left, end)
+                if better is None:
+                    return None
+                piece = better
+            cells_left -= int(np.prod(piece.counts)) if piece.counts != alone else 1
+            if cells_left < 0:
+                return None
+            pieces.append(piece)
+            begin = piece.end
+        return pieces
+
+    def _grid_piece(self, begin: int, bound: float, cells_left: int, alone_end: int) -> _Piece | None:
+        """The range and grid from `begin` on that waste least, for each row that they take.
+
+        Wasted is the share of all cells' load that stays unused, and the share of all rows that are copies.
+        """
+        streams = self._reach.streams
+        counts = _shapes(streams, min(cells_left, _SMALL_GRID.get(streams, _SMALLEST_GRID)))
+        counts = counts[self._loads(begin, begin + 1, counts) <= bound]
+        if not len(counts):
+            counts = self._hot_shapes(begin, bound, cells_left)
+        if not len(counts):
+            return None
+        # The furthest end of each, and the nearest: a grid that is not full copies fewer of the neighbours.
+        low, high = np.full(len(counts), begin + 1), np.full(len(counts), len(self._own) - 1)
+        while (low < high).any():
+            middle = (low + high + 1) // 2
+            fits = self._loads(begin, middle, counts) <= bound
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+        ends = np.concatenate((low, np.full(len(counts), begin + 1)))
+        counts = np.concatenate((counts, counts))
+        if alone_end > begin:
+            ends, counts = np.append(ends, alone_end), np.vstack((counts, np.ones(streams, dtype=np.int64)))
+        # What is left must have room in the cells that are left.
+        cells = counts.prod(axis=1)
+        has_room = self._own[-1] - self._own[ends] <= (cells_left - cells) * bound * (1 + 1e-9)
+        ends, counts, cells = ends[has_room], counts[has_room], cells[has_room]
+        if not len(ends):
+            return None
+        taken = self._own[ends] - self._own[begin]
+        shipped = ((self._tables.arrived[:, ends].T - self._tables.left[:, begin]) * (cells[:, None] / counts)).sum(
+            axis=1
+        )
+        copied = shipped - (self._own_rows[ends] - self._own_rows[begin])
+        unused = (cells * bound - taken) / (self._cells * bound)
+        waste = (unused + copied / self._rows) / np.maximum(taken, 1e-300)
+        place = int(np.lexsort((cells, waste))[0])
+        return _Piece(begin, int(ends[place]), tuple(int(count) for count in counts[place]))
+
+    def _hot_shapes(self, begin: int, bound: float, cells_left: int) -> npt.NDArray[np.int64]:
+        """Return the smallest grids that can take the shortest range from `begin` on; none where all are too small."""
+        most = _FIRST_HOT_GRID
+        while True:
+            every = _shapes(self._reach.streams, most)
+            every = every[every.prod(axis=1) <= cells_left]
+            every = every[self._loads(begin, begin + 1, every) <= bound]
+            if len(every) or most >= cells_left:
+                products = every.prod(axis=1)
+                fewest: npt.NDArray[np.int64] = every[products <= products.min(initial=MAX_CELLS) * _GRID_SLACK]
+                return fewest
+            most *= 4
+
+    def _loads(
+        self, begin: int, end: int | npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """The load of one cell of each grid over the range to each end."""
+        rows = self._tables.arrived[:, end] - _column(self._tables.left[:, begin], end)
+        pairs = self._tables.pairs[:, end] - _column(self._tables.pairs[:, begin], end)
+        met = counts[:, self._sides[:, 0]] * counts[:, self._sides[:, 1]]
+        loads: npt.NDArray[np.float64] = (self._work.row * rows.T / counts).sum(axis=1)
+        loads += (self._work.pair * pairs.T / met).sum(axis=1)
+        return loads
+
+    def _choice(self, pieces: Sequence[_Piece]) -> RangeChoice:
+        begins, ends = (np.array([getattr(piece, side) for piece in pieces]) for side in ("begin", "end"))
+        counts = np.array([piece.counts for piece in pieces])
+        rows = self._tables.arrived[:, ends].T - self._tables.left[:, begins].T
+        pairs = self._tables.pairs[:, ends].T - self._tables.pairs[:, begins].T
+        rows_in_cell = rows / counts
+        pairs_in_cell = pairs / (counts[:, self._sides[:, 0]] * counts[:, self._sides[:, 1]])
+        loads = self._work.row * rows_in_cell.sum(axis=1) + self._work.pair * pairs_in_cell.sum(axis=1)
+        likely = loads + _CHANCE * np.sqrt(self._variances(rows_in_cell, pairs_in_cell))
+        shipped = float((rows * (counts.prod(axis=1)[:, None] / counts)).sum())
+        kind = int if self._reach.is_whole else float
+        boundaries = tuple(kind(self._tables.boundaries[begin - 1]) for begin in begins[1:])
+        grids = tuple(_grid(piece.counts) for piece in pieces)
+        layout = RangeLayout(self._cells, self._reach, self._anchor, boundaries, grids)
+        found = tuple(float(total) for total in self._tables.pairs[:, -1])
+        return RangeChoice(layout, float(loads.max()), float(likely.max()), self.mean_load, shipped / self._rows, found)
+
+    def _variances(self, rows: npt.NDArray[np.float64], pairs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The variance of each cell's load: of the rows' numbers, each row with its own cost and that of its pairs."""
+        variances = np.zeros(len(rows))
+        for stream in range(self._reach.streams):
+            own = pairs[:, (self._sides == stream).any(axis=1)].sum(axis=1)
+            count = np.maximum(rows[:, stream], 1.0)
+            variances += rows[:, stream] * (self._work.row + self._work.pair * own / count) ** 2
+        return variances
+
+
+def _own_rows(tables: KeyTables) -> npt.NDArray[np.float64]:
+    """Rows below each candidate, each counted once: what ranges would hold if they shared nothing."""
+    rows: npt.NDArray[np.float64] = ((tables.arrived + tables.left) / 2).sum(axis=0)
+    return rows
+
+
+def _own_loads(tables: KeyTables, work: CellWork) -> npt.NDArray[np.float64]:
+    loads: npt.NDArray[np.float64] = work.row * _own_rows(tables) + work.pair * tables.pairs.sum(axis=0)
+    return loads
+
+
+def _column(values: npt.NDArray[np.float64], end: int | npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    return values[:, None] if isinstance(end, np.ndarray) else values
+
+
+@lru_cache(maxsize=1024)
+def _grid(counts: tuple[int, ...]) -> Layout:
+    return Layout(counts)
+
+
+@lru_cache(maxsize=16)
+def _shapes(streams: int, cells: int) -> npt.NDArray[np.int64]:
+    """All group counts of at most so many cells, int64 of shape (ways, streams)."""
+    chosen, products = np.empty((1, 0), dtype=np.int64), np.ones(1, dtype=np.int64)
+    for _ in range(streams):
+        widths = cells // products
+        begins = np.repeat(np.cumsum(widths) - widths, widths)
+        factor = np.arange(int(widths.sum())) - begins + 1
+        chosen = np.column_stack((np.repeat(chosen, widths, axis=0), factor))
+        products = np.repeat(products, widths) * factor
+    chosen.flags.writeable = False
+    return chosen

@@ -1,0 +1,238 @@
+"""Ranges of a band attribute with a grid in each: the second kind of layout, behind the same cell numbers.
+
+::
+
+    key of the anchor   ──────────┬──────────────┬──┬───────────────►
+                        range 0   │   range 1    │2 │     range 3
+                        grid 1x1  │   grid 1x1   │  │     grid 1x1
+                        cell 0    │   cell 1     │  │     cell 6
+                                                 grid 2x2: cells 2 to 5 (a hot range)
+
+One stream is the *anchor*. Its tuple lies in the one range that holds its key. A tuple of another stream goes to every
+range in which an anchor's key can be near enough to match. So each combination is in the range of its anchor's tuple,
+and in that range the grid lets it meet in one cell. Whatever goes to a range needlessly meets no anchor there that it
+could also meet elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamjoin_ds.errors import LayoutError
+from streamjoin_ds.plan.layout import MAX_CELLS, Layout
+from streamjoin_ds.plan.reach import Reach
+
+__all__ = ["Dealt", "RangeLayout"]
+
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """To which groups tuples go; an entry for each tuple and group.
+
+    Attributes
+    ----------
+    rows : ndarray of int64
+        Places of the tuples among those that were given, ascending.
+    groups : ndarray of int32
+        The groups, numbered within the stream.
+    is_home : ndarray of bool
+        True in exactly one entry of each tuple: the home cell of that group counts and reports it.
+    """
+
+    rows: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int32]
+    is_home: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RangeLayout:
+    """Ranges of one attribute, a grid of cells in each. A pure value, like `Layout`.
+
+    Parameters
+    ----------
+    cells : int
+        The number of cells, at most 4096. The ranges' grids take the first of them, range by range; those left over get
+        only tuples that match nothing.
+    reach : Reach
+        The join's bands on the attribute.
+    anchor : int
+        The stream whose tuples lie in one range each.
+    boundaries : tuple of int or float
+        Ascending, finite. Range *n* holds the anchor's keys from boundary ``n - 1`` (included) to boundary *n*
+        (excluded); the first and the last range have no end. Whole numbers within int64 where the keys are.
+    grids : tuple of Layout
+        For each range the group counts in it; one more than boundaries.
+
+    Raises
+    ------
+    LayoutError
+        Boundaries do not ascend, or grids do not fit the ranges, the streams or the cells.
+
+    Notes
+    -----
+    A key that is null, NaN or infinite matches nothing. Such tuples are dealt to all cells by their number, one cell
+    each, so that they are counted and a frequent null overloads no cell.
+    """
+
+    cells: int
+    reach: Reach
+    anchor: int
+    boundaries: tuple[int | float, ...]
+    grids: tuple[Layout, ...]
+
+    def __post_init__(self) -> None:
+        kind = int if self.reach.is_whole else float
+        is_sound = (
+            all(type(boundary) is kind and _is_key(boundary) for boundary in self.boundaries)
+            and all(one < other for one, other in itertools.pairwise(self.boundaries))
+            and len(self.grids) == len(self.boundaries) + 1
+            and all(len(grid.counts) == self.reach.streams for grid in self.grids)
+            and 0 <= self.anchor < self.reach.streams
+            and sum(grid.cells for grid in self.grids) <= self.cells <= MAX_CELLS
+        )
+        if not is_sound:
+            msg = "a layout of ranges has ascending boundaries, a grid of each range, and no more grid cells than cells"
+            raise LayoutError(msg, name="layout", hint=f"at most {MAX_CELLS} cells")
+
+    def groups(self, stream: int) -> int:
+        """Return how many groups the stream has: those of each range, and one a cell for what matches nothing."""
+        return int(self._group_starts[stream][-1]) + self.cells
+
+    def cells_of(self, stream: int, group: int) -> tuple[int, ...]:
+        """Return the cells to which a group of the stream is copied, ascending."""
+        starts = self._group_starts[stream]
+        if group >= starts[-1]:
+            return (group - int(starts[-1]),)
+        place = int(np.searchsorted(starts, group, side="right")) - 1
+        first = int(self._cell_starts[place])
+        return tuple(first + cell for cell in self.grids[place].cells_of(stream, group - int(starts[place])))
+
+    def home_cell(self, stream: int, group: int) -> int:
+        """Return the home of a group, its first cell."""
+        return self.cells_of(stream, group)[0]
+
+    def groups_in(self, cell: int) -> tuple[tuple[int, ...], ...]:
+        """Return for each stream the groups that the cell holds: that of its range, and what matches nothing."""
+        place = int(np.searchsorted(self._cell_starts, cell, side="right")) - 1
+        within = cell - int(self._cell_starts[place])
+        found: list[tuple[int, ...]] = []
+        for stream, starts in enumerate(self._group_starts):
+            alone = int(starts[-1]) + cell
+            if within < self.grids[place].cells:
+                found.append((int(starts[place]) + self.grids[place].group_in_cell(within, stream), alone))
+            else:
+                found.append((alone,))
+        return tuple(found)
+
+    def range_of_group(self, stream: int) -> npt.NDArray[np.int64]:
+        """Return for each group of the stream its range; the number of ranges where it matches nothing."""
+        counts = [*(grid.counts[stream] for grid in self.grids), self.cells]
+        return np.repeat(np.arange(len(counts)), counts)
+
+    def deal(
+        self,
+        stream: int,
+        keys: npt.NDArray[Any],
+        seqs: npt.NDArray[np.int64],
+        has_key: npt.NDArray[np.bool_] | None = None,
+    ) -> Dealt:
+        """Return the groups of tuples.
+
+        Parameters
+        ----------
+        stream : int
+        keys : ndarray of float64 or int64, shape (n,)
+            Of the attribute.
+        seqs : ndarray of int64, shape (n,)
+            The tuples' numbers in their stream, by which they are dealt within a range.
+        has_key : ndarray of bool, shape (n,), optional
+            False where the key is null; whatever stands in `keys` there is not looked at. By default all have one.
+        """
+        first, last = self.ranges_of(stream, keys)
+        is_matchable = np.isfinite(keys) if has_key is None else np.isfinite(keys) & has_key
+        first, last = (np.where(is_matchable, place, len(self.grids)) for place in (first, last))
+        copies = last - first + 1
+        rows = np.repeat(np.arange(len(keys)), copies)
+        begins = np.cumsum(copies) - copies
+        is_home = np.zeros(len(rows), dtype=np.bool_)
+        is_home[begins] = True
+        ranges = first[rows] + np.arange(len(rows)) - begins[rows]
+        counts = np.array([*(grid.counts[stream] for grid in self.grids), self.cells])
+        groups = self._group_starts[stream][ranges] + _dealt(seqs[rows], counts[ranges])
+        return Dealt(rows, groups.astype(np.int32), is_home)
+
+    def ranges_of(self, stream: int, keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the first and the last range that each key goes to, both included; of keys that are finite."""
+        arriving, left = self._limits[stream]
+        last = np.searchsorted(arriving, keys, side="right")
+        # A band that no key can satisfy reaches no range; the tuple still has one cell, which counts it.
+        first = np.minimum(np.searchsorted(left, keys, side="right"), last)
+        return first, last
+
+    @cached_property
+    def _cell_starts(self) -> npt.NDArray[np.int64]:
+        """The first cell of each range."""
+        return np.cumsum([0, *(grid.cells for grid in self.grids[:-1])])
+
+    @cached_property
+    def _group_starts(self) -> list[npt.NDArray[np.int64]]:
+        """For each stream the first group of each range, and the first group of those that match nothing."""
+        return [np.cumsum([0, *(g.counts[stream] for g in self.grids)]) for stream in range(self.reach.streams)]
+
+    @cached_property
+    def _limits(self) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """For each stream and boundary the least key that can meet an anchor beyond it, and the least that only can."""
+        return [self._limits_of(stream) for stream in range(self.reach.streams)]
+
+    def _limits_of(self, stream: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        above = self.reach.most_above(self.anchor, stream)
+        below = self.reach.most_above(stream, self.anchor)
+        if self.reach.is_whole:
+            # Python's integers do not overflow. What is above int64 is reached by no key, so it is left out.
+            arriving, left = (
+                [max(limit, _INT64_MIN) for limit in limits if limit <= _INT64_MAX]
+                for limits in (
+                    [int(b) - int(above) for b in self.boundaries],
+                    [int(b) + int(below) for b in self.boundaries],
+                )
+            )
+            return np.array(arriving, dtype=np.int64), np.array(left, dtype=np.int64)
+        boundaries = np.array(self.boundaries, dtype=np.float64)
+        if stream == self.anchor:
+            return boundaries, boundaries
+        with np.errstate(over="ignore"):
+            # One float further out than the rounded sum: a tuple may go to a range needlessly, and is never missing.
+            return np.nextafter(boundaries - above, -np.inf), np.nextafter(boundaries + below, np.inf)
+
+    def __str__(self) -> str:
+        if not self.boundaries:
+            return str(self.grids[0])
+        hot = [grid for grid in self.grids if grid.cells > 1]
+        told = f"{len(self.grids)} ranges"
+        return f"{told}, {len(hot)} of them grids, the largest {max(hot, key=lambda g: g.cells)}" if hot else told
+
+
+def _is_key(value: int | float) -> bool:
+    return math.isfinite(value) if isinstance(value, float) else _INT64_MIN <= value <= _INT64_MAX
+
+
+def _dealt(seqs: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return a group below `counts` for each number.
+
+    Not the remainder, as in a grid over all tuples: where sensors take turns, all tuples of a range may have even
+    numbers. Multiples of the golden ratio spread such numbers, and consecutive ones as evenly as the remainder does
+    (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
+    """
+    mixed = (seqs.astype(np.uint64) * _GOLDEN) >> np.uint64(32)
+    dealt: npt.NDArray[np.int64] = ((mixed * counts.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+    return dealt
