@@ -20,7 +20,7 @@ from streamjoin_ds.stream.sensor_options import checked_reader_options
 __all__ = ["EXPLAINED", "Request", "request_of", "required"]
 
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
-EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable")
+EXPLAINED = ("layout", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay")
 
 
 @dataclass(frozen=True)
