@@ -67,8 +67,8 @@ def tuple_delays(run: LiveRun) -> tuple[np.ndarray, np.ndarray]:
     The query must be paced with speed 1, and must not have been started before. A tuple is due when the source's clock
     is at its event time. That clock is not this process's, but no tuple of a batch was due after the batch was planned,
     and the last ones of a batch that took all were due just then. So the batch that was planned soonest after its last
-    tuple says when the clock started. It is taken to have been planned when its trigger began, some milliseconds before:
-    that makes delays longer rather than shorter.
+    tuple says when the clock started. It is taken to have been planned when its trigger began, some milliseconds
+    before: that makes delays longer rather than shorter.
 
     Returns
     -------
