@@ -9,15 +9,15 @@ from itertools import combinations
 __all__ = ["FIRST_ROWS", "BatchCost"]
 
 # Rows of the first batches, while nothing is known.
-FIRST_ROWS = 4_000
+FIRST_ROWS = 2_000
 # So many batches are fitted, and older ones are forgotten. The last few say where the line lies.
 _FITTED, _LAST = 32, 5
-# Two batches say something about the time of a row if their rows differ by this share of the reach.
-_LEAST_APART = 1 / 8
+# Two batches say something about the time of a row if their rows differ by this share of the reach, and by so many.
+_APART, _LEAST_APART = 1 / 8, 500
 # So many batches in a row that all took so much more than the line says, or so much less: what they cost has changed.
 _CHANGED, _FAR = 3, 1.25
 # By what the reach falls, and the least time rises, with each batch: what was long ago counts less.
-_REACH_KEPT, _LEAST_RISES = 0.99, 1.05
+_REACH_KEPT, _LEAST_RISES = 0.99, 1.01
 
 
 class BatchCost:
@@ -70,7 +70,7 @@ class BatchCost:
         self._batches.append((rows, seconds))
         self._least_s = min(seconds, self._least_s * _LEAST_RISES)
         self._forget_if_changed(rows, seconds)
-        apart = self._reach * _LEAST_APART
+        apart = max(self._reach * _APART, _LEAST_APART)
         slopes = [
             ((late[1] - early[1]) / (late[0] - early[0]), abs(late[0] - early[0]))
             for early, late in combinations(self._batches, 2)
@@ -101,20 +101,19 @@ class BatchCost:
         """Return how long a batch of so many rows is expected to take."""
         return self.fixed_s + self.row_s * rows
 
-    def rows_within(self, seconds: float) -> float:
-        """Return how many rows a batch may have to take so long; below 0 where even none takes longer."""
-        left_s = seconds - self.fixed_s
-        return left_s / self.row_s if self.row_s > 0 else float("inf") if left_s >= 0 else -1.0
+    def rows_in(self, seconds: float) -> float:
+        """Return how many rows take so long, beside the fixed time."""
+        return seconds / self.row_s if self.row_s > 0 else float("inf") if seconds > 0 else 0.0
 
-    def telling_rows(self, seconds: float) -> int:
-        """Return how many rows the next batch may have to tell more, where `is_known` is false.
+    @property
+    def telling_rows(self) -> int:
+        """How many rows the next batch may have to tell more, where `is_known` is false.
 
-        Fewer than those that were measured if they took longer than `seconds`, else more.
+        That is more than were measured and not fewer: batches become quicker while Java warms up, and of two that
+        become smaller this looks like the time of the rows.
         """
         most = max((rows for rows, _ in self._batches), default=0)
-        if most < FIRST_ROWS // 2:
-            return FIRST_ROWS
-        return most // 2 if self.fixed_s > seconds else 2 * most
+        return FIRST_ROWS if most < FIRST_ROWS // 2 else 2 * most
 
 
 def _weighted_median(pairs: list[tuple[float, int]]) -> float:

@@ -33,11 +33,11 @@ GROWTH = 4
 LOOK_AHEAD = 4
 # The part of the time that is planned; the rest is for batches that take longer than expected.
 _PLANNED = 0.9
-# Where half of the bound is not enough, a batch may take so many times as long as its first row has waited, and at most
-# so many times what each batch takes whatever it holds. At first it answers quickly; the rows then have three quarters
-# of the time. Where that is not enough either, it may take a tenth of what the rows wait anyway, until they have 15 of
-# 16 parts of the time: still longer batches gain little.
-_AT_FIRST, _AT_LAST = (2.0, 4.0), (0.1, 16.0)
+# Where half of the bound is not enough, a batch's rows may take so many times as long as the first one has waited, at
+# most so many times what each batch takes whatever it holds. At first a batch answers quickly; its rows then have three
+# quarters of its time. Where that is not enough either, they may take a tenth of what they wait anyway, until they have
+# 15 of 16 parts of the time: still longer batches gain little.
+_AT_FIRST, _AT_LAST = (1.0, 3.0), (0.1, 15.0)
 
 
 def max_delay_us(text: str) -> int:
@@ -102,12 +102,12 @@ class DelayBound:
         if self._running is not None:
             self._measured(self._running, self._now_s - self._running.began_s)
             self._running = None
-        share_s, fixed_s = _PLANNED * self._share_s, self._cost.surely_fixed_s
-        if not self._cost.is_known:
-            return GROWTH * self._cost.reach if self._was_early else self._cost.telling_rows(share_s)
-        late_s = max(min(waits * self._waited_s, fixed * fixed_s) for waits, fixed in (_AT_FIRST, _AT_LAST))
-        rows = self._cost.rows_within(max(share_s, late_s))
-        return int(max(min(rows, GROWTH * self._cost.reach), LEAST_ROWS))
+        cost = self._cost
+        if not cost.is_known:
+            return GROWTH * cost.reach if self._was_early else cost.telling_rows
+        late_s = max(min(waits * self._waited_s, fixed * cost.surely_fixed_s) for waits, fixed in (_AT_FIRST, _AT_LAST))
+        rows = cost.rows_in(max(_PLANNED * self._share_s - cost.fixed_s, late_s))
+        return int(max(min(rows, GROWTH * cost.reach), LEAST_ROWS))
 
     def looked(self, taken: Sequence[int], waiting: Sequence[int], *, saw_all: bool) -> None:
         """Hear what is there, whether or not a batch begins.

@@ -26,8 +26,8 @@ def test_a_line_is_found(fixed_s: float, row_s: float, seed: int) -> None:
     cost = fitted(random.Random(seed), fixed_s, row_s)
     assert cost.fixed_s == pytest.approx(fixed_s, rel=1e-4)
     assert cost.row_s == pytest.approx(row_s, rel=1e-4)
-    assert cost.rows_within(cost.seconds(12_345)) == pytest.approx(12_345, rel=1e-3)
-    assert cost.rows_within(fixed_s / 2) < 0
+    assert cost.rows_in(cost.row_s * 12_345) == pytest.approx(12_345)
+    assert cost.rows_in(-fixed_s) < 0
 
 
 @given(st.integers(0, 10_000))
@@ -50,7 +50,7 @@ def test_neither_time_is_below_nothing(batches: list[tuple[int, float]]) -> None
         assert cost.fixed_s >= cost.surely_fixed_s >= 0
         assert cost.row_s >= 0
         assert cost.reach >= FIRST_ROWS
-        assert cost.telling_rows(0.25) >= FIRST_ROWS // 4
+        assert cost.telling_rows >= FIRST_ROWS
 
 
 def test_batches_of_one_size_say_nothing_of_a_row() -> None:
@@ -58,8 +58,7 @@ def test_batches_of_one_size_say_nothing_of_a_row() -> None:
     for _ in range(10):
         cost.add(5_000, 0.3)
     assert not cost.is_known
-    assert cost.telling_rows(0.2) == 2_500
-    assert cost.telling_rows(0.4) == 10_000
+    assert cost.telling_rows == 10_000
     cost.add(10_000, 0.31)
     assert cost.is_known
     for _ in range(100):
@@ -72,7 +71,7 @@ def test_few_rows_say_nothing_of_a_row_either() -> None:
     for _ in range(300):
         cost.add(dice.randint(1, 400), dice.uniform(0.2, 0.3))
     assert not cost.is_known
-    assert cost.telling_rows(0.2) == FIRST_ROWS
+    assert cost.telling_rows == FIRST_ROWS
 
 
 @pytest.mark.parametrize("times", [0.5, 2, 5])

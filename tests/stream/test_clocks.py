@@ -207,8 +207,8 @@ def test_a_table_from_before_there_was_a_column_is_given_it(tmp_path: Path, monk
 def test_a_bound_of_delays_changes_no_row_and_is_in_the_metrics(tmp_path: Path) -> None:
     run = Running(two(tmp_path, "3s"), tmp_path)
     run.micro.reader._delay_bound = DelayBound(100_000, clock=lambda: run.now_s)
-    run.put("l", *((second, second % 7) for second in range(2_500)))
-    run.put("r", *((second, second % 5) for second in range(2_500)))
+    run.put("l", *((second, second % 7) for second in range(1_500)))
+    run.put("r", *((second, second % 5) for second in range(1_500)))
     while run.step():
         run.now_s += 0.2
     rows = run.micro.companion("metrics").sort_by("batch_id").to_pylist()

@@ -157,7 +157,7 @@ def test_a_bound_of_delays_cuts_batches_otherwise_and_gives_the_same_rows_on_spa
     assert len(found[0]) > 1000
     assert found[1] == found[0]
     assert batches[0]["max_delay_us_max"].to_pylist() == [None]
-    assert len(batches[1]) >= 3, "the first two have 4 000 rows each"
+    assert len(batches[1]) >= 3, "the first two have 2 000 rows each"
     assert set(batches[1]["max_delay_us_max"].to_pylist()) == {1_000_000}
 
 
