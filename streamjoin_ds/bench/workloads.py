@@ -88,14 +88,14 @@ def _slices(rows: int) -> int:
 
 
 def band2d(
-    rate: int, window: str, *, rows: int = 0, select: tuple[str, ...] | None = None, eps: int = 10
+    rate: int | str, window: str, *, rows: int = 0, select: tuple[str, ...] | None = None, eps: int = 10
 ) -> StreamJoin:
     """Return the papers' join of two generated streams, ``abs(x - a) <= eps AND abs(y - b) <= eps``.
 
     Parameters
     ----------
-    rate : int
-        Tuples of each stream in a second of event time.
+    rate : int or str
+        Tuples of each stream in a second of event time; or rates that change, as the generator's parameter `rates`.
     window : str
         The window of both streams.
     rows : int
@@ -105,7 +105,7 @@ def band2d(
     eps : int
         Half of the bands' width; values are uniform from 1 to 10 000.
     """
-    common = {"rate": rate, "rows": rows, "seed": 1}
+    common = {"rates" if isinstance(rate, str) else "rate": rate, "rows": rows, "seed": 1}
     streams = [Stream(side, Generator("band2d", {**common, "side": side})) for side in ("r", "s")]
     on = f"abs(r.x - s.a) <= {eps} AND abs(r.y - s.b) <= {eps}"
     return StreamJoin(streams, on=on, window=window, select=select)

@@ -11,7 +11,14 @@ from typing import Any
 from streamjoin_ds.checkpoint.spark_files import source_offset
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan import Epochs
-from streamjoin_ds.source.offset import decode_clocks, decode_held_back, decode_layout, decode_offset
+from streamjoin_ds.source.offset import (
+    DelayFacts,
+    decode_clocks,
+    decode_delay,
+    decode_held_back,
+    decode_layout,
+    decode_offset,
+)
 from streamjoin_ds.source.position import is_told_by_count
 from streamjoin_ds.source.set_aside import asides_from
 from streamjoin_ds.spec import Stream
@@ -35,6 +42,8 @@ class StreamEnd:
         Whether the number of records that were read is enough to find the position again.
     epochs : list
         The batch's `Epochs` as plain JSON values; empty while there is only the first.
+    delay : DelayFacts or None
+        What was known of the delays of all streams; None where there is no `max_delay`.
     """
 
     clock: Mapping[str, Any]
@@ -42,6 +51,7 @@ class StreamEnd:
     held_back_bytes: int
     is_counted: bool
     epochs: Sequence[Mapping[str, Any]] = ()
+    delay: DelayFacts | None = None
 
     @property
     def set_aside_so_far(self) -> int:
@@ -78,9 +88,9 @@ def batch_end(checkpoint: Path, batch_id: int, streams: Sequence[Stream]) -> dic
     positions: Sequence[Any] = decode_offset(offset, names)
     clocks, held = decode_clocks(offset, names), decode_held_back(offset, names)
     layout = decode_layout(offset, names)
-    epochs = layout.epochs.to_facts() if layout.epochs is not None else []
+    of_all = layout.epochs.to_facts() if layout.epochs is not None else [], decode_delay(offset)
     return {
-        name: StreamEnd(clock.to_facts(), position, size, name not in decides and is_told_by_count(position), epochs)
+        name: StreamEnd(clock.to_facts(), position, size, name not in decides and is_told_by_count(position), *of_all)
         for name, position, clock, size in zip(names, positions, clocks, held, strict=True)
     }
 

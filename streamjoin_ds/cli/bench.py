@@ -195,7 +195,7 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the generated tuples.")
 @click.option("--quick", is_flag=True, help="Tiny windows, two short runs: a look, not a measurement.")
 def figures(names: tuple[str, ...], path: Path, runs: int, seed: int, quick: bool) -> None:
-    """Redraw Figures 7 and 13 of CellJoin and 8 to 13 of PIM-Tree from runs of this engine on this machine.
+    """Redraw Figures 7, 12 and 13 of CellJoin and 8 to 13 of PIM-Tree from runs of this engine on this machine.
 
     Writes one HTML page that needs no network: each FIGURE (default: all; "pim-tree-9", "celljoin-7") as a plot and as
     a table, with what was measured and, in words, what the paper reported. About ten minutes on two cores. Every trial

@@ -146,8 +146,8 @@ def _reading(name: str) -> Key:
     )
 
 
-# Options of the source that are keys only here; `max_rows_per_batch` is an argument of `StreamJoin.start` too.
-READING_KEYS = tuple(name for name in READER_OPTIONS if name != "max_rows_per_batch")
+# Options of the source that are keys only here; the others are arguments of `StreamJoin.start` too.
+READING_KEYS = tuple(name for name in READER_OPTIONS if name not in ("max_rows_per_batch", "max_delay"))
 
 JOIN_KEYS: dict[str, Key] = {
     "on": Key(
@@ -183,6 +183,11 @@ JOIN_KEYS: dict[str, Key] = {
     "trigger": Key("At least this long from batch to batch.", example="1s"),
     "max_rows_per_batch": Key(
         "Upper limit of a batch, all streams together.", (int,), example=1_000_000, limits={"minimum": 1}
+    ),
+    "max_delay": Key(
+        "How long a tuple may wait for the commit of its batch, where machine and load allow: 500ms.",
+        note="[default: no bound]",
+        example="500ms",
     ),
     "layout": Key("Groups a stream, 1x2.", note="[default: by cost, and follows the rates]", example="1x2"),
     "cells": Key("Cells that work side by side.", (int,), "[default: as many as cores]", limits={"minimum": 1}),

@@ -35,6 +35,7 @@ _METAVARS = {
     "checkpoint": "PATH",
     "trigger": "DURATION",
     "max_rows_per_batch": "N",
+    "max_delay": "DURATION",
     "master": "URL",
     "conf": "KEY=VALUE",
 }
@@ -43,7 +44,8 @@ _SWITCHES = {"pin": "--pin/--no-pin", "durable": "--durable/--no-durable"}
 _SEVERAL = ("on", "where", "delimiter", "conf")
 _SHARED = (
     "time", "on", "where", "window", "select", "delay", "idle_timeout", "max_ahead", "delimiter", "on_bad_file", "rate",
-    "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", *READING_KEYS,
+    "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable",
+    "max_delay", *READING_KEYS,
 )  # fmt: skip
 
 

@@ -20,7 +20,9 @@ from streamjoin_ds.stream.sensor_options import checked_reader_options
 __all__ = ["EXPLAINED", "Request", "request_of", "required"]
 
 # The arguments that `StreamJoin.explain` shares with `StreamJoin.start`.
-EXPLAINED = ("layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable")
+EXPLAINED = (
+    "layout", "cells", "exchange", "kernel", "threads", "pin", "index", "order", "merge_runs", "durable", "max_delay",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,9 @@ METRICS_SCHEMA = pa.schema(
         pa.field("files_set_aside", pa.int64()),
         pa.field("held_back_bytes", pa.int64()),
         pa.field("threads", pa.int32()),
+        pa.field("max_delay_us", pa.int64()),
+        pa.field("delay_us", pa.int64()),
+        pa.field("waiting_rows", pa.int64()),
     ]
 )
 """One row per batch and cell.
@@ -113,6 +116,10 @@ METRICS_SCHEMA = pa.schema(
 ``held_us`` is how far it is behind the one that is furthest, null also where it has had no tuple yet.
 ``files_set_aside`` (so far) and ``held_back_bytes`` (now) are of all streams; the ledger has them stream by stream.
 ``threads`` is how many threads the cell had for the batch; null in older rows.
+``max_delay_us`` is the bound that was asked for, null without one, and then so are the next two. ``delay_us`` is the
+longest that a tuple of the batch before may have waited, from when the source could see it to the end of that batch;
+null for the first batch after a start. ``waiting_rows`` counts the records that the source saw and left for later
+batches; there may be more.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(

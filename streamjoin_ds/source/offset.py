@@ -13,8 +13,10 @@ from streamjoin_ds.source.position import Position
 __all__ = [
     "OFFSET_VERSION",
     "ClockFacts",
+    "DelayFacts",
     "LayoutFacts",
     "decode_clocks",
+    "decode_delay",
     "decode_held_back",
     "decode_layout",
     "decode_offset",
@@ -22,8 +24,8 @@ __all__ = [
 ]
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
-# some, 3 has `unmeasured` or bytes held back, 4 says something of the layout.
-OFFSET_VERSION = 4
+# some, 3 has `unmeasured` or bytes held back, 4 says something of the layout, 5 of delays.
+OFFSET_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,50 @@ class LayoutFacts:
         return cls(epochs, tuple(tuple(map(float, rate)) for rate in rates))
 
 
+@dataclass(frozen=True, slots=True)
+class DelayFacts:
+    """What was known of delays when a batch was planned under a `max_delay`. It is for people: no batch depends on it.
+
+    Attributes
+    ----------
+    max_delay_us : int
+        The bound.
+    delay_us : int or None
+        The longest that a tuple of the batch before may have waited, from when the source could see it to the end of
+        that batch; None: this process planned no batch before.
+    waiting_rows : int
+        Records that the planner saw and left for later batches. There may be more.
+    """
+
+    max_delay_us: int
+    delay_us: int | None = None
+    waiting_rows: int = 0
+
+    def to_facts(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        facts = {"max_delay_us": self.max_delay_us, "delay_us": self.delay_us, "waiting_rows": self.waiting_rows}
+        return {name: value for name, value in facts.items() if value is not None}
+
+    @classmethod
+    def from_facts(cls, facts: object) -> DelayFacts:
+        """What `to_facts` wrote; `OffsetError` for anything else."""
+        names = {"max_delay_us", "delay_us", "waiting_rows"}
+        if (
+            not isinstance(facts, Mapping)
+            or not {"max_delay_us", "waiting_rows"} <= set(facts) <= names
+            or any(type(value) is not int or value < 0 for value in facts.values())
+        ):
+            raise _malformed(name="delay")
+        return cls(**facts)
+
+
 def encode_offset(
     names: Sequence[str],
     positions: Sequence[Position],
     clocks: Sequence[ClockFacts] = (),
     held_back_bytes: Sequence[int] = (),
     layout: LayoutFacts | None = None,
+    delay: DelayFacts | None = None,
 ) -> dict[str, Any]:
     """Return an offset as plain JSON values: each stream's position, and what was decided about its clock.
 
@@ -121,8 +161,9 @@ def encode_offset(
     held = {name: size for name, size in zip(names, held_back_bytes, strict=bool(held_back_bytes)) if size}
     is_new = held or any("unmeasured" in facts for facts in decided.values())
     laid_out = {} if layout is None else layout.to_facts()
-    version = OFFSET_VERSION if laid_out else 3 if is_new else 2 if decided else 1
-    later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out}
+    version = OFFSET_VERSION if delay is not None else 4 if laid_out else 3 if is_new else 2 if decided else 1
+    delayed = {} if delay is None else delay.to_facts()
+    later = {"clocks": decided, "held_back_bytes": held, "layout": laid_out, "delay": delayed}
     return {"version": version, "streams": streams, **{name: facts for name, facts in later.items() if facts}}
 
 
@@ -147,6 +188,11 @@ def decode_layout(offset: Mapping[str, Any], names: Sequence[str]) -> LayoutFact
     return LayoutFacts.from_facts(offset.get("layout", {}), len(names))
 
 
+def decode_delay(offset: Mapping[str, Any]) -> DelayFacts | None:
+    """What an offset that `decode_offset` has read says of delays; None where its batch had no bound."""
+    return DelayFacts.from_facts(offset["delay"]) if "delay" in offset else None
+
+
 def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     """Return the facts of each stream's position, in the order of `names`. Each feed reads its own facts.
 
@@ -155,7 +201,7 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     OffsetError
         `offset` is no offset, is of other streams, or was written by a newer version of this package.
     """
-    if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes", "layout"} != {
+    if not isinstance(offset, Mapping) or set(offset) - {"clocks", "held_back_bytes", "layout", "delay"} != {
         "version",
         "streams",
     }:

@@ -29,6 +29,8 @@ from streamjoin_ds.sink.durability import Durability
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.report import FileReport
 from streamjoin_ds.sink.tables import LEDGER_SCHEMA, METRICS_SCHEMA, TableSet
+from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.stream.delay_log import DelayLog
 from streamjoin_ds.stream.silence import SilenceLog, WatermarkHolder, holder
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ _log = logging.getLogger(__name__)
 # By join and table. They are kept between batches: a committer holds the tables' snapshots, its maintenance a thread.
 _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
 _silences: dict[tuple[str, str], SilenceLog] = {}  # by join and table: what was logged of silent streams
+_delays: dict[tuple[str, str], DelayLog] = {}  # by join and table: what was logged of delays
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
@@ -151,6 +154,7 @@ class BatchCommit:
         _silences.setdefault((plan.join_id, plan.table_root), SilenceLog()).tell(
             held, idle, counts, _told(watermark_us)
         )
+        _delays.setdefault((plan.join_id, plan.table_root), DelayLog()).tell(_delay(ends))
         _log.debug("batch %d: %d matches", batch_id, summary.matches)
         for watcher in _watchers:
             watcher(summary)
@@ -220,18 +224,26 @@ def _told(watermark_us: int | None) -> str:
 def _metrics(
     batch_id: int, facts: dict[int, dict[str, Any]], held: WatermarkHolder | None, ends: dict[str, StreamEnd]
 ) -> list[dict[str, Any]]:
-    of_all: dict[str, Any] = {"held_by": None, "held_us": None, "files_set_aside": None, "held_back_bytes": None}
+    names = ("held_by", "held_us", "files_set_aside", "held_back_bytes", "max_delay_us", "delay_us", "waiting_rows")
+    of_all: dict[str, Any] = dict.fromkeys(names)
     if held is not None:
         of_all |= {"held_by": held.stream, "held_us": held.behind_us}
     if ends:
         of_all["files_set_aside"] = sum(end.set_aside_so_far for end in ends.values())
         of_all["held_back_bytes"] = sum(end.held_back_bytes for end in ends.values())
+        delay = _delay(ends)
+        of_all |= {} if delay is None else delay.to_facts()
     rows = []
     for cell, fact in sorted(facts.items()):
         row = {name: fact[name] for name in METRICS_SCHEMA.names if name in fact}
         row["stored_rows"] = sum(count["stored"] for count in fact["ledger"])
         rows.append({"batch_id": batch_id, "cell": cell, **row, **of_all})
     return rows
+
+
+def _delay(ends: Mapping[str, StreamEnd]) -> DelayFacts | None:
+    """Return what was known of delays when the batch was planned: each stream's end says the same."""
+    return next((end.delay for end in ends.values()), None)
 
 
 def _summary(

@@ -42,6 +42,7 @@ class StreamJoin(Join):
         available_now: bool = False,
         trigger: str | None = None,
         max_rows_per_batch: int | None = None,
+        max_delay: str | None = None,
         layout: str | None = None,
         cells: int | None = None,
         exchange: str = "auto",
@@ -72,6 +73,11 @@ class StreamJoin(Join):
             The least time from the start of one batch to the next ("1s"); by default the next follows at once.
         max_rows_per_batch : int, optional
             Most records of a batch, all streams together.
+        max_delay : str, optional
+            How long a tuple may wait from when the source can see it to the commit of its batch ("500ms"). Batches then
+            have only as many rows as their measured time allows. If the machine or the load does not let the bound be
+            kept, batches grow to what the load needs; the metrics say how long tuples wait, and the log warns. It may
+            have another value at each start, and changes no row of the result but its `batch_id`.
         layout : str, optional
             Group counts ("1x2") that the join keeps to. By default they are chosen by cost for the cores that there
             are, and change while the join runs if the streams' rates change for good. A restart may give another one.
@@ -134,6 +140,7 @@ class StreamJoin(Join):
             available_now,
             trigger,
             max_rows_per_batch,
+            max_delay,
             layout,
             exchange,
             Execution(kernel, threads, pin, index, order, merge_runs),
@@ -226,6 +233,7 @@ class StreamJoin(Join):
         merge_runs: int | None = None,
         source_options: Mapping[str, str] | None = None,
         durable: bool = True,
+        max_delay: str | None = None,
     ) -> str:
         """Return the plan of a new checkpoint in words, with the three best layouts; start no Spark.
 
@@ -245,7 +253,8 @@ class StreamJoin(Join):
         from streamjoin_ds.stream.sensor_options import checked_reader_options
 
         execution = Execution(kernel, threads, pin, index, order, merge_runs)
-        reading = checked_reader_options(source_options or {})
+        bounds = {} if max_delay is None else {"max_delay": max_delay}
+        reading = checked_reader_options({**(source_options or {}), **bounds})
         bound = bound_join(self)
         known = known_rates(bound, rates)
         load = Load.of_join(bound, known.per_s)

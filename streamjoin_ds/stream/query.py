@@ -25,6 +25,7 @@ from streamjoin_ds.errors import ArgumentError, LayoutError, TableError
 from streamjoin_ds.exchange import exchange_folder
 from streamjoin_ds.plan import DEFAULT_EXECUTION, EXCHANGES, MAX_CELLS, Execution, Layout, Load, Plan, choose_layout
 from streamjoin_ds.sink.tables import TableSet
+from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spark.session import note_join
 from streamjoin_ds.spark.visibility import seen_by_workers
@@ -51,6 +52,7 @@ class QueryOptions:
     available_now: bool = False
     trigger: str | None = None
     max_rows_per_batch: int | None = None
+    max_delay: str | None = None
     layout: str | None = None
     exchange: str = "auto"
     execution: Execution = DEFAULT_EXECUTION
@@ -80,7 +82,17 @@ class QueryOptions:
             )
         if self.trigger is not None:
             duration_us(self.trigger, "trigger")
+        if self.max_delay is not None:
+            _check_delay(max_delay_us(self.max_delay), self.trigger)
         object.__setattr__(self, "source_options", tuple(checked_reader_options(dict(self.source_options)).items()))
+
+
+def _check_delay(bound_us: int, trigger: str | None) -> None:
+    if trigger is not None and duration_us(trigger, "trigger") >= bound_us:
+        msg = "the trigger lets a tuple wait as long as max_delay before its batch begins"
+        raise ArgumentError(
+            msg, name="max_delay", hint="a shorter trigger, or none: the next batch then follows at once"
+        )
 
 
 def bound_join(join: Join) -> BoundJoin:
@@ -335,6 +347,10 @@ def references(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: Seq
     reader = spark.readStream.format("sensors").option("plan", plan.to_json())
     if options.max_rows_per_batch is not None:
         reader = reader.option("max_rows_per_batch", str(options.max_rows_per_batch))
+    if options.max_delay is not None:
+        reader = reader.option("max_delay", f"{max_delay_us(options.max_delay)}us")
+    if options.trigger is not None:
+        reader = reader.option("trigger", f"{duration_us(options.trigger, 'trigger')}us")
     for name, value in (*options.source_options, *cuts_option(cuts).items()):
         reader = reader.option(name, value)
     frame = reader.load()

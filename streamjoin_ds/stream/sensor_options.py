@@ -11,16 +11,19 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.plan.plan import Plan
+from streamjoin_ds.source.delay_bound import max_delay_us
 from streamjoin_ds.source.generated.generator import parse_generator
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.source.pacing import parse_pace
 from streamjoin_ds.spec.bound import SEQ, TS, result_type
+from streamjoin_ds.spec.duration import duration_us
 from streamjoin_ds.spec.stream import Stream
 
 __all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions", "checked_reader_options"]
 
 READER_OPTIONS = {
     "max_rows_per_batch": "records of all streams in one batch (1000000)",
+    "max_delay": "how long a tuple may wait for its batch's commit, 500ms; batches are kept small for that (no bound)",
     "pace": "max, or event time at this speed: 1 is real time (max)",
     "parts": "tasks that make one generated stream's share of a batch (state partitions / streams)",
     "missing_files": "error, or ignore files that vanish after they were read and committed (error)",
@@ -72,6 +75,10 @@ class SourceOptions:
     cuts : tuple of dict
         Offsets, one after the other: a batch that begins at one of them ends at the next, as it did before. A restart
         that had to go back sets them, so that the batches that are done again hold the same records.
+    max_delay_us : int or None
+        How long a tuple may wait for the commit of its batch, in microseconds; None: no bound.
+    trigger_us : int
+        The least time from the start of one batch to the next, in microseconds, if the query keeps one.
     """
 
     streams: tuple[Stream, ...]
@@ -84,6 +91,8 @@ class SourceOptions:
     max_block_rows: int
     keep_broken: bool
     cuts: tuple[dict[str, Any], ...] = ()
+    max_delay_us: int | None = None
+    trigger_us: int = 0
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -96,7 +105,7 @@ class SourceOptions:
         """
         given = {name.lower(): str(value) for name, value in options.items()}
         joined = "plan" in given
-        valid = {"plan", "cuts", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
+        valid = {"plan", "cuts", "trigger", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
         for name in given:
             if name not in valid:
                 msg = f"there is no option {name} of the format sensors{' in a join' if joined else ''}"
@@ -105,6 +114,8 @@ class SourceOptions:
         missing = _choice(given, "missing_files", ("error", "ignore"))
         keep_broken = _choice(given, "broken_rows", ("fail", "keep")) == "keep"
         pace = parse_pace(given.get("pace", "max"))
+        bound_us = max_delay_us(given["max_delay"]) if "max_delay" in given else None
+        trigger_us = duration_us(given.get("trigger", "0s"), "trigger")
         max_rows = _whole(given, "max_rows_per_batch", DEFAULT_MAX_ROWS, _MAX_ROWS)
         max_block_rows = _whole(given, "max_block_rows", 1 << 18, _MAX_ROWS)
         parts = _whole(given, "parts", 0, _MAX_PARTS)
@@ -118,7 +129,8 @@ class SourceOptions:
             parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
         ignore = missing == "ignore"
         cuts = tuple(json.loads(given.get("cuts", "[]")))
-        return cls(streams, schemas, plan, max_rows, pace, parts, ignore, max_block_rows, keep_broken, cuts)
+        reading = (max_rows, pace, parts, ignore, max_block_rows, keep_broken)
+        return cls(streams, schemas, plan, *reading, cuts, bound_us, trigger_us)
 
 
 def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
@@ -136,6 +148,8 @@ def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
             raise ArgumentError(msg, name=name, hint=f"its source options are {', '.join(READER_OPTIONS)}")
     _choice(texts, "missing_files", ("error", "ignore"))
     parse_pace(texts.get("pace", "max"))
+    if "max_delay" in texts:
+        max_delay_us(texts["max_delay"])
     for name, high in (("max_rows_per_batch", _MAX_ROWS), ("max_block_rows", _MAX_ROWS), ("parts", _MAX_PARTS)):
         _whole(texts, name, 1, high)
     return texts

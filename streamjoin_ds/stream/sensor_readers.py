@@ -33,6 +33,7 @@ from streamjoin_ds.exchange import (
     tuple_rows,
 )
 from streamjoin_ds.plan import Epochs, EpochsOver
+from streamjoin_ds.source.delay_bound import LOOK_AHEAD, DelayBound
 from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.feeds import open_feed
 from streamjoin_ds.source.generated.generator import GeneratorFeed
@@ -41,6 +42,7 @@ from streamjoin_ds.source.layout_rule import LayoutRule, Progress
 from streamjoin_ds.source.merge import rows_of_prefix
 from streamjoin_ds.source.offset import (
     ClockFacts,
+    DelayFacts,
     LayoutFacts,
     decode_clocks,
     decode_layout,
@@ -183,7 +185,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     schema : pyarrow.Schema
         Columns of the rows given to Spark.
     clock : callable, optional
-        Returns seconds and never goes back; for the pace, and for how long streams have been silent.
+        Returns seconds and never goes back; for the pace, for how long streams have been silent, and for how long
+        batches take.
     wall : callable, optional
         Returns seconds since 1970; for how long streams were silent between runs with ``availableNow``.
     """
@@ -199,6 +202,8 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._pacing = Pacing(options.pace, clock)
         self._idleness = Idleness(options.streams, clock, wall)
+        bound_us = options.max_delay_us
+        self._delay_bound = None if bound_us is None else DelayBound(bound_us, options.trigger_us, clock)
         self._latest: dict[str, Any] | None = None
         self._layout_rule = None if options.plan is None or options.plan.foreign else LayoutRule(options.plan)
         # Whether no exchange block is left of an earlier run, which may have exchanged by reference.
@@ -214,29 +219,40 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the batch that begins at `start`; if there is nothing new, exactly `start`."""
+        most = look = self._limit(limit)
+        bound = self._delay_bound
+        if bound is not None:  # it hears first that the batch before has ended
+            most = min(most, bound.most_rows())
+            look = min(look, LOOK_AHEAD * most)
         again = self._cut(start)
         if again is not None:
+            if bound is not None:
+                seqs, ends_at = ([at.seq for at in self._positions(offset)] for offset in (start, again))
+                bound.looked(seqs, [0] * len(seqs), saw_all=False)
+                bound.begins(ends_at, 0)
             self._latest = again
             return again
         feeds, positions = self._sensors._feeds, self._positions(start)
         before = decode_clocks(start, self._sensors._names)
-        most = self._limit(limit)
         limits = [_ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before, strict=True)]
         asked = zip(feeds, positions, limits, strict=True)
-        frontiers = [feed.frontier(at, most, limit) for feed, at, limit in asked]
+        frontiers = [feed.frontier(at, look, limit) for feed, at, limit in asked]
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
         horizon = self._pacing.horizon_us(min(times, default=None))
         rows = rows_of_prefix(frontiers, most, horizon)
         if isinstance(limit, ReadMinRows) and sum(rows) < limit.min_rows:
             rows = [0] * len(rows)
-        arrived = [bool(frontier.rows if horizon is None else frontier.rows_until(horizon)) for frontier in frontiers]
-        clocks = self._idleness.decided(before, arrived)
+        there = [frontier.rows if horizon is None else frontier.rows_until(horizon) for frontier in frontiers]
+        if bound is not None:
+            bound.looked([at.seq for at in positions], there, saw_all=all(count < look for count in there))
+        clocks = self._idleness.decided(before, [bool(count) for count in there])
         if sum(rows) or lets_time_go_on(before, clocks):
             has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
             clocks = after_silence(before, clocks, has_time)
             ends = [feed.advance(at, count) for feed, at, count in zip(feeds, positions, rows, strict=True)]
             layout = self._laid_out(start, positions, ends)
-            self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds], layout)
+            delay = None if bound is None else bound.begins([at.seq for at in ends], sum(there) - sum(rows))
+            self._latest = self._offset(ends, clocks, [feed.held_back_bytes for feed in feeds], layout, delay)
         else:
             self._latest = start
         return self._latest
@@ -359,8 +375,9 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clocks: Sequence[ClockFacts] = (),
         held_back_bytes: Sequence[int] = (),
         layout: LayoutFacts | None = None,
+        delay: DelayFacts | None = None,
     ) -> dict[str, Any]:
-        offset = encode_offset(self._sensors._names, positions, clocks, held_back_bytes, layout)
+        offset = encode_offset(self._sensors._names, positions, clocks, held_back_bytes, layout, delay)
         return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
 
 

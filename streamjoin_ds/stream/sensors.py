@@ -39,7 +39,7 @@ class SensorsDataSource(DataSource):
         ``{"ts": "timestamp[us, tz=UTC]"}``. `delay` is not used outside a join.
     broken_rows
         ``fail`` (default), or ``keep``: a broken record is a row of nulls with the reason in ``_rejected``.
-    max_rows_per_batch, pace, parts, missing_files, max_block_rows
+    max_rows_per_batch, max_delay, pace, parts, missing_files, max_block_rows
         Options of the reader; see `streamjoin_ds.stream.sensor_options.READER_OPTIONS`.
 
     Examples

@@ -27,8 +27,8 @@ from streamjoin_ds.bench.figures.workload import KEYS, FigureWorkload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 from tests.support.examples import examples
 
-# CellJoin's Figures 7 and 13, and every part of PIM-Tree's Figures 8 to 13.
-PARTS = ["celljoin-7", "celljoin-7-per-byte", "celljoin-13"]
+# CellJoin's Figures 7, 12 and 13, and every part of PIM-Tree's Figures 8 to 13.
+PARTS = ["celljoin-7", "celljoin-7-per-byte", "celljoin-12", "celljoin-13"]
 PARTS += [f"pim-tree-{number}{part}" for number in (8, 9, 10, 11) for part in "abcd"]
 PARTS += [f"pim-tree-{number}{part}" for number in (12, 13) for part in "abc"]
 

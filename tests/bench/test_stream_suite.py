@@ -17,6 +17,7 @@ from streamjoin_ds.bench.live.finding import Finding, StreamSettings
 from streamjoin_ds.bench.live.live import LiveTask, _delete_rows, _Weight
 from streamjoin_ds.bench.live.live_process import LiveRun
 from streamjoin_ds.bench.live.report import stream_facts, stream_table
+from streamjoin_ds.bench.live.step_load import StepLoad, tuple_delays
 from streamjoin_ds.bench.live.suite import LONG, MEASURES, measure_streams
 from streamjoin_ds.bench.paths.inputs import first_tuples
 from streamjoin_ds.errors import ArgumentError, BenchError
@@ -56,6 +57,38 @@ def test_a_tuple_waits_for_the_trigger_after_its_event_and_for_its_commit():
     assert np.allclose([min(waits[:50]), max(waits[:50])], [260, 1240])
     assert np.allclose([min(waits[50:]), max(waits[50:])], [305, 795])
     assert len(waits) == 100
+
+
+def test_every_tuple_of_a_load_in_steps_has_its_own_delay():
+    epoch = 1_795_132_800.0
+    load = StepLoad(10, (2, 1), 1, 2)
+    assert load.rates == "0s:10,2s:20,3s:10"
+    assert load.rows == 50
+    run = LiveRun(replace(_TASK, rates=load.rates), 0.0)
+    # The clock starts at 8.0 s. Batch 2 takes all that is due at 10.45 s; after it more is due than batches take.
+    run.batches = [
+        _batch(0, epoch + 8.4, read=(1, 1)),
+        _batch(1, epoch + 9.4, read=(9, 9)),
+        _batch(2, epoch + 11.0, read=(20, 20)),
+        _batch(3, epoch + 12.0, read=(2, 2)),
+        _batch(4, epoch + 13.0, read=(18, 18)),
+    ]
+    run.triggers = [_trigger(2, 10.445, 300), _trigger(3, 11.2, 300), _trigger(4, 12.2, 300)]
+    for trigger in run.triggers:
+        trigger["durationMs"]["latestOffset"] = 8
+    due_s, delay_ms = tuple_delays(run)
+    assert len(due_s) == len(delay_ms) == 100
+    start_s = 10.445 - 2.45  # the last of batch 2 was due 2.45 s after the first
+    assert np.allclose(due_s[:50], due_s[50:])
+    assert np.allclose([due_s[0], due_s[9], due_s[20], due_s[29], due_s[40]], [0, 0.9, 2.0, 2.45, 3.0])
+    commits_s = np.repeat([8.4, 9.4, 11.0, 12.0, 13.0], [1, 9, 20, 2, 18])
+    assert np.allclose(delay_ms[:50], 1000 * (commits_s - start_s - due_s[:50]))
+    steps = load.by_step(due_s, delay_ms)
+    assert [len(step) for step in steps] == [40, 20]
+    assert np.isclose(max(steps[1]), 1000 * (13.0 - start_s - 3.0))
+    run.triggers = []
+    with pytest.raises(BenchError):
+        tuple_delays(run)
 
 
 def _true_matches(counts):
@@ -153,7 +186,7 @@ def test_help_names_every_measure_and_the_long_one_is_by_name_only(tmp_path):
 @pytest.mark.spark
 @pytest.mark.delta
 def test_live_queries_are_measured_killed_and_started_again(tmp_path):
-    done = _bench("trigger", "restart", "rate", "--quick", "--json", cwd=tmp_path)
+    done = _bench("trigger", "delay", "restart", "rate", "--quick", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     values = {(row["workload"], row["measure"]): row for row in json.loads(done.stdout)}
     by_measure = {measure: row["value"] for (_, measure), row in values.items()}
@@ -162,6 +195,7 @@ def test_live_queries_are_measured_killed_and_started_again(tmp_path):
     assert by_measure["trigger_over_empty"] * by_measure["empty_trigger_p50"] == pytest.approx(
         by_measure["trigger_p50"], rel=0.01
     )
+    assert 0 < by_measure["step_1_p99"] < 60_000
     assert by_measure["session"] < by_measure["first_commit"]
     assert by_measure["real_time"] > 0
     assert by_measure["peak_memory"] > 200

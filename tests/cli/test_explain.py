@@ -42,6 +42,16 @@ def test_the_plan_says_what_finds_what_decides_and_where(streams: tuple[str, ...
     assert "[-6h, 0s]" in text
 
 
+def test_a_bound_of_delays_is_told(streams: tuple[str, ...]) -> None:
+    done = explain(*streams, *JOIN, "--max-delay", "500ms")
+    assert done.exit_code == 0, done.output
+    assert "source      max_delay 500ms" in done.stdout
+    assert "max_delay" not in explain(*streams, *JOIN).stdout
+    refused = explain(*streams, *JOIN, "--max-delay", "soon")
+    assert refused.exit_code
+    assert "soon" not in refused.output
+
+
 def test_what_filters_and_what_decides_is_told(streams: tuple[str, ...]) -> None:
     done = explain(*streams, "--on", "l.x + r.x > 3 OR r.s IS NULL", "--where", "l: x < 5", "--window", "1s")
     assert done.exit_code == 0, done.output

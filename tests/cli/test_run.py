@@ -67,7 +67,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
         "--exchange", "packed", "--kernel", "scalar", "--threads", "2", "--no-pin", "--index", "r.x,s.a",
         "--order", "s,r", "--merge-runs", "8", "--delimiter", "tab", "--delimiter", "s=;", "--idle-timeout", "s=10m",
         "--pace", "60", "--parts", "2", "--missing-files", "ignore", "--max-block-rows", "500",
-        "--on-bad-file", "s=quarantine", "--rate", "r=100,s=2000",
+        "--on-bad-file", "s=quarantine", "--rate", "r=100,s=2000", "--max-delay", "5s",
     )  # fmt: skip
     assert (to, checkpoint) == ("matches", "checkpoint")
     assert [(s.name, s.time, s.delay_us) for s in join.streams] == [("r", "at", 30_000_000), ("s", "ts", 60_000_000)]
@@ -79,6 +79,7 @@ def test_every_flag_reaches_the_join(asked: Callable[..., Asked]) -> None:
     assert [stream.on_bad_file for stream in join.streams] == ["stop", "quarantine"]
     assert options == {
         "layout": "1x2", "max_rows_per_batch": 1000, "trigger": "1s", "exchange": "packed", "kernel": "scalar",
+        "max_delay": "5s",
         "threads": 2, "pin": False, "index": "r.x,s.a", "order": "s,r", "merge_runs": 8,
         "source_options": {"pace": "60", "parts": "2", "missing_files": "ignore", "max_block_rows": "500"},
     }  # fmt: skip
@@ -119,6 +120,7 @@ to = "from-file"
 checkpoint = "checkpoint"
 available_now = true
 max_rows_per_batch = 100
+max_delay = "500ms"
 layout = "2x2"
 exchange = "rows"
 kernel = "scalar"
@@ -163,6 +165,7 @@ def test_a_file_says_it_all_and_flags_win(asked: Callable[..., Asked], tmp_path:
     assert (r.rate, s.rate) == (500, 2.5)
     assert options == {
         "available_now": True, "max_rows_per_batch": 100, "layout": "2x2", "exchange": "rows", "kernel": "scalar",
+        "max_delay": "500ms",
         "threads": 3, "pin": False, "index": {"r": "scan", "s": ["a"]}, "order": ["s", "r"], "merge_runs": 5,
     }  # fmt: skip
 

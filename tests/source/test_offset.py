@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.errors import OffsetError
-from streamjoin_ds.source.offset import OFFSET_VERSION, decode_offset, encode_offset
+from streamjoin_ds.source.offset import OFFSET_VERSION, DelayFacts, decode_delay, decode_offset, encode_offset
 from streamjoin_ds.source.position import FilePosition, RowPosition
 from tests.source.feeds import feed, rows, steps, write
 
@@ -110,3 +111,23 @@ def test_newer_versions_and_other_streams() -> None:
         decode_offset(offset, ["w"])
     with pytest.raises(OffsetError):
         RowPosition.from_facts({"seq": 1 << 63}, "e")
+
+
+def test_what_is_known_of_delays_travels_and_needs_a_newer_version() -> None:
+    plain = encode_offset(["e"], [RowPosition(1)])
+    assert decode_delay(plain) is None
+    for facts in (DelayFacts(500_000), DelayFacts(500_000, 0, 12), DelayFacts(1, 2, 3)):
+        offset = json.loads(json.dumps(encode_offset(["e"], [RowPosition(1)], delay=facts)))
+        assert offset["version"] == OFFSET_VERSION > plain["version"]
+        assert decode_offset(offset, ["e"]) == [{"seq": 1}]
+        assert decode_delay(offset) == facts
+
+
+@given(values, st.sampled_from(["delay_us", "waiting_rows", "max_delay_us", "more"]))
+def test_hostile_facts_of_delays_are_refused_or_are_facts(value: Any, name: str) -> None:
+    facts = {"max_delay_us": 5, "waiting_rows": 0, name: value}
+    is_right = name != "more" and type(value) is int and value >= 0
+    with contextlib.nullcontext() if is_right else pytest.raises(OffsetError, match="delay"):
+        assert DelayFacts.from_facts(facts).to_facts() == facts
+    with pytest.raises(OffsetError, match="delay"):
+        DelayFacts.from_facts(value)

@@ -15,6 +15,8 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.delay_bound import DelayBound
+from streamjoin_ds.source.offset import OFFSET_VERSION
 from streamjoin_ds.spec import Join, Stream, band, bind
 from streamjoin_ds.spec.window_text import WindowLike
 from streamjoin_ds.stream import commit as commit_room
@@ -200,6 +202,29 @@ def test_a_table_from_before_there_was_a_column_is_given_it(tmp_path: Path, monk
     assert run.step()
     rows = scanned(DeltaTable(run.micro.plan.table_root + "_metrics")).to_table().to_pylist()
     assert {(row["batch_id"], row["held_by"]) for row in rows} == {(0, None), (1, "r")}
+
+
+def test_a_bound_of_delays_changes_no_row_and_is_in_the_metrics(tmp_path: Path) -> None:
+    run = Running(two(tmp_path, "3s"), tmp_path)
+    run.micro.reader._delay_bound = DelayBound(100_000, clock=lambda: run.now_s)
+    run.put("l", *((second, second % 7) for second in range(1_500)))
+    run.put("r", *((second, second % 5) for second in range(1_500)))
+    while run.step():
+        run.now_s += 0.2
+    rows = run.micro.companion("metrics").sort_by("batch_id").to_pylist()
+    told = {row["batch_id"]: (row["max_delay_us"], row["delay_us"], row["waiting_rows"]) for row in rows}
+    assert told == {0: (100_000, None, 1_000), 1: (100_000, 200_000, 0)}
+    run.check()
+
+
+def test_without_a_bound_of_delays_the_metrics_say_nothing_of_them(tmp_path: Path) -> None:
+    run = Running(two(tmp_path), tmp_path)
+    run.put("l", (0, 1))
+    assert run.step()
+    assert run.micro.offset["version"] < OFFSET_VERSION
+    assert {(row["max_delay_us"], row["delay_us"], row["waiting_rows"]) for row in last(run, "metrics")} == {
+        (None, None, None)
+    }
 
 
 def test_a_record_from_the_future_is_a_reject_and_moves_no_clock(tmp_path: Path) -> None:

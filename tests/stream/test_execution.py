@@ -21,6 +21,7 @@ from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.infer import infer_schema
 from streamjoin_ds.spec import bind
+from streamjoin_ds.stream.query import QueryOptions
 from tests.support.microbatch import MicroBatches
 
 if TYPE_CHECKING:
@@ -112,6 +113,47 @@ def test_what_the_engine_would_refuse_is_refused_before_anything_runs(
     with pytest.raises(error) as caught:
         three_sensors().explain(**options)  # type: ignore[arg-type]
     assert caught.value.name == name  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"max_delay": "soon"}, "max_delay"),
+        ({"max_delay": "0s"}, "max_delay"),
+        ({"max_delay": "1s", "trigger": "1s"}, "max_delay"),
+        ({"max_delay": "1s", "trigger": "1500ms"}, "max_delay"),
+    ],
+)
+def test_a_bound_of_delays_that_nothing_can_keep_is_refused(options: dict[str, str], name: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        QueryOptions(**options)  # type: ignore[arg-type]
+    assert caught.value.name == name
+    assert QueryOptions(max_delay="1s", trigger="500ms").max_delay == "1s"
+
+
+@pytest.mark.spark
+@pytest.mark.delta
+def test_a_bound_of_delays_cuts_batches_otherwise_and_gives_the_same_rows_on_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    join = StreamJoin(
+        [Stream(side, Generator("band2d", {"side": side, "rate": 2000, "rows": 12_000, "seed": 3})) for side in "rs"],
+        "abs(r.x - s.a) <= 60 AND abs(r.y - s.b) <= 60",
+        "2s",
+    )
+    found, batches = [], []
+    for max_delay in (None, "1s"):
+        to, checkpoint = tmp_path / f"m{max_delay}", tmp_path / f"c{max_delay}"
+        query = join.start(spark, to, checkpoint, layout="1x2", available_now=True, max_delay=max_delay)
+        query.awaitTermination()
+        found.append(rows_of(scanned(DeltaTable(str(to))).to_table()))
+        metrics = scanned(DeltaTable(f"{to}_metrics")).to_table()
+        batches.append(metrics.group_by("batch_id").aggregate([("max_delay_us", "max")]).sort_by("batch_id"))
+    assert len(found[0]) > 1000
+    assert found[1] == found[0]
+    assert batches[0]["max_delay_us_max"].to_pylist() == [None]
+    assert len(batches[1]) >= 3, "the first two have 2 000 rows each"
+    assert set(batches[1]["max_delay_us_max"].to_pylist()) == {1_000_000}
 
 
 @pytest.mark.spark

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows, ReadMinRows
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, StreamJoinError
+from streamjoin_ds.source.delay_bound import FIRST_ROWS
 from streamjoin_ds.stream.sensor_options import SourceOptions
 from streamjoin_ds.stream.sensor_readers import SensorsBatchReader, SensorsStreamReader
 from streamjoin_ds.stream.sensor_rows import plain_schema
@@ -80,6 +81,40 @@ def test_pacing_cuts_batches_by_the_clock_and_nothing_else(tmp_path: Path) -> No
     assert seqs[:4] == [1, 5, 7, 10]
 
 
+def test_a_bound_of_delays_cuts_batches_by_the_clock_and_says_what_waits(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", rows(60_000))
+    now = [0.0]
+    reader = stream_reader(path=str(tmp_path), max_delay="400ms", clock=lambda: now[0])  # type: ignore[arg-type]
+    offset, sizes, delays = reader.initialOffset(), [], []
+    while True:
+        end = reader.latestOffset(offset, ReadMaxRows(1_000_000))
+        if end == offset:
+            break
+        sizes.append(end["streams"]["sensors"]["seq"] - offset["streams"]["sensors"]["seq"])
+        delays.append(end["delay"])
+        now[0] += 0.1 + sizes[-1] * 1e-5  # half of the bound holds 8 000 rows, with a tenth to spare
+        offset = end
+    assert sizes[0] == FIRST_ROWS
+    assert sum(sizes) == 60_000
+    assert max(sizes) == 30_000, "rows that have waited for long may take three times the 100 ms that each batch takes"
+    assert delays[0] == {"max_delay_us": 400_000, "waiting_rows": 3 * FIRST_ROWS}
+    assert delays[1]["delay_us"] == 120_000
+    assert delays[-1]["delay_us"] > 400_000
+    assert delays[-1]["waiting_rows"] == 0
+    report = reader.reportLatestOffset()
+    assert report is not None
+    assert report["delay"] == delays[-1]
+
+
+def test_a_bound_of_delays_never_exceeds_the_limit_of_rows() -> None:
+    reader = stream_reader(generator="gen:band2d?rate=10&rows=5000", max_delay="1h", max_rows_per_batch="700")
+    offset, sizes = reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        sizes.append(end["streams"]["sensors"]["seq"] - offset["streams"]["sensors"]["seq"])
+        offset = end
+    assert sizes == [700] * 7 + [100]
+
+
 def test_endless_streams_are_bounded_or_refused() -> None:
     reader = stream_reader(generator="gen:band2d?rate=10", max_rows_per_batch="100")
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
@@ -130,6 +165,9 @@ def test_available_now_ends(tmp_path: Path) -> None:
         ({"path": "/x", "password": SECRET}, "password"),
         ({"path": "/x", "max_rows_per_batch": SECRET}, "max_rows_per_batch"),
         ({"path": "/x", "max_rows_per_batch": "0"}, "max_rows_per_batch"),
+        ({"path": "/x", "max_delay": SECRET}, "max_delay"),
+        ({"path": "/x", "max_delay": "0s"}, "max_delay"),
+        ({"path": "/x", "trigger": "1s"}, "trigger"),
         ({"path": "/x", "pace": SECRET}, "pace"),
         ({"path": "/x", "parts": SECRET}, "parts"),
         ({"path": "/x", "missing_files": SECRET}, "missing_files"),

@@ -34,7 +34,7 @@ def joining(trial: Trial) -> TrialOutcome:
     pushes = filled(trial)
     try:
         found, expected, span = _checked(pushes)
-        names = ("rows_per_second", "push_us", "matches_per_row", "loads_per_second", "stores_per_second")
+        names = ("rows_per_second", "push_us", "us", "matches_per_row", "loads_per_second", "stores_per_second")
         numbers: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(trial.runs):
             took: list[float] = []
@@ -45,8 +45,8 @@ def joining(trial: Trial) -> TrialOutcome:
             rows, matches, elapsed_s = pushes.rows - rows, pushes.matches - matches, sum(took)
             tested = sum(join.counters["candidates"] for join in pushes.joins) - tested
             loads, stores = _moved_bytes(pushes.joins[0], rows, matches, tested)
-            given = (rows / elapsed_s, statistics.median(took) * 1e6, matches / rows, loads / elapsed_s)
-            for name, value in zip(names, (*given, stores / elapsed_s), strict=True):
+            given = (rows / elapsed_s, statistics.median(took) * 1e6, elapsed_s * 1e6 / rows, matches / rows)
+            for name, value in zip(names, (*given, loads / elapsed_s, stores / elapsed_s), strict=True):
                 numbers[name].append(value)
         return TrialOutcome(numbers, {}, found, expected, [span])
     finally:

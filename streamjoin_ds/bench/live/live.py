@@ -71,6 +71,12 @@ class LiveTask:
     empty_triggers : int
         How many triggers of a query that does nothing are measured afterwards, in the same session
         (`_empty_triggers_ms`).
+    rates : str
+        Instead of `rate`: rates that change, as the generator's parameter `rates` says them.
+    rows : int
+        Tuples, both streams together, after which the query ends; 0: after `batches`.
+    max_delay : str
+        As `StreamJoin.start` takes it; "" for no bound.
     """
 
     folder: str
@@ -85,10 +91,13 @@ class LiveTask:
     keep_rows: bool = True
     weigh: bool = False
     empty_triggers: int = 0
+    rates: str = ""
+    rows: int = 0
+    max_delay: str = ""
 
     def join(self) -> StreamJoin:
         """Return the join."""
-        return band2d(self.rate, f"{self.window_us}us", select=_SELECT, eps=self.eps)
+        return band2d(self.rates or self.rate, f"{self.window_us}us", select=_SELECT, eps=self.eps)
 
     @property
     def table(self) -> Path:
@@ -129,7 +138,14 @@ class _Live:
     def _started(self, session: Any, rows: int, pace: str) -> StreamingQuery:
         task = self._task
         options = {"pace": pace}
-        return task.join().start(session, task.table, task.checkpoint, max_rows_per_batch=rows, source_options=options)
+        return task.join().start(
+            session,
+            task.table,
+            task.checkpoint,
+            max_rows_per_batch=rows,
+            max_delay=task.max_delay or None,
+            source_options=options,
+        )
 
     def _awaited(self, query: StreamingQuery) -> list[dict[str, Any]]:
         """Let the query run until enough is committed, and return Spark's times of its triggers."""
@@ -164,7 +180,8 @@ class _Live:
         )
         self._full_batches += full
         filling = task.fill_batch_rows and not full
-        if self._full_batches >= task.batches or (filling and self._rows >= task.fill_rows):
+        is_done = self._rows >= task.rows if task.rows else self._full_batches >= task.batches
+        if is_done or (filling and self._rows >= task.fill_rows):
             self._wanted.set()
 
 

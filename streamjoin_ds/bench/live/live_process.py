@@ -25,7 +25,7 @@ from streamjoin_ds.errors import BenchError
 from streamjoin_ds.spark.holding import hold
 from streamjoin_ds.stream.query import bound_join
 
-__all__ = ["LiveProcess", "LiveRun"]
+__all__ = ["LiveProcess", "LiveRun", "wall_s"]
 
 _CLOSE_WITHIN_S = 30.0  # seconds that the process has to end after its last event
 _CHECKED_ROWS = 1_000_000  # rows, about, of the first batches, whose matches are counted independently
@@ -85,7 +85,7 @@ class LiveRun:
         a batch is taken to hold the tuples that became due from the beginning of the trigger before to that of its own.
         The samples are spread evenly over that time, 50 for each batch.
         """
-        began_s = {trigger["batchId"]: _wall_s(trigger["timestamp"]) for trigger in self.triggers}
+        began_s = {trigger["batchId"]: wall_s(trigger["timestamp"]) for trigger in self.triggers}
         samples = []
         for batch in self.batches:
             since, until = (began_s.get(batch["batch_id"] + step) for step in (-1, 0))
@@ -222,6 +222,7 @@ class LiveProcess:
         return f"what it said is in {self._log_path}"
 
 
-def _wall_s(text: str) -> float:
+def wall_s(text: str) -> float:
+    """Return a time of Spark's progress in seconds since 1970."""
     # Python 3.10 does not read a Z.
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamjoin_ds.bench.live.finding import Finding, StreamSettings
 from streamjoin_ds.bench.live.live import LiveTask
 from streamjoin_ds.bench.live.live_process import LiveProcess, LiveRun
+from streamjoin_ds.bench.live.step_load import StepLoad, tuple_delays
 from streamjoin_ds.bench.paths.inputs import slice_input
 from streamjoin_ds.bench.paths.side_process import SideProcess, load_psutil
 from streamjoin_ds.bench.paths.suite import CountCheck, Settings, measure, run_side
@@ -272,6 +275,33 @@ def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     yield Finding(workload, "due_to_commit_p99", _quantile(waits, 0.99), "ms", **common)
 
 
+def _delay(settings: StreamSettings, say: Say) -> Iterator[Finding]:
+    """Measure how long each tuple waits for its commit under a bound: 20 000 tuples/s a stream, once to five times."""
+    times = (1, 3, 1) if settings.quick else (1, 2, 3, 4, 5, 4, 3, 2, 1, 5, 1)
+    load = StepLoad(500, times, 2, 4) if settings.quick else StepLoad(20_000, times, 12, 40)
+    window_s, max_delay = 2, "500ms"
+    say(f"  {load.rate:,} tuples/s a stream and up to {max(times)} times that, {window_s} s windows, {max_delay}")
+    with _folder() as folder:
+        task = LiveTask(
+            folder, 0, window_s * _SECOND_US, 10, 0, _DELAY_ROWS, pace="1", rates=load.rates, rows=2 * load.rows,
+            max_delay=max_delay,
+        )  # fmt: skip
+        run = _done(task)
+    due_s, delay_ms = tuple_delays(run)
+    steps = load.by_step(due_s, delay_ms)
+    workload = f"band2d, {load.rate:,}/s in steps, {window_s} s, max_delay {max_delay}"
+    common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
+    counted = np.concatenate(steps)
+    note = f"each of {len(counted):,} tuples; steps of {load.step_s} s at {', '.join(map(str, times))} times that"
+    yield Finding(workload, "due_to_commit_p50", float(np.quantile(counted, 0.5)), "ms", note=note, **common)
+    at_most = settings.bound(1_000.0)
+    yield Finding(workload, "due_to_commit_p99", float(np.quantile(counted, 0.99)), "ms", None, at_most, **common)
+    for number, (multiple, waits) in enumerate(zip(times, steps, strict=True), start=1):
+        p50, p99 = (float(np.quantile(waits, share)) for share in (0.5, 0.99))
+        note = f"{multiple} x {load.rate:,} tuples/s a stream; p50 {p50:,.0f} ms"
+        yield Finding(workload, f"step_{number}_p99", p99, "ms", note=note)
+
+
 def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Measure the seconds from the start of a process to its first commit, after one was killed with full windows."""
     window_s, batch_rows = (4, 10_000) if settings.quick else (900, 1_000_000)
@@ -313,12 +343,14 @@ MEASURES: Mapping[str, Callable[[StreamSettings, Say], Iterator[Finding]]] = {
     "input-bound": _input_bound,
     "state": _state,
     "trigger": _trigger,
+    "delay": _delay,
     "restart": _restart,
     "rate": _rate,
 }
 # Measures that are done only if they are named: they take many minutes.
 LONG = ("rate",)
 
+_DELAY_ROWS = 4_000_000  # most rows of a batch under a bound of delays: what the bound allows is less
 _SETTLING_BATCHES = 5  # triggers after the fill's restart that are not measured
 _FLAT = 1.1  # most growth of the state rows, in times, as the window grows 16-fold
 # Bytes of a tuple of band2d: time, number and two values. Blocks may hold it twice, and need some room for headers.

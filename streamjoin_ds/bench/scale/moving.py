@@ -116,7 +116,7 @@ def measure_rates(cells: int, ratio: int) -> list[RatesOutcome]:
     rule, facts, at = LayoutRule(Plan(bound, square, 2)), LayoutFacts(), Progress((0, 0), (None, None))
     read = fixed = adaptive = best = 0
     began_s: dict[int, int] = {0: 0}
-    over: list[int] = []
+    over = EpochsOver()
     told, ideal = [str(square)], [str(square)]
     for now_s in range(0, _WINDOWS * _WINDOW_S, _BATCH_S):
         rates = (_LOW_RATE, _LOW_RATE * (ratio if now_s >= _CHANGE * _WINDOW_S else 1))
@@ -128,7 +128,8 @@ def measure_rates(cells: int, ratio: int) -> list[RatesOutcome]:
         facts, at = rule.counted(facts, at, end), end
         began_s.setdefault(epochs.current.number, now_s)
         # An epoch is over when a window has passed since the next one began.
-        over = [epoch.number for epoch in epochs.older if now_s - began_s[epoch.number + 1] >= _WINDOW_S]
+        gone = [epoch.number for epoch in epochs.older if now_s - began_s[epoch.number + 1] >= _WINDOW_S]
+        over = EpochsOver(tuple(gone))
         if str(epochs.current.layout) != told[-1]:
             told.append(str(epochs.current.layout))
         read += sum(rows)

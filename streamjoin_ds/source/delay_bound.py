@@ -1,0 +1,171 @@
+"""How many rows the next batch may have, so that no tuple waits longer than a bound (CellJoin, section 4.2.2).
+
+A tuple that comes just after a batch began waits for that batch and for its own. So each may take half of the bound::
+
+    a look      a look, batch 7 begins                 a look, batch 8 begins              a look
+      │ . . . . . │──────────── batch 7 ─────────────────│──────────── batch 8 ──────────────│
+                   ▲ a tuple comes: nobody looked since, so it is taken to have come now      ▲ it is committed
+                   └───────────────────────── its delay: `DelayFacts.delay_us` of batch 9 ────┘
+
+`DelayBound` is asked in Spark's planner process at each look. What it decides is where the batch ends, and that is in
+the offset: no row of a result depends on the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.source.batch_cost import FIRST_ROWS, BatchCost
+from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.spec.duration import duration_us
+
+__all__ = ["FIRST_ROWS", "GROWTH", "LEAST_ROWS", "LOOK_AHEAD", "DelayBound", "max_delay_us"]
+
+# A batch has at least so many rows, however slow they seem: something must go on.
+LEAST_ROWS = 100
+# A batch has at most so many times the rows of the largest one before it: no line is trusted further than that.
+GROWTH = 4
+# A look sees so many times the rows of the next batch: it says how many wait, and reads little that is not needed soon.
+LOOK_AHEAD = 4
+# The part of the time that is planned; the rest is for batches that take longer than expected.
+_PLANNED = 0.9
+# Where half of the bound is not enough, a batch's rows may take so many times as long as the first one has waited, at
+# most so many times what each batch takes whatever it holds. At first a batch answers quickly; its rows then have three
+# quarters of its time. Where that is not enough either, they may take a tenth of what they wait anyway, until they have
+# 15 of 16 parts of the time: still longer batches gain little.
+_AT_FIRST, _AT_LAST = (1.0, 3.0), (0.1, 15.0)
+
+
+def max_delay_us(text: str) -> int:
+    """Return the bound that a text asks for, in microseconds.
+
+    Raises
+    ------
+    ArgumentError
+        The text is not a duration, or one of 0.
+    """
+    bound_us = duration_us(text, "max_delay")
+    if not bound_us:
+        msg = "max_delay is 0"
+        raise ArgumentError(msg, name="max_delay", hint="for example 500ms; leave it out for no bound")
+    return bound_us
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    rows: int
+    began_s: float
+    waited_s: float
+
+
+class DelayBound:
+    """Decides the most rows of each batch.
+
+    A bound that the load or the machine does not let be kept must not make things worse: small batches spend their time
+    on what each costs whatever it holds. So where rows have waited longer than the bound allows, batches grow until
+    what waits becomes less again.
+
+    Parameters
+    ----------
+    max_delay_us : int
+        How long a tuple may wait, from when the source can see it to the commit of its batch.
+    interval_us : int
+        The least time from the start of one batch to the next, if Spark keeps one; 0: the next follows at once.
+    clock : callable
+        Returns seconds and never goes back.
+    """
+
+    def __init__(self, max_delay_us: int, interval_us: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_us, self._interval_s, self._clock = max_delay_us, interval_us / 1e6, clock
+        max_s = max_delay_us / 1e6
+        self._share_s = min(max_s / 2, max(max_s - self._interval_s, 0.0))
+        self._cost = BatchCost()
+        self._running: _Batch | None = None
+        self._is_first = True  # the running batch is
+        self._was_early = False  # the batch before ended before its interval did
+        self._delay_s: float | None = None  # of the batch before
+        self._now_s = 0.0  # of this look
+        # Looks that saw all there was: when, and how many records of each stream had come. The first one is the latest
+        # whose records are all taken.
+        self._looks: deque[tuple[float, tuple[int, ...]]] = deque()
+        self._taken: tuple[int, ...] = ()
+
+    def most_rows(self) -> int:
+        """Return the most rows that a batch may have if it begins now. The batch before it has ended."""
+        self._now_s = self._clock()
+        if not self._looks:
+            self._looks.append((self._now_s, ()))
+        if self._running is not None:
+            self._measured(self._running, self._now_s - self._running.began_s)
+            self._running = None
+        cost = self._cost
+        if not cost.is_known:
+            return GROWTH * cost.reach if self._was_early else cost.telling_rows
+        late_s = max(min(waits * self._waited_s, fixed * cost.surely_fixed_s) for waits, fixed in (_AT_FIRST, _AT_LAST))
+        rows = cost.rows_in(max(_PLANNED * self._share_s - cost.fixed_s, late_s))
+        return int(max(min(rows, GROWTH * cost.reach), LEAST_ROWS))
+
+    def looked(self, taken: Sequence[int], waiting: Sequence[int], *, saw_all: bool) -> None:
+        """Hear what is there, whether or not a batch begins.
+
+        Parameters
+        ----------
+        taken : sequence of int
+            Of each stream the number of its next record.
+        waiting : sequence of int
+            Of each stream how many records can be read from there on.
+        saw_all : bool
+            Whether there are no more.
+        """
+        self._taken = tuple(taken)
+        seen = tuple(place + count for place, count in zip(taken, waiting, strict=True))
+        if saw_all:
+            if len(self._looks) > 1 and self._looks[-1][1] == seen:
+                self._looks.pop()  # nothing has come since
+            self._looks.append((self._now_s, seen))
+        self._forget()
+
+    def begins(self, taken: Sequence[int], waiting_rows: int) -> DelayFacts:
+        """Hear that a batch begins. Return what its offset says of delays.
+
+        Parameters
+        ----------
+        taken : sequence of int
+            Of each stream the number of its next record after the batch.
+        waiting_rows : int
+            Records that were seen and are not in the batch.
+        """
+        rows = sum(taken) - sum(self._taken)
+        self._running = _Batch(rows, self._now_s, self._waited_s if rows else 0.0)
+        self._taken = tuple(taken)
+        self._forget()
+        delay_us = None if self._delay_s is None else round(self._delay_s * 1e6)
+        return DelayFacts(self._max_us, delay_us, waiting_rows)
+
+    @property
+    def _waited_s(self) -> float:
+        """How long the first record that is not taken may have waited: since the look before it came."""
+        return self._now_s - self._looks[0][0]
+
+    def _forget(self) -> None:
+        while len(self._looks) > 1 and all(
+            seen <= taken for seen, taken in zip(self._looks[1][1], self._taken, strict=True)
+        ):
+            self._looks.popleft()
+
+    def _measured(self, batch: _Batch, took_s: float) -> None:
+        self._delay_s = batch.waited_s + took_s
+        if self._is_first:  # workers start, and Java compiles what it runs: it says nothing of the next ones
+            self._is_first = False
+            return
+        # Spark may have waited for its interval to be over. Then it is only known that the batch took no longer.
+        is_quicker = self._cost.is_known and took_s < self._cost.seconds(batch.rows)
+        self._was_early = took_s <= self._interval_s
+        if self._was_early and not is_quicker:
+            self._cost.reaches(batch.rows)
+        else:
+            self._cost.add(batch.rows, took_s)

@@ -1,0 +1,52 @@
+"""Delays longer than asked for: what a driver logs of them, once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from streamjoin_ds.source.offset import DelayFacts
+from streamjoin_ds.spec import duration_text
+
+__all__ = ["TOLD_BATCHES", "DelayLog"]
+
+_log = logging.getLogger(__name__)
+
+# The bound must have been missed by so many batches in a row, or kept by so many: a single slow batch is not told.
+TOLD_BATCHES = 20
+
+
+@dataclass(slots=True)
+class DelayLog:
+    """Whether a driver has logged that the bound of delays is not kept."""
+
+    _is_told: bool = False
+    _batches: int = 0  # in a row that say the contrary of what was told last
+
+    def tell(self, facts: DelayFacts | None) -> None:
+        """Log what is new after a batch: the bound is no longer kept, or is kept again.
+
+        Parameters
+        ----------
+        facts : DelayFacts or None
+            What the batch's offset says; None where there is no bound.
+        """
+        if facts is None or facts.delay_us is None:
+            return
+        is_missed = facts.delay_us > facts.max_delay_us
+        self._batches = self._batches + 1 if is_missed != self._is_told else 0
+        if self._batches < TOLD_BATCHES:
+            return
+        self._is_told, self._batches = is_missed, 0
+        bound = duration_text(facts.max_delay_us)
+        if not is_missed:
+            _log.warning("max_delay %s is kept again, for %d batches", bound, TOLD_BATCHES)
+            return
+        _log.warning(
+            "max_delay %s is not kept: in %d batches tuples may have waited longer, in the last one up to %s, and %d "
+            "records still wait. Batches grow to what the load needs; more cores or a larger max_delay would help",
+            bound,
+            TOLD_BATCHES,
+            duration_text(round(facts.delay_us, -3)),
+            facts.waiting_rows,
+        )
