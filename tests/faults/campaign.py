@@ -85,9 +85,13 @@ def places(chooser: random.Random) -> Iterator[tuple[str, int]]:
         is_planned = point == "after_batch"
 
 
+def _is_relaid(this: Round) -> bool:
+    return this.number > 0 and this.number % 2 == 0  # number 0 is the undisturbed run
+
+
 def layout_of(this: Round) -> str:
     """Return the layout of the round's next life."""
-    if not this.number % 2:
+    if not _is_relaid(this):
         return _LAYOUTS[0]
     return random.Random(f"layout {this.seed} {this.number} {len(this.kills)}").choice(_LAYOUTS)
 
@@ -149,7 +153,7 @@ def run_round(this: Round, folder: Path, undisturbed: Path, most: int) -> None:
             sleeper(this, folder, undisturbed)
         else:
             workers(this, folder)
-        assert_as_undisturbed(folder / "matches", undisturbed, relaid=this.number % 2 == 0)
+        assert_as_undisturbed(folder / "matches", undisturbed, relaid=_is_relaid(this))
         this.matches, this.outcome = len(rows(folder / "matches")), EXACT
     except Exception as error:
         this.outcome = f"{type(error).__name__}: {error}"[:_TEXT]

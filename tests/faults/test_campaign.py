@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from streamjoin_ds.plan import Layout
 from tests.faults import campaign
-from tests.faults.campaign import EXACT, Round, main, places, rounds_in
+from tests.faults.campaign import EXACT, Round, layout_of, main, places, rounds_in
 from tests.faults.driver import POINTS
 from tests.faults.test_driver_kill import BATCHES
 
@@ -30,14 +31,25 @@ def test_a_rounds_kills_are_a_function_of_seed_and_number() -> None:
             assert (point, following) != ("after_batch", "planning")  # the next batch was planned before that kill
 
 
+def test_every_second_round_changes_its_cells() -> None:
+    rounds = [Round(1, number, "drivers") for number in range(100)]
+    assert {layout_of(one) for one in rounds if one.number % 2 or not one.number} == {"1x2"}
+    changed = rounds[2]
+    seen = set()
+    for batch in range(50):
+        changed.kills.append(("planning", batch))
+        seen.add(layout_of(changed))
+    assert {Layout.parse(layout, 2).cells for layout in seen} == {1, 2, 3, 4}
+
+
 def ran(
     monkeypatch: pytest.MonkeyPatch, log: Path, *lives: subprocess.CompletedProcess[str], sleepers: int = 0
 ) -> tuple[int, str]:
     """Return status and output of a campaign of 15 worker kills whose processes end as given."""
     left = list(lives)
     monkeypatch.setattr("tempfile.tempdir", str(log.parent))
-    monkeypatch.setattr(campaign, "run_driver", lambda *armed, timeout_s: left.pop(0))
-    monkeypatch.setattr(campaign, "assert_as_undisturbed", lambda table, undisturbed: None)
+    monkeypatch.setattr(campaign, "run_driver", lambda *armed, timeout_s, layout: left.pop(0))
+    monkeypatch.setattr(campaign, "assert_as_undisturbed", lambda table, undisturbed, relaid: None)
     monkeypatch.setattr(campaign, "rows", lambda table: [{}] * 7)
     result = CliRunner().invoke(
         main, ["--drivers=0", "--workers=15", f"--sleepers={sleepers}", "--seed=4", f"--log={log}"]
@@ -72,7 +84,7 @@ def test_a_campaign_goes_on_after_the_rounds_in_its_log(monkeypatch: pytest.Monk
 
 def test_drivers_that_sleep_are_rounds_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     slept: list[int] = []
-    monkeypatch.setattr(campaign, "sleep_through", lambda *paths, timeout_s: slept.append(paths[-1]))
+    monkeypatch.setattr(campaign, "sleep_through", lambda *paths, timeout_s, layout: slept.append(paths[-1]))
     log = tmp_path / "log.jsonl"
     code, output = ran(monkeypatch, log, FINE, TEN, TEN, sleepers=12)
     assert code == 0, output

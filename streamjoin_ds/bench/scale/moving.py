@@ -10,7 +10,17 @@ import numpy as np
 from streamjoin_ds.bench.scale.case import ScaleCase
 from streamjoin_ds.bench.scale.schemes import planned, sampled
 from streamjoin_ds.bench.scale.simulation import pairs_within, simulated
-from streamjoin_ds.plan import DEFAULT_WORK, CellWork, Epochs, Layout, Load, Plan, RangeLayout, choose_layout
+from streamjoin_ds.plan import (
+    DEFAULT_WORK,
+    CellWork,
+    Epochs,
+    EpochsOver,
+    Layout,
+    Load,
+    Plan,
+    RangeLayout,
+    choose_layout,
+)
 from streamjoin_ds.source.layout_rule import LayoutRule, Progress
 from streamjoin_ds.source.offset import LayoutFacts
 from streamjoin_ds.spec import Join, Stream, bind
