@@ -45,7 +45,7 @@ class Durability:
         self._durable = durable
         self._files: dict[str, None] = {}
         self._folders: dict[str, None] = {}
-        self._known: dict[str, frozenset[str]] = {}
+        self._known: dict[str, frozenset[tuple[str, int]]] = {}
         self._next: dict[str, int] = {}  # by table: the first version of its log that was not collected yet
 
     def checkpoint(self, *, anew: bool = False) -> None:
@@ -57,9 +57,12 @@ class Durability:
             known, self._known = {} if anew else self._known, {}
             self._collect(self._checkpoint, known, _NOT_SPARKS)
 
-    def _collect(self, folder: str, known: dict[str, frozenset[str]], without: frozenset[str] = frozenset()) -> None:
+    def _collect(
+        self, folder: str, known: dict[str, frozenset[tuple[str, int]]], without: frozenset[str] = frozenset()
+    ) -> None:
         before = known.get(folder)
-        names, folders = [], []
+        names: list[tuple[str, int]] = []
+        folders: list[str] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -67,16 +70,16 @@ class Durability:
                         if entry.name not in without:
                             folders.append(entry.name)
                     elif not _is_passing(entry.name):
-                        names.append(entry.name)
+                        names.append((entry.name, entry.inode()))  # a file that was written anew is another one
         except FileNotFoundError:  # Spark has purged the folder meanwhile
             return
-        self._known[folder] = frozenset((*names, *folders))
+        self._known[folder] = frozenset((*names, *((name, 0) for name in folders)))
         new = self._known[folder] - (before or frozenset())
         if new or before is None:
             self._folders[folder] = None
-        for name in names:
-            if name in new:
-                self._files[f"{folder}/{name}"] = None
+        for found in names:
+            if found in new:
+                self._files[f"{folder}/{found[0]}"] = None
         for name in folders:
             self._collect(f"{folder}/{name}", known)
 

@@ -103,3 +103,20 @@ def test_more_files_than_are_opened_at_once(tmp_path: Path, forced: list[str]) -
     durability.flush()
     assert forced == [*paths, str(tmp_path)]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_is_written_anew_is_forced_again(tmp_path: Path, forced: list[str]) -> None:
+    """An attempt that comes late writes a state once more: what it puts in place of the first one is not forced."""
+    state = Path(written(tmp_path / "state" / "0" / "0" / "2.delta"))
+    durability = Durability(str(tmp_path))
+    durability.checkpoint()
+    durability.flush()
+    forced.clear()
+    durability.checkpoint()
+    durability.flush()
+    assert forced == []
+    late = Path(written(tmp_path / "state" / "0" / "0" / "late"))
+    late.replace(state)
+    durability.checkpoint()
+    durability.flush()
+    assert str(state) in forced

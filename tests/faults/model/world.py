@@ -242,7 +242,7 @@ class World:
         log = self.checkpoint
         if not log.partitions:
             log.cells, log.partitions = plan.cells, plan.partitions
-        if (log.cells, log.partitions) != (plan.cells, plan.partitions):
+        if "cores" in self.schedule.asks and (log.cells, log.partitions) != (plan.cells, plan.partitions):
             self.point("move")
             self.checkpoint = log.moved(plan.cells, plan.partitions, plan.layout, self.case.names)
             self.moves += 1

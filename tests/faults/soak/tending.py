@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from streamjoin_ds.cli import repair, vacuum
+from streamjoin_ds.plan import cell_labels
 from tests.faults.soak.checkpoint import Checkpoint
 
 _COMMANDS = {"vacuum": vacuum.command, "repair": repair.command}
@@ -24,11 +25,11 @@ def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tu
     It is used in place of `streamjoin_ds.checkpoint.inspection.state_rows`.
     """
     from streamjoin_ds.checkpoint.identity import CheckpointIdentity
-    from streamjoin_ds.checkpoint.inspection import _labels, _last_commit
+    from streamjoin_ds.checkpoint.inspection import _last_commit
 
     identity, checkpoint = CheckpointIdentity.load(folder), Checkpoint(folder, 0)
     assert identity is not None
-    labels = _labels(identity)
+    labels = cell_labels(identity.partitions, identity.partitions)
     for turn in range(_TRIES):
         number = _last_commit(folder) if batch is None else batch
         try:
