@@ -248,7 +248,8 @@ class CellWindows:
         due = {name for since, name in retired if since < batch_id - self._plan.retain_batches}
         if due and self._plan.state_root:
             BlockStore(self._plan.state_root, durable=self._plan.durable).remove(due)
-        is_first = [epoch.epoch.number for epoch in kept if epoch.end_seqs is None] == [0] and len(kept) == 1
+        # While the checkpoint's first epoch takes new tuples it is the only one.
+        is_first = self.current is not None and self.current.epoch.number == 0
         state = CellState(
             self.state.fingerprint,
             largest_us,

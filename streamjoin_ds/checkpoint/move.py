@@ -131,7 +131,7 @@ def _dealt(
 def _epochs(spark: SparkFiles, identity: CheckpointIdentity, batch: int) -> Epochs:
     offset, names = source_offset(spark.offsets[batch]), identity.bound.names
     decode_offset(offset, names)
-    return decode_layout(offset, names).epochs or Epochs.first(identity.layout)
+    return decode_layout(offset, names).epochs_from(identity.layout)
 
 
 def _write_state(

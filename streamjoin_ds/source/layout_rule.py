@@ -83,7 +83,7 @@ class LayoutRule:
         over : EpochsOver
             What has nothing in any window any more.
         """
-        told = before.epochs or Epochs.first(self._plan.layout)
+        told = before.epochs_from(self._plan.layout)
         kept = told.cells if over.cells is None or over.epoch != told.current.number else over.cells
         epochs = told.without(over.numbers).heard_by(max(min(kept, told.cells), self._plan.cells))
         wanted = self._wanted(epochs, before, start)

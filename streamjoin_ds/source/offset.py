@@ -8,6 +8,7 @@ from typing import Any
 
 from streamjoin_ds.errors import OffsetError
 from streamjoin_ds.plan.epochs import Epochs
+from streamjoin_ds.plan.layout import Layout
 from streamjoin_ds.source.position import Position
 
 __all__ = [
@@ -81,6 +82,10 @@ class LayoutFacts:
 
     epochs: Epochs | None = None
     rates: tuple[tuple[float, ...], ...] = ()
+
+    def epochs_from(self, first: Layout) -> Epochs:
+        """The epochs; where nothing is said, the one of the layout that the checkpoint began with."""
+        return self.epochs or Epochs.first(first)
 
     def to_facts(self) -> dict[str, Any]:
         """Plain JSON values; empty where nothing is said."""

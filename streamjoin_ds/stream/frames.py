@@ -276,7 +276,7 @@ class _ForeignCell:
                     yield row.stream, row.payload
 
         tuples = _tuples(plan, rows(), task.batch_id)
-        windows = CellWindows(plan, plan.labels.index(int(key[0])), blob, prefix=blocks_prefix(task.query_id))
+        windows = CellWindows(plan, plan.cell_of(int(key[0])), blob, prefix=blocks_prefix(task.query_id))
         clocks = [StreamClock(*known) for known in zip(self.delays_us, windows.state.largest_us, strict=True)]
         watermark_us = low_watermark(clocks, windows.state.watermark_us)
         in_time = {stream: _in_time(plan, stream, table, watermark_us) for stream, table in tuples.items()}

@@ -171,7 +171,7 @@ def _identity(plan: Plan) -> CheckpointIdentity:
 
 
 def _as_driven(plan: Plan) -> Plan:
-    """Return a plan with the cells that the checkpoint has: a query of this process is still running on it."""
+    """Return the plan for a checkpoint that a query of this process still runs on; refuse another number of cells."""
     identity = _identity(plan)
     if identity.partitions == plan.partitions:
         return replace(plan, spark_root=str(identity.spark_folder(Path(plan.block_root))))

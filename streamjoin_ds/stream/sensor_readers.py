@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -167,12 +168,9 @@ class _Sensors:
         epochs = self._epochs(partition) if partition.tells_epochs else None
         if epochs is not None:
             yield told_epochs(plan, partition.epochs) if plan.exchange == "rows" else epoch_rows(plan, epochs)
-        if plan.exchange == "rows":
-            yield from silence(plan, partition.silent)
-            yield from silence(plan, partition.idle, idle=True)
-        else:
-            yield from heartbeats(plan, partition.silent, epochs)
-            yield from heartbeats(plan, partition.idle, epochs, idle=True)
+        send = silence if plan.exchange == "rows" else partial(heartbeats, epochs=epochs)
+        yield from send(plan, partition.silent)
+        yield from send(plan, partition.idle, idle=True)
 
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -303,11 +301,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if plan is not None and not planned and start != end:
             planned.append(SensorsPartition(-1, 0, {}, None))  # nothing but time goes on
         if plan is not None and planned:
-            one = Epochs.first(plan.layout)
-            told = decode_layout(end, self._sensors._names).epochs or one
+            told = decode_layout(end, self._sensors._names).epochs_from(plan.layout)
             # A batch that was planned for fewer cells is heard by new ones too: their clocks go on from here.
             epochs = told.heard_by(max(told.cells, plan.cells))
-            if epochs != one:
+            if epochs != Epochs.first(plan.layout):
                 facts_of_all = json.dumps(epochs.to_facts())
                 for task in planned:
                     task.epochs = facts_of_all

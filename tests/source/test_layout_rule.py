@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamjoin_ds.plan import Epochs, EpochsOver, Layout, Plan
+from streamjoin_ds.plan import EpochsOver, Layout, Plan
 from streamjoin_ds.source.layout_rule import LEAST_ROWS, LayoutRule, Progress
 from streamjoin_ds.source.offset import LayoutFacts
 from streamjoin_ds.spec import Join, Stream, bind
@@ -42,7 +42,7 @@ class Source:
         # It travels in an offset.
         self.facts = LayoutFacts.from_facts(self.facts.to_facts(), 2)
         self.at = end
-        epochs = self.facts.epochs or Epochs.first(self.rule._plan.layout)
+        epochs = self.facts.epochs_from(self.rule._plan.layout)
         return str(epochs.current.layout)
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_change import states_of_cells
 from streamjoin_ds.exchange import EXCHANGE_SCHEMA, pack_rows
-from streamjoin_ds.plan import DEFAULT_EXECUTION, Epochs, Execution, Layout, Plan
+from streamjoin_ds.plan import DEFAULT_EXECUTION, Execution, Layout, Plan
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.offset import decode_layout
@@ -84,7 +84,7 @@ class MicroBatches:
         before = self.plan.cells
         self.wanted = wanted
         self._connect()
-        told = decode_layout(self.offset, self.bound.names).epochs or Epochs.first(self.layout)
+        told = decode_layout(self.offset, self.bound.names).epochs_from(self.layout)
         if self.states:
             self.states = states_of_cells(self.states, max(told.cells, before), max(told.cells, wanted.cells))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from streamjoin_ds.bench.figures.panel import Extent, Panel, Series
 from streamjoin_ds.bench.figures.trial import Trial
 from streamjoin_ds.bench.figures.workload import FigureWorkload
@@ -63,17 +65,27 @@ def _nested_loops(extent: Extent) -> list[Panel]:
     ]  # fmt: skip
 
 
-def _batch_sizes(extent: Extent) -> Panel:
+def _by_minutes(
+    extent: Extent, points: Callable[[int, FigureWorkload], Iterable[tuple[int, Trial]]]
+) -> tuple[Series, ...]:
+    """Return a series for each length of the window; `points` has its rows and its workload."""
     series = []
     for minutes in extent.basic_window_minutes:
         rows = minutes * _TUPLES_PER_MINUTE
         workload = FigureWorkload((rows, rows), seed=extent.seed)
-        points = tuple(
+        series.append(Series(f"{minutes} min window ({rows:,} tuples)", tuple(points(rows, workload)), "us"))
+    return tuple(series)
+
+
+def _batch_sizes(extent: Extent) -> Panel:
+    series = _by_minutes(
+        extent,
+        lambda rows, workload: (
             (push, Trial("join", workload, push, **extent.common)) for push in extent.push_rows_each if push <= rows
-        )
-        series.append(Series(f"{minutes} min window ({rows:,} tuples)", points, "us"))
+        ),
+    )
     return Panel(
-        _PAPER, "12", "Size of the input batch", "tuples of each stream in a batch", "time a tuple, us", tuple(series),
+        _PAPER, "12", "Size of the input batch", "tuples of each stream in a batch", "time a tuple, us", series,
         "Windows of 500 tuples a second as the engine keeps them (one key, indexed; the paper scans two), two matches "
         "a tuple, one core; each push has so many tuples of each stream. They share what a push costs whatever it "
         "holds. Under Spark that is a whole trigger, a fifth of a second and more, so batches there grow to what "
@@ -86,18 +98,16 @@ def _batch_sizes(extent: Extent) -> Panel:
 
 
 def _basic_windows(extent: Extent) -> Panel:
-    series = []
-    for minutes in extent.basic_window_minutes:
-        rows = minutes * _TUPLES_PER_MINUTE
-        workload = FigureWorkload((rows, rows), seed=extent.seed)
-        points = tuple(
+    series = _by_minutes(
+        extent,
+        lambda rows, workload: (
             (size, Trial("basic-windows", workload, 8, index="scan", size=size, **extent.common))
             for size in extent.basic_window_bytes
             if 16 <= size <= 16 * rows and rows * 16 // size <= 1 << 16
-        )
-        series.append(Series(f"{minutes} min window ({rows:,} tuples)", points, "us"))
+        ),
+    )
     return Panel(
-        _PAPER, "13", "Size of the basic window", "basic window, bytes", "time a tuple, us", tuple(series),
+        _PAPER, "13", "Size of the basic window", "basic window, bytes", "time a tuple, us", series,
         "The nested loop over a window of two attributes (16 bytes a tuple: an int and a float, widened to 8 bytes "
         "each; bands of 10 to both sides over 10,000 values, 500 tuples a second), cut into runs of the given size: 8 "
         "probes meet all runs in one call, one core. Here a basic window has no transfer to hide, as it is no unit of "

@@ -13,7 +13,6 @@ from streamjoin_ds.bench.scale.simulation import pairs_within, simulated
 from streamjoin_ds.plan import (
     DEFAULT_WORK,
     CellWork,
-    Epochs,
     EpochsOver,
     Layout,
     Load,
@@ -134,7 +133,7 @@ def measure_rates(cells: int, ratio: int) -> list[RatesOutcome]:
         seqs = tuple(seq + more for seq, more in zip(at.seqs, rows, strict=True))
         end = Progress(seqs, ((now_s + _BATCH_S) * _SECOND_US,) * 2)
         facts = rule.decided(facts, at, over)
-        epochs = facts.epochs or Epochs.first(square)
+        epochs = facts.epochs_from(square)
         facts, at = rule.counted(facts, at, end), end
         began_s.setdefault(epochs.current.number, now_s)
         # An epoch is over when a window has passed since the next one began.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streamjoin_ds.cell import cell_change
-from streamjoin_ds.plan import Epochs, Layout
+from streamjoin_ds.plan import Layout
 from streamjoin_ds.source.offset import decode_layout
 
 __all__ = ["Checkpoint", "ConcurrentWriteError", "StateDiffersError", "StateMissingError"]
@@ -74,7 +74,7 @@ class Checkpoint:
 
     def _cells(self, batch: int, first: Layout, names: Sequence[str]) -> int:
         """Return how many cells heard of a batch, by its offsets."""
-        return (decode_layout(json.loads(self.offsets[batch]), names).epochs or Epochs.first(first)).cells
+        return decode_layout(json.loads(self.offsets[batch]), names).epochs_from(first).cells
 
     def log_offsets(self, batch: int, text: str) -> None:
         if batch in self.offsets:
