@@ -8,13 +8,13 @@
        │                                  scan_template.h        grid_probe_template.h    the loops, over lanes_*.h
        ├──────────► grid/runs_probe.c                         a few probes against all runs: both of these, in turn
        ├──────────► bucket/bucket_grid.c ─x bucket_probe_*.c  a large window: rows in chunks by their cell; its probes
-       ├──────────► threads/crew.c                            threads that do kernels' tasks without Python's lock
+       ├──────────► threads/thread_pool.c                     threads that do kernels' tasks without Python's lock
        ├──────────► gather/arrow_rows.c                       small batches in, results out, by Arrow's C data interface
        ├──────────► gather/gather_bytes.c, hash_bytes.c       strings and binary values
        ├──────────► periodic/windows.c                        periodic windows that the tuples of a result share
        └──────────► grid/grid_buckets.c, grid_order.c, gather/gather.c                      laying runs out
 
-    A ───► B: A calls B       A ───x B: A picks one of the B when the module is loaded
+    A ───► B: A calls B       A ───x B: A selection one of the B when the module is loaded
 
 A folder holds one family: its C, its headers, and the ``.pxi`` that `kernels.pyx` includes for it. ``scan/`` has the
 conditions (`band.h`) and the nested loop; ``grid/`` lays runs out in order and probes them; ``bucket/`` is the bucket
@@ -40,17 +40,16 @@ __all__ = [
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
     "SCAN_TILE_ROWS",
+    "ArrowRows",
     "BatchColumns",
     "BatchForm",
     "BucketGrid",
     "BucketIndex",
     "ByteColumn",
     "CommonWindows",
-    "Crew",
     "Gate",
     "GridProbe",
     "RoomColumns",
-    "Rows",
     "RowsForm",
     "RunColumns",
     "RunIndex",
@@ -58,6 +57,7 @@ __all__ = [
     "Scan",
     "SealForm",
     "Task",
+    "ThreadPool",
     "bucket_directory",
     "cpu_features",
     "default_implementation",
@@ -70,7 +70,7 @@ __all__ = [
     "merge_order",
     "native",
     "probe_buckets",
-    "sorted_steps",
+    "step_starts",
 ]
 
 _requested = os.environ.get("STREAMJOIN_DS_KERNEL", "")

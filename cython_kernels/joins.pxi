@@ -62,17 +62,17 @@ cdef class _Join:
         """Write the next pairs and return how many; each join has its own."""
         return 0
 
-    cdef PairFilling _filling(self, out_probe, out_run):
+    cdef PairFilling _filling(self, out_probe, out_row):
         cdef PairFilling task = PairFilling.__new__(PairFilling)
         _check_array(out_probe, "out_probe", _INT32, True)
-        _check_array(out_run, "out_run", _INT32, True)
+        _check_array(out_row, "out_row", _INT32, True)
         task._capacity = len(out_probe)
-        if len(out_run) != task._capacity or task._capacity < SJ_MIN_CAPACITY:
-            raise _error("out_probe and out_run must be of one length, 64 at least", "out_probe")
+        if len(out_row) != task._capacity or task._capacity < SJ_MIN_CAPACITY:
+            raise _error("out_probe and out_row must be of one length, 64 at least", "out_probe")
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
-        task._probes, task._rows = _int32_out(out_probe), _int32_out(out_run)
-        task._of, task._kept = self, (out_probe, out_run)
+        task._probes, task._rows = _int32_out(out_probe), _int32_out(out_row)
+        task._of, task._kept = self, (out_probe, out_row)
         self._busy = True
         return task
 
@@ -131,13 +131,13 @@ cdef class Scan(_Join):
         """Name of the implementation in use."""
         return self._chosen.name.decode()
 
-    def fill(self, out_probe, out_run):
+    def fill(self, out_probe, out_row):
         """Write the next pairs; 0 means there are no more."""
-        return self._filling(out_probe, out_run).do()
+        return self._filling(out_probe, out_row).do()
 
-    def filling(self, out_probe, out_run):
-        """`fill` as a task for a crew."""
-        return self._filling(out_probe, out_run)
+    def filling(self, out_probe, out_row):
+        """`fill` as a task for a pool."""
+        return self._filling(out_probe, out_row)
 
     cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
         return self._chosen.scan_fill(&self._scan, probes, rows, capacity)
@@ -246,13 +246,13 @@ cdef class GridProbe(_Join):
         """Name of the implementation in use."""
         return self._chosen.name.decode()
 
-    def fill(self, out_probe, out_run):
+    def fill(self, out_probe, out_row):
         """Write the next pairs; 0 means there are no more."""
-        return self._filling(out_probe, out_run).do()
+        return self._filling(out_probe, out_row).do()
 
-    def filling(self, out_probe, out_run):
-        """`fill` as a task for a crew."""
-        return self._filling(out_probe, out_run)
+    def filling(self, out_probe, out_row):
+        """`fill` as a task for a pool."""
+        return self._filling(out_probe, out_row)
 
     cdef int64_t _write(self, int32_t *probes, int32_t *rows, int64_t capacity) noexcept nogil:
         return self._chosen.grid_fill(&self._grid, probes, rows, capacity)

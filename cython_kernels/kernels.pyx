@@ -72,8 +72,8 @@ cdef extern from "scan/band.h" nogil:
         int64_t candidates
 
     ctypedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds) noexcept
-    ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
-    ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity) noexcept
+    ctypedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity) noexcept
+    ctypedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity) noexcept
 
 
 cdef extern from "stdlib.h" nogil:
@@ -85,7 +85,7 @@ cdef extern from "stdlib.h" nogil:
 cdef extern from "bucket/bucket_grid.h" nogil:
     ctypedef struct sj_bucket_probe:
         pass
-    ctypedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run,
+    ctypedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row,
                                        int64_t capacity) noexcept
 
 
@@ -124,8 +124,8 @@ cdef extern from "grid/grid.h" nogil:
     int sj_steps_fill(const double *float_sorted, const int64_t *int_sorted, int64_t count, const sj_steps *steps,
                       int32_t *starts)
     int sj_merge_order(const int64_t *const *buckets, const double *const *float_seconds,
-                       const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *places,
-                       int32_t *rows)
+                       const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count,
+                       int32_t *run_numbers, int32_t *rows)
     int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
                   unsigned char *out)
     void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, const int32_t *order, int64_t count,
@@ -138,13 +138,13 @@ cdef extern from "grid/grid.h" nogil:
         int64_t run_count
         int64_t column_count
 
-    ctypedef struct sj_picks:
+    ctypedef struct sj_selection:
         int64_t count
         const int32_t *rows
-        const int32_t *places
-        int64_t place
+        const int32_t *run_numbers
+        int64_t run_number
 
-    int sj_gather_columns(const sj_run_columns *source, const sj_picks *picks, unsigned char **outs)
+    int sj_gather_columns(const sj_run_columns *source, const sj_selection *selection, unsigned char **outs)
 
 
 sj_dispatch_init()
@@ -319,7 +319,7 @@ cdef unsigned char *_bytes_out(array) except? NULL:
 
 
 include "threads/gate.pxi"
-include "threads/crew.pxi"
+include "threads/thread_pool.pxi"
 include "grid/layout.pxi"
 include "joins.pxi"
 include "bucket/bucket_grid.pxi"

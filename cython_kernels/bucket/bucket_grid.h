@@ -101,12 +101,12 @@ typedef struct {
     int64_t candidates;
 } sj_bucket_probe;
 
-typedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+typedef int64_t (*sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 
-int64_t sj_bucket_fill_scalar(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_bucket_fill_scalar(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #if defined(__x86_64__)
-int64_t sj_bucket_fill_avx2(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
-int64_t sj_bucket_fill_avx512(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_bucket_fill_avx2(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
+int64_t sj_bucket_fill_avx512(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #endif
 
 /* Returns where the n-th row of a chunk is. */

@@ -206,7 +206,7 @@ cdef class BucketGrid:
         return self.inserting(columns, keys, begin, lowest_kept).do()
 
     def inserting(self, columns, keys, begin, lowest_kept, swept_buckets=0):
-        """`insert` as a task for a crew; if all rows are in, the task then does `sweep`."""
+        """`insert` as a task for a pool; if all rows are in, the task then does `sweep`."""
         cdef Inserting task = Inserting.__new__(Inserting)
         cdef int place
         columns, keys = list(columns), list(keys)
@@ -236,7 +236,7 @@ cdef class BucketGrid:
         return self.sweeping(buckets, lowest_kept).do()
 
     def sweeping(self, buckets, lowest_kept):
-        """`sweep` as a task for a crew."""
+        """`sweep` as a task for a pool."""
         cdef Sweeping task = Sweeping.__new__(Sweeping)
         task._buckets, task._lowest = _integer(buckets, "buckets"), _integer(lowest_kept, "lowest_kept")
         self._enter()

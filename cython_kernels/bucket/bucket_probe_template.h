@@ -73,7 +73,7 @@ SJ_INLINE unsigned chunk_test(const sj_bucket_columns *columns, const lane_bound
 /* Writes the chunk's matches. The output has room for 16 pairs, and all of it may be written to. Lanes behind the
  * chunk's rows are read too. */
 SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts,
-                                int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+                                int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     unsigned bits = ~0u;
     /* Whether the first conditions leave a row is hard to predict: a branch on it costs more than the next test. */
@@ -82,7 +82,7 @@ SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds 
     }
     /* Bit n: the n-th row of the ring. */
     const unsigned ring = (bits & CHUNK_BITS) * (1u + (1u << SJ_CHUNK_ROWS)) >> facts.head & ((1u << facts.count) - 1);
-    return emit_chunk(ring, chunk * SJ_CHUNK_ROWS, facts.head, probe_id, out_probe, out_run);
+    return emit_chunk(ring, chunk * SJ_CHUNK_ROWS, facts.head, probe_id, out_probe, out_row);
 }
 
 /* Returns how many cells the probe's band covers; SJ_BUCKET_VISITS + 1 stands for any number above SJ_BUCKET_VISITS. */
@@ -185,7 +185,7 @@ SJ_INLINE void follow(sj_bucket_probe *probe)
     }
 }
 
-int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_run, int64_t capacity)
+int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity)
 {
     const sj_bucket_grid *grid = probe->grid;
     lane_bounds bounds;
@@ -219,7 +219,7 @@ int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t
             }
             probe->candidates += chunk.count;
             written += chunk_matches(probe, &bounds, span->chunk, chunk, span->probe, out_probe + written,
-                                     out_run + written);
+                                     out_row + written);
             span->chunk = chunk.next;
         }
         probe->tested++;

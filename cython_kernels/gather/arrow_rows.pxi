@@ -101,19 +101,19 @@ cdef class BatchColumns:
 
     cdef sj_column *_at(self, int64_t place) except NULL:
         if not 0 <= place < self._count:
-            raise _error("the batch has no such column", "places")
+            raise _error("the batch has no such column", "column_numbers")
         return &self._columns[place]
 
-    def has_null(self, tuple places):
+    def has_null(self, tuple column_numbers):
         """Whether any of these columns holds a null."""
-        for place in places:
+        for place in column_numbers:
             if sj_has_null(self._at(place)):
                 return True
         return False
 
-    def has_nan(self, tuple places):
+    def has_nan(self, tuple column_numbers):
         """Whether any of these columns holds a NaN."""
-        for place in places:
+        for place in column_numbers:
             if sj_has_nan(self._at(place)):
                 return True
         return False

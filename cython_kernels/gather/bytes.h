@@ -20,14 +20,14 @@ void sj_hash_bytes(const sj_byte_column *column, int64_t *hashes);
 int sj_offsets_fit(const int32_t *offsets, int64_t count, int64_t size_bytes);
 
 /* Writes to `offsets` where each picked value will begin in the output of `sj_gather_bytes`, and the end of the last.
- * Counts the nulls. `places` NULL: all values are of column `place`. Returns the size of the output in bytes; more than
- * INT32_MAX: the values are too long for one column; -1: rows or places point outside the columns. */
-int64_t sj_gathered_bytes(const sj_byte_column *const *columns, int64_t column_count, const int32_t *places, int64_t place,
-                          const int32_t *rows, int64_t count, int32_t *offsets, int64_t *nulls);
+ * Counts the nulls. `sources` NULL: all values are of column `source`. Returns the size of the output in bytes; more
+ * than INT32_MAX: the values are too long for one column; -1: rows or sources point outside the columns. */
+int64_t sj_gathered_bytes(const sj_byte_column *const *columns, int64_t column_count, const int32_t *sources,
+                          int64_t source, const int32_t *rows, int64_t count, int32_t *offsets, int64_t *nulls);
 
 /* Copies the values to the offsets that `sj_gathered_bytes` wrote, and sets their bits in `valid`, which must be 0
  * before; `valid` NULL: there is no null. */
-void sj_gather_bytes(const sj_byte_column *const *columns, const int32_t *places, int64_t place, const int32_t *rows,
+void sj_gather_bytes(const sj_byte_column *const *columns, const int32_t *sources, int64_t source, const int32_t *rows,
                      int64_t count, const int32_t *offsets, unsigned char *data, unsigned char *valid);
 
 #endif

@@ -10,9 +10,9 @@ cdef extern from "gather/bytes.h" nogil:
 
     void sj_hash_bytes(const sj_byte_column *column, int64_t *hashes)
     int sj_offsets_fit(const int32_t *offsets, int64_t count, int64_t size_bytes)
-    int64_t sj_gathered_bytes(const sj_byte_column *const *columns, int64_t column_count, const int32_t *places,
-                              int64_t place, const int32_t *rows, int64_t count, int32_t *offsets, int64_t *nulls)
-    void sj_gather_bytes(const sj_byte_column *const *columns, const int32_t *places, int64_t place,
+    int64_t sj_gathered_bytes(const sj_byte_column *const *columns, int64_t column_count, const int32_t *sources,
+                              int64_t source, const int32_t *rows, int64_t count, int32_t *offsets, int64_t *nulls)
+    void sj_gather_bytes(const sj_byte_column *const *columns, const int32_t *sources, int64_t source,
                          const int32_t *rows, int64_t count, const int32_t *offsets, unsigned char *data,
                          unsigned char *valid)
 
@@ -61,11 +61,11 @@ cdef class ByteColumn:
         return out
 
 
-def gather_bytes(columns, places, rows):
-    """Copy columns[places[i]][rows[i]] to offsets, data and valid bits; see streamjoin_ds.engine.reference."""
+def gather_bytes(columns, column_numbers, rows):
+    """Copy columns[column_numbers[i]][rows[i]] to offsets, data and valid bits; see streamjoin_ds.engine.reference."""
     cdef ByteColumn column
-    cdef int64_t place = 0, size, nulls = 0, count, column_count, at
-    cdef const int32_t *from_places = NULL
+    cdef int64_t source = 0, size, nulls = 0, count, column_count, at
+    cdef const int32_t *sources = NULL
     cdef const int32_t *from_rows
     cdef const sj_byte_column **addresses
     cdef int32_t *ends
@@ -74,13 +74,13 @@ def gather_bytes(columns, places, rows):
     columns = list(columns)
     _check_array(rows, "rows", _INT32)
     count, column_count = len(rows), len(columns)
-    if isinstance(places, int):
-        place = _integer(places, "places")
+    if isinstance(column_numbers, int):
+        source = _integer(column_numbers, "column_numbers")
     else:
-        _check_array(places, "places", _INT32)
-        if len(places) != count:
-            raise _error("places and rows differ in length", "places")
-        from_places = _order_address(places)
+        _check_array(column_numbers, "column_numbers", _INT32)
+        if len(column_numbers) != count:
+            raise _error("column_numbers and rows differ in length", "column_numbers")
+        sources = _order_address(column_numbers)
     from_rows = _order_address(rows)
     offsets = np.empty(count + 1, dtype=np.int32)
     ends = _int32_out(offsets)
@@ -92,9 +92,9 @@ def gather_bytes(columns, places, rows):
             column = columns[at]
             addresses[at] = &column._column
         with nogil:
-            size = sj_gathered_bytes(addresses, column_count, from_places, place, from_rows, count, ends, &nulls)
+            size = sj_gathered_bytes(addresses, column_count, sources, source, from_rows, count, ends, &nulls)
         if size < 0:
-            raise _error("rows or places point outside the columns", "rows")
+            raise _error("rows or column_numbers point outside the columns", "rows")
         if size > INT32_MAX:
             raise _error("the values are too long for one column", "rows", "fewer rows at a time")
         data = np.empty(size, dtype=np.uint8)
@@ -103,7 +103,7 @@ def gather_bytes(columns, places, rows):
         if nulls:
             to_valid = _bytes_out(valid)
         with nogil:
-            sj_gather_bytes(addresses, from_places, place, from_rows, count, ends, to_data, to_valid)
+            sj_gather_bytes(addresses, sources, source, from_rows, count, ends, to_data, to_valid)
     finally:
         free(addresses)
     return offsets, data, valid, nulls

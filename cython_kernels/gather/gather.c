@@ -54,19 +54,20 @@ int sj_gather(const unsigned char *column, int64_t rows, int item_bytes, const i
     return 0;
 }
 
-/* Checks that each rows[i] is a row of run places[i]; `places` NULL: of run 0. Returns -1 where one is not, 0 where all
- * are of one run, 1 where they are of several. */
-static int check(const int64_t *run_rows, int64_t run_count, const int32_t *places, const int32_t *rows, int64_t count)
+/* Checks that each rows[i] is a row of run run_numbers[i]; `run_numbers` NULL: of run 0. Returns -1 where one is not, 0
+ * where all are of one run, 1 where they are of several. */
+static int check(const int64_t *run_rows, int64_t run_count, const int32_t *run_numbers, const int32_t *rows,
+                 int64_t count)
 {
     int outside = 0;
     int other = 0;
     for (int64_t row = 0; row < count; row++) {
-        const uint64_t place = places ? (uint64_t)(int64_t)places[row] : 0;
-        if (place >= (uint64_t)run_count) {
+        const uint64_t run_number = run_numbers ? (uint64_t)(int64_t)run_numbers[row] : 0;
+        if (run_number >= (uint64_t)run_count) {
             return -1;
         }
-        other |= places && places[row] != places[0];
-        outside |= (uint64_t)(int64_t)rows[row] >= (uint64_t)run_rows[place];
+        other |= run_numbers && run_numbers[row] != run_numbers[0];
+        outside |= (uint64_t)(int64_t)rows[row] >= (uint64_t)run_rows[run_number];
     }
     return outside ? -1 : other;
 }
@@ -79,19 +80,20 @@ void sj_gather_run(const unsigned char *column, int64_t rows, int item_bytes, co
 
 #define GATHER_RUNS(item_bytes)                                                                                     \
     for (int64_t row = from; row < to; row++) {                                                                     \
-        memcpy(out + row * (item_bytes), columns[places[row]] + (int64_t)rows[row] * (item_bytes), (item_bytes));   \
+        const unsigned char *items = columns[run_numbers[row]];                                                     \
+        memcpy(out + row * (item_bytes), items + (int64_t)rows[row] * (item_bytes), (item_bytes));                  \
     }
 
-/* out[i] = columns[places[i]][rows[i]] */
+/* out[i] = columns[run_numbers[i]][rows[i]] */
 static void gather_runs(const unsigned char *const *columns, const int64_t *run_rows, int item_bytes,
-                        const int32_t *places, const int32_t *rows, int64_t count, unsigned char *out)
+                        const int32_t *run_numbers, const int32_t *rows, int64_t count, unsigned char *out)
 {
     for (int64_t from = 0; from < count; from += BLOCK) {
         const int64_t to = count - from < BLOCK ? count : from + BLOCK;
-        const int32_t first = places[from];
+        const int32_t first = run_numbers[from];
         int other = 0;
         for (int64_t row = from; row < to; row++) {
-            other |= places[row] ^ first;
+            other |= run_numbers[row] ^ first;
         }
         if (!other) { /* mostly so: runs are probed one after the other */
             copy_rows(columns[first], run_rows[first], item_bytes, rows, from, to, count, out);
@@ -107,29 +109,30 @@ static void gather_runs(const unsigned char *const *columns, const int64_t *run_
     }
 }
 
-int sj_gather_columns(const sj_run_columns *from, const sj_picks *picks, unsigned char *const *outs)
+int sj_gather_columns(const sj_run_columns *from, const sj_selection *selection, unsigned char *const *outs)
 {
-    const int32_t *places = picks->places;
-    int64_t place = picks->place;
-    const int found = check(from->run_rows + place, from->run_count, places, picks->rows, picks->count);
+    const int32_t *run_numbers = selection->run_numbers;
+    int64_t run_number = selection->run_number;
+    const int32_t *rows = selection->rows;
+    const int found = check(from->run_rows + run_number, from->run_count, run_numbers, rows, selection->count);
     if (found < 0) {
         return -1;
     }
-    if (found == 0 && places && picks->count) {
-        place = places[0];
-        places = NULL;
+    if (found == 0 && run_numbers && selection->count) {
+        run_number = run_numbers[0];
+        run_numbers = NULL;
     }
     for (int64_t column = 0; column < from->column_count; column++) {
         const unsigned char *const *addresses = from->addresses + column * from->run_count;
         if (!outs[column]) {
             continue;
         }
-        if (places) {
-            gather_runs(addresses, from->run_rows, from->item_bytes[column], places, picks->rows, picks->count,
+        if (run_numbers) {
+            gather_runs(addresses, from->run_rows, from->item_bytes[column], run_numbers, rows, selection->count,
                         outs[column]);
         } else {
-            sj_gather_run(addresses[place], from->run_rows[place], from->item_bytes[column], picks->rows, picks->count,
-                          outs[column]);
+            sj_gather_run(addresses[run_number], from->run_rows[run_number], from->item_bytes[column], rows,
+                          selection->count, outs[column]);
         }
     }
     return 0;

@@ -46,22 +46,22 @@ int sj_offsets_fit(const int32_t *offsets, int64_t count, int64_t size_bytes)
     return !descends && offsets[count] <= size_bytes;
 }
 
-int64_t sj_gathered_bytes(const sj_byte_column *const *columns, int64_t column_count, const int32_t *places, int64_t place,
-                          const int32_t *rows, int64_t count, int32_t *offsets, int64_t *nulls)
+int64_t sj_gathered_bytes(const sj_byte_column *const *columns, int64_t column_count, const int32_t *sources,
+                          int64_t source, const int32_t *rows, int64_t count, int32_t *offsets, int64_t *nulls)
 {
     int64_t size = 0;
     *nulls = 0;
     for (int64_t at = 0; at < count; at++) {
-        const int64_t from = places ? places[at] : place;
+        const int64_t from = sources ? sources[at] : source;
         if ((uint64_t)from >= (uint64_t)column_count || (uint64_t)(int64_t)rows[at] >= (uint64_t)columns[from]->rows) {
             return -1;
         }
     }
     for (int64_t at = 0; at < count && size <= INT32_MAX; at++) {
         if (at + FAR_OFFSETS < count) {
-            __builtin_prefetch(columns[places ? places[at + FAR_OFFSETS] : place]->offsets + rows[at + FAR_OFFSETS]);
+            __builtin_prefetch(columns[sources ? sources[at + FAR_OFFSETS] : source]->offsets + rows[at + FAR_OFFSETS]);
         }
-        const sj_byte_column *column = columns[places ? places[at] : place];
+        const sj_byte_column *column = columns[sources ? sources[at] : source];
         offsets[at] = (int32_t)size;
         if (is_valid(column, rows[at])) {
             size += column->offsets[rows[at] + 1] - column->offsets[rows[at]];
@@ -73,15 +73,15 @@ int64_t sj_gathered_bytes(const sj_byte_column *const *columns, int64_t column_c
     return size;
 }
 
-void sj_gather_bytes(const sj_byte_column *const *columns, const int32_t *places, int64_t place, const int32_t *rows,
+void sj_gather_bytes(const sj_byte_column *const *columns, const int32_t *sources, int64_t source, const int32_t *rows,
                      int64_t count, const int32_t *offsets, unsigned char *data, unsigned char *valid)
 {
     for (int64_t at = 0; at < count; at++) {
         if (at + FAR_DATA < count) {
-            const sj_byte_column *far = columns[places ? places[at + FAR_DATA] : place];
+            const sj_byte_column *far = columns[sources ? sources[at + FAR_DATA] : source];
             __builtin_prefetch(far->data + far->offsets[rows[at + FAR_DATA]]);
         }
-        const sj_byte_column *column = columns[places ? places[at] : place];
+        const sj_byte_column *column = columns[sources ? sources[at] : source];
         copy_bytes(data + offsets[at], column->data + column->offsets[rows[at]], offsets[at + 1] - offsets[at]);
         if (valid && is_valid(column, rows[at])) {
             valid[at >> 3] |= (unsigned char)(1 << (at & 7));

@@ -2,7 +2,7 @@
 
 cdef struct sj_part:
     const sj_run_columns *columns
-    sj_picks picks
+    sj_selection selection
 
 
 cdef class RowsForm:
@@ -111,8 +111,8 @@ cdef bint _put_float(value, int item_bytes, unsigned char *to) except -1:
     return True
 
 
-cdef class Rows:
-    """Rows that are gathered and then handed to Arrow; see streamjoin_ds.engine.reference.arrow_rows.Rows."""
+cdef class ArrowRows:
+    """Rows that are gathered and then handed to Arrow; see streamjoin_ds.engine.reference.arrow_rows.ArrowRows."""
 
     cdef RowsForm _form
     cdef sj_rows *_rows
@@ -144,13 +144,13 @@ cdef class Rows:
         task._do_rows(task._count)
 
     def gathering(self, parts, int64_t begin=0):
-        """`gather` as a task for a crew."""
+        """`gather` as a task for a pool."""
         return self._gathering(parts, begin)
 
     cdef Gathering _gathering(self, parts, int64_t begin):
         cdef int64_t part, column, first
         cdef RunColumns columns
-        cdef sj_picks *picks
+        cdef sj_selection *selection
         cdef Gathering task = Gathering.__new__(Gathering)
         cdef RowsForm form = self._form
         if begin < 0 or len(parts) != form._part_count:
@@ -163,19 +163,19 @@ cdef class Rows:
         for column in range(form._column_count):
             task._outs[column] = sj_rows_column(self._rows, column) + begin * form._item_bytes[column]
         for part in range(form._part_count):
-            columns, places, rows = parts[part]
+            columns, run_numbers, rows = parts[part]
             if columns is None:
                 raise _error("a part has no columns", "columns")
-            first, picks = form._firsts[part], &task._parts[part].picks
+            first, selection = form._firsts[part], &task._parts[part].selection
             if columns._columns.column_count != form._firsts[part + 1] - first:
                 raise _error("the part has another number of columns", "columns")
             for column in range(columns._columns.column_count):
                 if columns._columns.item_bytes[column] != form._item_bytes[first + column]:
                     raise _error("the part has columns of other widths", "columns")
-            columns._pick(places, rows, picks)
+            columns._select(run_numbers, rows, selection)
             if part == 0:
-                task._count = picks.count
-            if picks.count != task._count or picks.count > self._count - begin:
+                task._count = selection.count
+            if selection.count != task._count or selection.count > self._count - begin:
                 raise _error("there are other numbers of rows", "rows")
             task._parts[part].columns = &columns._columns
             task._outs[form._column_count + part] = task._outs[first]
@@ -219,7 +219,7 @@ cdef class Rows:
 cdef class Gathering(Task):
     """The task that gathers some rows of all parts, and in each the greatest of the parts' first columns."""
 
-    cdef Rows _to
+    cdef ArrowRows _to
     cdef RowsForm _form
     cdef int64_t _count
     cdef sj_part *_parts
@@ -233,7 +233,7 @@ cdef class Gathering(Task):
     cdef void _work(self) noexcept nogil:
         cdef int64_t part, parts = self._form._part_count, columns = self._form._column_count
         for part in range(parts):
-            self._status = sj_gather_columns(self._parts[part].columns, &self._parts[part].picks,
+            self._status = sj_gather_columns(self._parts[part].columns, &self._parts[part].selection,
                                              self._outs + self._form._firsts[part])
             if self._status < 0:
                 return
@@ -244,7 +244,7 @@ cdef class Gathering(Task):
     cdef object _done(self):
         cdef int64_t column
         if self._status < 0:
-            raise _error("rows or places point outside the runs", "rows")
+            raise _error("rows or run_numbers point outside the runs", "rows")
         for column in range(self._form._column_count):
             self._to._filled[column] += self._count
         return None

@@ -40,49 +40,49 @@ cdef class RunColumns:
         free(self._columns.run_rows)
         free(self._columns.item_bytes)
 
-    cdef int _pick(self, places, rows, sj_picks *picks) except -1:
-        """Check `places` and `rows`, and put their addresses into `picks`."""
-        picks.places = NULL
-        picks.place = 0
+    cdef int _select(self, run_numbers, rows, sj_selection *selection) except -1:
+        """Check `run_numbers` and `rows`, and put their addresses into `selection`."""
+        selection.run_numbers = NULL
+        selection.run_number = 0
         cdef sj_view view
         _int32_view(rows, "rows", False, &view)
-        picks.count = view.count
-        picks.rows = <const int32_t *>view.items
-        if isinstance(places, int):
-            picks.place = places
-            if not 0 <= picks.place < self._columns.run_count:
-                raise _error("rows or places point outside the runs", "places")
-        elif places is not None:
-            _int32_view(places, "places", False, &view)
-            if view.count != picks.count:
-                raise _error("places and rows differ in length", "places")
-            picks.places = <const int32_t *>view.items
+        selection.count = view.count
+        selection.rows = <const int32_t *>view.items
+        if isinstance(run_numbers, int):
+            selection.run_number = run_numbers
+            if not 0 <= selection.run_number < self._columns.run_count:
+                raise _error("rows or run_numbers point outside the runs", "run_numbers")
+        elif run_numbers is not None:
+            _int32_view(run_numbers, "run_numbers", False, &view)
+            if view.count != selection.count:
+                raise _error("run_numbers and rows differ in length", "run_numbers")
+            selection.run_numbers = <const int32_t *>view.items
         return 0
 
-    def gather(self, places, rows, outs):
-        """Copy row ``rows[i]`` of run ``places[i]`` (an int: of that run, None: of run 0) to item i of each out."""
-        cdef Copying task = self._copying(places, rows, outs)
-        task._do_rows(task._picks.count)
+    def gather(self, run_numbers, rows, outs):
+        """Copy row ``rows[i]`` of run ``run_numbers[i]`` to item i of each out; an int: of that run, None: of run 0."""
+        cdef Copying task = self._copying(run_numbers, rows, outs)
+        task._do_rows(task._selection.count)
 
-    def gathering(self, places, rows, outs):
-        """`gather` as a task for a crew."""
-        return self._copying(places, rows, outs)
+    def gathering(self, run_numbers, rows, outs):
+        """`gather` as a task for a pool."""
+        return self._copying(run_numbers, rows, outs)
 
-    cdef Copying _copying(self, places, rows, outs):
+    cdef Copying _copying(self, run_numbers, rows, outs):
         cdef int64_t column
         cdef Copying task = Copying.__new__(Copying)
-        self._pick(places, rows, &task._picks)
+        self._select(run_numbers, rows, &task._selection)
         if len(outs) != self._columns.column_count:
             raise _error("there must be an out for each column", "outs")
         task._outs = <unsigned char **>calloc(self._columns.column_count + 1, sizeof(void *))
         if task._outs == NULL:
             raise MemoryError
-        task._from, task._kept = &self._columns, (self, places, rows, outs)
-        for column in range(self._columns.column_count if task._picks.count else 0):
+        task._from, task._kept = &self._columns, (self, run_numbers, rows, outs)
+        for column in range(self._columns.column_count if task._selection.count else 0):
             out = outs[column]
             if out is None:
                 continue
-            if (len(out) != task._picks.count or not isinstance(out, np.ndarray)
+            if (len(out) != task._selection.count or not isinstance(out, np.ndarray)
                     or out.dtype.itemsize != self._columns.item_bytes[column]):
                 raise _error("out and rows differ in length", "outs")
             _check_array(out, "outs", out.dtype, True)
@@ -94,7 +94,7 @@ cdef class Copying(Task):
     """The task that copies columns of some rows."""
 
     cdef const sj_run_columns *_from
-    cdef sj_picks _picks
+    cdef sj_selection _selection
     cdef unsigned char **_outs
     cdef int _status
 
@@ -102,9 +102,9 @@ cdef class Copying(Task):
         free(self._outs)
 
     cdef void _work(self) noexcept nogil:
-        self._status = sj_gather_columns(self._from, &self._picks, self._outs)
+        self._status = sj_gather_columns(self._from, &self._selection, self._outs)
 
     cdef object _done(self):
         if self._status < 0:
-            raise _error("rows or places point outside the runs", "rows")
+            raise _error("rows or run_numbers point outside the runs", "rows")
         return None

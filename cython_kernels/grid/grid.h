@@ -39,9 +39,9 @@ int sj_steps_fill(const double *float_sorted, const int64_t *int_sorted, int64_t
                   int32_t *starts);
 
 /* Writes the stable order by (bucket, second) of the rows of several runs that are each in this order: the number of
- * each row's run (its place), and the row. `buckets` may be NULL; one of the two seconds is given. -1: no memory. */
+ * each row's run, and the row. `buckets` may be NULL; one of the two seconds is given. -1: no memory. */
 int sj_merge_order(const int64_t *const *buckets, const double *const *float_seconds,
-                   const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *places,
+                   const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *run_numbers,
                    int32_t *rows);
 
 /* Writes the stable order by (bucket, second). `buckets` may be NULL; one of the seconds is given. -1: no memory. */
@@ -65,16 +65,17 @@ typedef struct {
     int64_t column_count;
 } sj_run_columns;
 
-/* Some rows of these runs: row rows[i] of run places[i]. `places` NULL: all are of run `place`; else `place` is 0. */
+/* Some rows of these runs: row rows[i] of run run_numbers[i]. `run_numbers` NULL: all are of run `run_number`; if not,
+ * `run_number` is 0. */
 typedef struct {
     int64_t count;
     const int32_t *rows;
-    const int32_t *places;
-    int64_t place;
-} sj_picks;
+    const int32_t *run_numbers;
+    int64_t run_number;
+} sj_selection;
 
-/* Copies some rows of each column whose out is not NULL: outs[c][i] = columns[c][places[i]][rows[i]]. Returns -1, and
- * copies nothing, where a row is outside its run. */
-int sj_gather_columns(const sj_run_columns *from, const sj_picks *picks, unsigned char *const *outs);
+/* Copies some rows of each column whose out is not NULL: outs[c][i] = columns[c][run_numbers[i]][rows[i]]. Returns -1,
+ * and copies nothing, where a row is outside its run. */
+int sj_gather_columns(const sj_run_columns *from, const sj_selection *selection, unsigned char *const *outs);
 
 #endif

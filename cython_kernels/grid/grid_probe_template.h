@@ -244,9 +244,9 @@ SJ_INLINE void next_spans(sj_grid *grid)
     }
 }
 
-int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity)
+int64_t NAME(sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity)
 {
-    row_output output = {out_probe, out_run, 0, capacity};
+    row_output output = {out_probe, out_row, 0, capacity};
     for (;;) {
         sj_probe probe;
         int64_t prepared = -1;

@@ -69,7 +69,7 @@ def grid_order(buckets, second):
 
 
 def grid_ordering(buckets, second):
-    """`grid_order` as a task for a crew."""
+    """`grid_order` as a task for a pool."""
     cdef Ordering task = Ordering.__new__(Ordering)
     if _is_float(second, "second"):
         task._floats = _float_address(second)
@@ -159,7 +159,7 @@ def gather(column, order, out=None):
     return out
 
 
-def sorted_steps(column):
+def step_starts(column):
     """Return where the equally wide steps of a sorted column begin; see streamjoin_ds.engine.reference."""
     cdef const double *floats = NULL
     cdef const int64_t *ints = NULL
@@ -194,7 +194,7 @@ cdef int _set_steps(sj_steps *steps, starts, column) except -1:
         ints = _int_address(column)
     sj_steps_plan(floats, ints, len(column), steps)
     if not steps.count or len(starts) != steps.count + 1:
-        raise _error("steps does not fit the run", "steps", "sorted_steps(right[second])")
+        raise _error("steps does not fit the run", "steps", "step_starts(right[second])")
     steps.starts = _order_address(starts)
     return 0
 
@@ -205,7 +205,7 @@ def merge_order(buckets, seconds):
     cdef int64_t run_count = len(seconds)
     cdef const void **addresses
     cdef int64_t *run_rows
-    cdef int32_t *to_places
+    cdef int32_t *to_run_numbers
     cdef int32_t *to_rows
     cdef const int64_t **bucket_numbers
     cdef const double **floats
@@ -226,8 +226,8 @@ def merge_order(buckets, seconds):
         count += len(seconds[run])
     if count > _MAX_ROWS:
         raise _error("the runs have more rows than int32 can number", "seconds")
-    places, rows = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
-    to_places, to_rows = _int32_out(places), _int32_out(rows)
+    run_numbers, rows = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
+    to_run_numbers, to_rows = _int32_out(run_numbers), _int32_out(rows)
     addresses = <const void **>calloc(2 * run_count, sizeof(void *))
     run_rows = <int64_t *>calloc(run_count, sizeof(int64_t))
     try:
@@ -245,10 +245,10 @@ def merge_order(buckets, seconds):
             else:
                 ints[run] = _int_address(seconds[run])
         with nogil:
-            status = sj_merge_order(bucket_numbers, floats, ints, run_rows, run_count, to_places, to_rows)
+            status = sj_merge_order(bucket_numbers, floats, ints, run_rows, run_count, to_run_numbers, to_rows)
     finally:
         free(<void *>addresses)
         free(run_rows)
     if status:
         raise MemoryError
-    return places, rows
+    return run_numbers, rows

@@ -14,14 +14,14 @@
  */
 typedef struct {
     uint64_t key;
-    int32_t place;
+    int32_t run_number;
     int32_t row;
 } entry;
 
 typedef struct {
     uint64_t bucket;
     uint64_t key;
-    int32_t place;
+    int32_t run_number;
     int32_t row;
 } wide_entry;
 
@@ -141,43 +141,43 @@ static int64_t next_piece(merge *all)
     return count;
 }
 
-static void merge_narrow_piece(const merge *all, entry *memory, int64_t count, int32_t *places, int32_t *rows)
+static void merge_narrow_piece(const merge *all, entry *memory, int64_t count, int32_t *run_numbers, int32_t *rows)
 {
     entry *made = memory;
     for (int64_t run = 0; run < all->run_count; run++) {
         for (int64_t row = all->from[run]; row < all->to[run]; row++, made++) {
             made->key = merge_key(all, run, row);
-            made->place = (int32_t)run;
+            made->run_number = (int32_t)run;
             made->row = (int32_t)row;
         }
     }
     const entry *sorted = entry_merge_all(memory, memory + count, all->starts, all->run_count);
     for (int64_t at = 0; at < count; at++) {
-        places[at] = sorted[at].place;
+        run_numbers[at] = sorted[at].run_number;
         rows[at] = sorted[at].row;
     }
 }
 
-static void merge_wide_piece(const merge *all, wide_entry *memory, int64_t count, int32_t *places, int32_t *rows)
+static void merge_wide_piece(const merge *all, wide_entry *memory, int64_t count, int32_t *run_numbers, int32_t *rows)
 {
     wide_entry *made = memory;
     for (int64_t run = 0; run < all->run_count; run++) {
         for (int64_t row = all->from[run]; row < all->to[run]; row++, made++) {
             made->bucket = merge_bucket(all, run, row);
             made->key = merge_key(all, run, row);
-            made->place = (int32_t)run;
+            made->run_number = (int32_t)run;
             made->row = (int32_t)row;
         }
     }
     const wide_entry *sorted = wide_entry_merge_all(memory, memory + count, all->starts, all->run_count);
     for (int64_t at = 0; at < count; at++) {
-        places[at] = sorted[at].place;
+        run_numbers[at] = sorted[at].run_number;
         rows[at] = sorted[at].row;
     }
 }
 
 int sj_merge_order(const int64_t *const *buckets, const double *const *float_seconds,
-                   const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *places,
+                   const int64_t *const *int_seconds, const int64_t *run_rows, int64_t run_count, int32_t *run_numbers,
                    int32_t *rows)
 {
     int64_t *numbers = calloc(3 * (size_t)run_count + 1, sizeof *numbers);
@@ -205,11 +205,11 @@ int sj_merge_order(const int64_t *const *buckets, const double *const *float_sec
             }
         }
         if (buckets) {
-            merge_wide_piece(&all, memory, count, places, rows);
+            merge_wide_piece(&all, memory, count, run_numbers, rows);
         } else {
-            merge_narrow_piece(&all, memory, count, places, rows);
+            merge_narrow_piece(&all, memory, count, run_numbers, rows);
         }
-        places += count;
+        run_numbers += count;
         rows += count;
         left -= count;
         for (int64_t run = 0; run < run_count; run++) {

@@ -220,7 +220,7 @@ int sj_runs_are_done(const sj_runs *runs)
 }
 
 /* Writes the next pairs of the slice in work; returns how many. 0: there are no more, or no room. -1: no memory. */
-static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
+static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
 {
     int64_t written = 0;
     while (runs->run < runs->run_count && runs->probe_count > 0) {
@@ -232,14 +232,14 @@ static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_run, i
         }
         int64_t count = 0;
         if (runs->work == WORK_SCAN) {
-            count = runs->scan_fill(&runs->scan, out_probe + written, out_run + written, capacity - written);
+            count = runs->scan_fill(&runs->scan, out_probe + written, out_row + written, capacity - written);
         } else if (runs->work == WORK_GRID) {
-            count = runs->grid_fill(&runs->grid, out_probe + written, out_run + written, capacity - written);
+            count = runs->grid_fill(&runs->grid, out_probe + written, out_row + written, capacity - written);
         } else if (runs->work == WORK_BUCKETS) {
-            count = runs->bucket_fill(&runs->bucket_probe, out_probe + written, out_run + written, capacity - written);
+            count = runs->bucket_fill(&runs->bucket_probe, out_probe + written, out_row + written, capacity - written);
         }
         for (int64_t at = written; at < written + count; at++) {
-            out_place[at] = (int32_t)runs->run;
+            out_run[at] = (int32_t)runs->run;
         }
         written += count;
         if (!count) {
@@ -253,11 +253,11 @@ static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_run, i
     return written;
 }
 
-int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
+int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
 {
     int64_t written = 0;
     do {
-        const int64_t count = fill_slice(runs, out_probe + written, out_run + written, out_place + written,
+        const int64_t count = fill_slice(runs, out_probe + written, out_row + written, out_run + written,
                                          capacity - written);
         if (count < 0) {
             return count;

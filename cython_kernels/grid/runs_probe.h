@@ -86,6 +86,6 @@ void sj_runs_end(sj_runs *runs);
 int sj_runs_are_done(const sj_runs *runs);
 
 /* Writes the next pairs and the number of each pair's run; returns how many. 0: there are no more. -1: no memory. */
-int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity);
+int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity);
 
 #endif

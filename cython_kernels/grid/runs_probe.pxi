@@ -45,7 +45,7 @@ cdef extern from "grid/runs_probe.h" nogil:
     int sj_runs_begin(sj_runs *runs, int conditions)
     void sj_runs_end(sj_runs *runs)
     int sj_runs_are_done(const sj_runs *runs)
-    int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_run, int32_t *out_place, int64_t capacity)
+    int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
 
 
 cdef class RunIndex:
@@ -150,7 +150,7 @@ cdef int _check_fences(fences, column) except -1:
 cdef struct sj_pair_room:
     int32_t *probes
     int32_t *rows
-    int32_t *places
+    int32_t *run_numbers
     int64_t count
 
 
@@ -163,7 +163,7 @@ cdef class RunsProbe:
 
     def __init__(self, left, indexes, *, implementation=None, last_rows=-1, left_count=None, slice_probes=None):
         cdef int condition
-        cdef int64_t place
+        cdef int64_t run_number
         cdef RunIndex index
         cdef sj_view view
         cdef int are_floats[SJ_MAX_CONDITIONS]
@@ -200,14 +200,14 @@ cdef class RunsProbe:
         runs.indexes = <const sj_run_index **>calloc(runs.run_count + 1, sizeof(void *))
         if runs.indexes == NULL:
             raise MemoryError
-        for place in range(runs.run_count):
-            index = indexes[place]
+        for run_number in range(runs.run_count):
+            index = indexes[run_number]
             if index._index.conditions != len(left):
                 raise _error("left and the indexes differ in their conditions", "left")
             for condition in range(index._index.conditions):
                 if index._index.is_float[condition] != are_floats[condition]:
                     raise _error("left and right differ in type", "left")
-            runs.indexes[place] = &index._index
+            runs.indexes[run_number] = &index._index
         if last_rows >= 0 and (not indexes or index._index.bucket_grid != NULL or index._index.first >= 0
                                or index._index.second >= 0 or last_rows > index._index.band.run_count):
             raise _error("last_rows does not fit the last run", "last_rows", "its columns have room, it has no order")
@@ -228,36 +228,37 @@ cdef class RunsProbe:
         """Whether there are no more pairs."""
         return bool(sj_runs_are_done(&self._runs))
 
-    def fill(self, out_probe, out_run, out_place):
+    def fill(self, out_probe, out_row, out_run):
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
         cdef int64_t written
         cdef sj_pair_room room
-        self._enter(out_probe, out_run, out_place, &room)
+        self._enter(out_probe, out_row, out_run, &room)
         with nogil:
-            written = sj_runs_fill(&self._runs, room.probes, room.rows, room.places, room.count)
+            written = sj_runs_fill(&self._runs, room.probes, room.rows, room.run_numbers, room.count)
         self._busy = False
         if written < 0:
             raise MemoryError
         return written
 
-    def filling(self, out_probe, out_run, out_place):
-        """`fill` as a task for a crew."""
+    def filling(self, out_probe, out_row, out_run):
+        """`fill` as a task for a pool."""
         cdef Filling task = Filling.__new__(Filling)
-        self._enter(out_probe, out_run, out_place, &task._room)
-        task._probing, task._kept = self, (out_probe, out_run, out_place)
+        self._enter(out_probe, out_row, out_run, &task._room)
+        task._probing, task._kept = self, (out_probe, out_row, out_run)
         return task
 
-    cdef int _enter(self, out_probe, out_run, out_place, sj_pair_room *room) except -1:
-        cdef sj_view probes, rows, places
+    cdef int _enter(self, out_probe, out_row, out_run, sj_pair_room *room) except -1:
+        cdef sj_view probes, rows, run_numbers
         _int32_view(out_probe, "out_probe", True, &probes)
-        _int32_view(out_run, "out_run", True, &rows)
-        _int32_view(out_place, "out_place", True, &places)
-        if rows.count != probes.count or places.count != probes.count or probes.count < SJ_MIN_CAPACITY:
+        _int32_view(out_row, "out_row", True, &rows)
+        _int32_view(out_run, "out_run", True, &run_numbers)
+        if rows.count != probes.count or run_numbers.count != probes.count or probes.count < SJ_MIN_CAPACITY:
             raise _error("the outputs must be of one length, 64 at least", "out_probe")
         if self._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
         self._busy = True
-        room.probes, room.rows, room.places = <int32_t *>probes.items, <int32_t *>rows.items, <int32_t *>places.items
+        room.probes, room.rows = <int32_t *>probes.items, <int32_t *>rows.items
+        room.run_numbers = <int32_t *>run_numbers.items
         room.count = probes.count
         return 0
 
@@ -270,7 +271,7 @@ cdef class Filling(Task):
     cdef int64_t _written
 
     cdef void _work(self) noexcept nogil:
-        self._written = sj_runs_fill(&self._probing._runs, self._room.probes, self._room.rows, self._room.places,
+        self._written = sj_runs_fill(&self._probing._runs, self._room.probes, self._room.rows, self._room.run_numbers,
                                      self._room.count)
 
     cdef object _done(self):

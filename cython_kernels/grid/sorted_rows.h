@@ -75,7 +75,7 @@ SJ_INLINE int64_t skip_rows(const sj_band *band, const sj_probe *probe, int sort
 
 /* Tests `count` rows from `row` on; writes to `tested` how many come before the first row that is past the band. */
 SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int float_count, int int_count, int sorted,
-                            int64_t row, int64_t count, int32_t probe_id, int32_t *out_probe, int32_t *out_run,
+                            int64_t row, int64_t count, int32_t probe_id, int32_t *out_probe, int32_t *out_row,
                             int64_t *tested)
 {
     unsigned under = 0;
@@ -93,7 +93,7 @@ SJ_INLINE int64_t grid_step(const lane_bounds *bounds, const sj_band *band, int 
     }
     const unsigned bits = rows_test(bounds, band, 0, float_count, 0, int_count, row, count);
     *tested = under ? __builtin_ctz(under) : count;
-    return emit(bits, row, probe_id, out_probe, out_run);
+    return emit(bits, row, probe_id, out_probe, out_row);
 }
 
 /* Tests rows row:end. Returns the row where it stopped: `end` (all tested, or past the band), or an earlier one because
@@ -106,13 +106,13 @@ SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int floa
     }
     lane_bounds bounds;
     bounds_load(&bounds, band, probe, float_count, int_count);
-    int32_t *out_probe = output->probe, *out_run = output->run;
+    int32_t *out_probe = output->probe, *out_row = output->run;
     const int64_t limit = output->capacity - LANES;
     const int64_t from = row;
     int64_t written = output->written, tested = LANES;
     while (end - row >= LANES && written <= limit) {
         written += grid_step(&bounds, band, float_count, int_count, sorted, row, LANES, probe_id, out_probe + written,
-                             out_run + written, &tested);
+                             out_row + written, &tested);
         if (tested < LANES) {
             *candidates += row + tested - from;
             output->written = written;
@@ -123,7 +123,7 @@ SJ_INLINE int64_t grid_rows(const sj_band *band, const sj_probe *probe, int floa
     *candidates += row - from;
     if (row < end && end - row < LANES && written <= limit) {
         written += grid_step(&bounds, band, float_count, int_count, sorted, row, end - row, probe_id,
-                             out_probe + written, out_run + written, &tested);
+                             out_probe + written, out_row + written, &tested);
         *candidates += tested;
         row = end;
     }

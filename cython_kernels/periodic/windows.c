@@ -40,12 +40,13 @@ static int in_common(const sj_windows *windows, int64_t result, stretch *found)
     for (int64_t n = 0; n < windows->stream_count; n++) {
         const sj_window_stream *stream = &windows->streams[n];
         const sj_run_columns *columns = stream->columns;
-        const uint64_t place = (uint64_t)(stream->picks.places ? stream->picks.places[result] : stream->picks.place);
-        const int64_t row = stream->picks.rows[result];
-        if (place >= (uint64_t)columns->run_count || (uint64_t)row >= (uint64_t)columns->run_rows[place]) {
+        const sj_selection *of = &stream->selection;
+        const uint64_t run_number = (uint64_t)(of->run_numbers ? of->run_numbers[result] : of->run_number);
+        const int64_t row = of->rows[result];
+        if (run_number >= (uint64_t)columns->run_count || (uint64_t)row >= (uint64_t)columns->run_rows[run_number]) {
             return -1;
         }
-        const stretch one = windows_of(windows->every, stream, ((const int64_t *)columns->addresses[place])[row]);
+        const stretch one = windows_of(windows->every, stream, ((const int64_t *)columns->addresses[run_number])[row]);
         found->first = one.first > found->first ? one.first : found->first;
         found->last = one.last < found->last ? one.last : found->last;
     }

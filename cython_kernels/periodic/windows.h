@@ -13,7 +13,7 @@
 
 typedef struct {
     const sj_run_columns *columns; /* one column of int64: event times in microseconds */
-    sj_picks picks;
+    sj_selection selection;
     int64_t whole; /* of a window of W microseconds: W - 1 = whole * every + part */
     int64_t part;
     int64_t lag;
@@ -30,7 +30,7 @@ typedef struct {
 } sj_windows;
 
 /* Writes the results whose tuples share windows, once for each window (out_ids NULL: once), in ascending order of both.
- * Returns how many were written: only at the end fewer than `capacity`. -1: rows or places point outside the runs. */
+ * Returns how many were written: only at the end fewer than `capacity`. -1: a row or a run's number is outside. */
 int64_t sj_windows_fill(sj_windows *windows, int32_t *out_results, int64_t *out_ids, int64_t capacity);
 
 #endif

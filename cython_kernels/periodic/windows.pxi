@@ -3,7 +3,7 @@
 cdef extern from "periodic/windows.h" nogil:
     ctypedef struct sj_window_stream:
         const sj_run_columns *columns
-        sj_picks picks
+        sj_selection selection
         int64_t whole
         int64_t part
         int64_t lag
@@ -55,14 +55,14 @@ cdef class CommonWindows:
             if not 0 < window <= _MAX_PERIOD or abs(lag) * every > _MAX_PERIOD:
                 raise _error("a window or its lag is out of range", "windows")
             stream.whole, stream.part, stream.lag = (window - 1) // every, (window - 1) % every, lag
-            columns, places, rows = parts[number]
+            columns, run_numbers, rows = parts[number]
             if columns is None or columns._columns.column_count != 1 or columns._columns.item_bytes[0] != 8:
                 raise _error("a part must have one column of 8 bytes", "parts")
-            columns._pick(places, rows, &stream.picks)
+            columns._select(run_numbers, rows, &stream.selection)
             stream.columns = &columns._columns
-            if number and stream.picks.count != made.count:
+            if number and stream.selection.count != made.count:
                 raise _error("the parts differ in their number of rows", "parts")
-            made.count = stream.picks.count
+            made.count = stream.selection.count
 
     def __dealloc__(self):
         free(self._windows.streams)
@@ -105,5 +105,5 @@ cdef class WindowsFilling(Task):
     cdef object _done(self):
         self._of._busy = False
         if self._written < 0:
-            raise _error("rows or places point outside the runs", "rows")
+            raise _error("rows or run_numbers point outside the runs", "rows")
         return self._written

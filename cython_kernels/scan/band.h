@@ -128,19 +128,19 @@ typedef struct {
  * of 8) times SJ_SCAN_TILE_ROWS pairs. The answer only keeps the compiler from leaving the work out. */
 typedef unsigned (*sj_scan_roof)(int is_float, int64_t rounds);
 
-typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
-typedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+typedef int64_t (*sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
+typedef int64_t (*sj_grid_fill)(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 
 unsigned sj_scan_roof_scalar(int is_float, int64_t rounds);
-int64_t sj_scan_fill_scalar(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
-int64_t sj_grid_fill_scalar(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_scan_fill_scalar(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
+int64_t sj_grid_fill_scalar(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #if defined(__x86_64__)
 unsigned sj_scan_roof_avx2(int is_float, int64_t rounds);
-int64_t sj_scan_fill_avx2(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
-int64_t sj_grid_fill_avx2(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_scan_fill_avx2(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
+int64_t sj_grid_fill_avx2(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 unsigned sj_scan_roof_avx512(int is_float, int64_t rounds);
-int64_t sj_scan_fill_avx512(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity);
-int64_t sj_grid_fill_avx512(sj_grid *grid, int32_t *out_probe, int32_t *out_run, int64_t capacity);
+int64_t sj_scan_fill_avx512(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity);
+int64_t sj_grid_fill_avx512(sj_grid *grid, int32_t *out_probe, int32_t *out_row, int64_t capacity);
 #endif
 
 SJ_INLINE sj_int128 sj_widen(sj_wide value)

@@ -152,7 +152,7 @@ SJ_INLINE int64_t test_listed(const scan_batch *batch, int float_count, int int_
 {
     const sj_band *band = batch->band;
     const int64_t first_row = batch->row, end = batch->end, steps = batch->steps, capacity = output->capacity;
-    int32_t *out_probe = output->probe, *out_run = output->run;
+    int32_t *out_probe = output->probe, *out_row = output->run;
     int64_t written = output->written;
     int64_t at = 0;
     for (; at < listed && written <= capacity - SCAN_STEP; at++) {
@@ -170,14 +170,14 @@ SJ_INLINE int64_t test_listed(const scan_batch *batch, int float_count, int int_
                 any |= bits[part];
             }
             for (int part = 0; any && part < SCAN_PARTS; part++) {
-                written += emit(bits[part], row + part * LANES, probe_id, out_probe + written, out_run + written);
+                written += emit(bits[part], row + part * LANES, probe_id, out_probe + written, out_row + written);
             }
             continue;
         }
         for (; row < end; row += LANES) { /* the rows behind the last whole step */
             const int64_t count = end - row < LANES ? end - row : LANES;
             const unsigned bits = rows_test(&bounds, band, 0, float_count, 0, int_count, row, count);
-            written += emit(bits, row, probe_id, out_probe + written, out_run + written);
+            written += emit(bits, row, probe_id, out_probe + written, out_row + written);
         }
     }
     output->written = written;
@@ -199,7 +199,7 @@ SJ_INLINE int64_t scan_rolled(const scan_batch *batch, int64_t p, int float_coun
     const sj_band *band = batch->band;
     const int64_t end = batch->end, capacity = output->capacity;
     const int32_t probe_id = (int32_t)batch->id[p];
-    int32_t *out_probe = output->probe, *out_run = output->run;
+    int32_t *out_probe = output->probe, *out_row = output->run;
     lane_bounds bounds;
     bounds_load(&bounds, band, &batch->probe[p], float_count, int_count);
     int64_t row = batch->row;
@@ -207,7 +207,7 @@ SJ_INLINE int64_t scan_rolled(const scan_batch *batch, int64_t p, int float_coun
     while (row < end && written <= capacity - LANES) {
         const int64_t count = end - row < LANES ? end - row : LANES;
         const unsigned bits = rows_test(&bounds, band, 0, float_count, 0, int_count, row, count);
-        written += emit(bits, row, probe_id, out_probe + written, out_run + written);
+        written += emit(bits, row, probe_id, out_probe + written, out_row + written);
         row += count;
     }
     output->written = written;
@@ -262,12 +262,12 @@ SCAN_APART batch_place NAME(sj_scan_batch)(const scan_batch *batch, row_output *
     return (batch_place){list[tested] / LIST_STEPS, batch->row + list[tested] % LIST_STEPS * SCAN_STEP};
 }
 
-int64_t NAME(sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_run, int64_t capacity)
+int64_t NAME(sj_scan_fill)(sj_scan *scan, int32_t *out_probe, int32_t *out_row, int64_t capacity)
 {
     const sj_band *band = &scan->band;
     /* Without a condition there is nothing to sift by. */
     const int is_rolled = scan->is_rolled || band->float_count + band->int_count == 0;
-    row_output output = {out_probe, out_run, 0, capacity};
+    row_output output = {out_probe, out_row, 0, capacity};
     probe_tile tile;
     while (scan->probe_tile < band->probe_count && band->run_count > 0) {
         const int64_t probe_stop = scan->probe_tile + SJ_SCAN_TILE_PROBES;

@@ -145,30 +145,30 @@ static const uint8_t front_of[16][16] __attribute__((aligned(16), unused)) = {
 #undef SJ_WORD
 
 /* Writes four items, whatever the number of matches: the caller keeps room for them. */
-SJ_INLINE int64_t emit_rows(unsigned bits, __m128i rows, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+SJ_INLINE int64_t emit_rows(unsigned bits, __m128i rows, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     const __m128i front = _mm_load_si128((const __m128i *)front_of[bits]);
-    _mm_storeu_si128((__m128i *)out_run, _mm_shuffle_epi8(rows, front));
+    _mm_storeu_si128((__m128i *)out_row, _mm_shuffle_epi8(rows, front));
     _mm_storeu_si128((__m128i *)out_probe, _mm_set1_epi32(probe_id));
     return __builtin_popcount(bits);
 }
 
-SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     const __m128i rows = _mm_add_epi32(_mm_set1_epi32((int32_t)row), _mm_setr_epi32(0, 1, 2, 3));
-    return emit_rows(bits, rows, probe_id, out_probe, out_run);
+    return emit_rows(bits, rows, probe_id, out_probe, out_row);
 }
 
 /* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. */
 SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
-                             int32_t *out_run)
+                             int32_t *out_row)
 {
     int64_t written = 0;
     for (int n = 0; n < 16; n += LANES) {
         const __m128i lanes = _mm_add_epi32(_mm_set1_epi32(first + n), _mm_setr_epi32(0, 1, 2, 3));
         const __m128i ring = _mm_and_si128(lanes, _mm_set1_epi32(15));
         const __m128i rows = _mm_add_epi32(_mm_set1_epi32((int32_t)row), ring);
-        written += emit_rows(bits >> n & 15, rows, probe_id, out_probe + written, out_run + written);
+        written += emit_rows(bits >> n & 15, rows, probe_id, out_probe + written, out_row + written);
     }
     return written;
 }

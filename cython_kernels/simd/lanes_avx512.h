@@ -109,22 +109,22 @@ SJ_INLINE uint64_t bytes_other_than(const uint8_t *from, int value)
 }
 
 /* Writes eight items, whatever the number of matches: the caller keeps room for them. */
-SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     const __m256i rows = _mm256_add_epi32(_mm256_set1_epi32((int32_t)row), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    _mm256_storeu_si256((__m256i *)out_run, _mm256_maskz_compress_epi32((__mmask8)bits, rows));
+    _mm256_storeu_si256((__m256i *)out_row, _mm256_maskz_compress_epi32((__mmask8)bits, rows));
     _mm256_storeu_si256((__m256i *)out_probe, _mm256_set1_epi32(probe_id));
     return __builtin_popcount(bits);
 }
 
 /* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. */
 SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
-                             int32_t *out_run)
+                             int32_t *out_row)
 {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i ring = _mm512_and_si512(_mm512_add_epi32(lanes, _mm512_set1_epi32(first)), _mm512_set1_epi32(15));
     const __m512i rows = _mm512_add_epi32(_mm512_set1_epi32((int32_t)row), ring);
-    _mm512_storeu_si512(out_run, _mm512_maskz_compress_epi32((__mmask16)bits, rows));
+    _mm512_storeu_si512(out_row, _mm512_maskz_compress_epi32((__mmask16)bits, rows));
     _mm512_storeu_si512(out_probe, _mm512_set1_epi32(probe_id));
     return __builtin_popcount(bits);
 }

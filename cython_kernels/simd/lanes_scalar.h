@@ -67,21 +67,21 @@ SJ_INLINE lane_mask float_beyond(lane_mask before, lane_float difference, lane_f
 SJ_INLINE void mask_store(uint8_t *to, lane_mask mask) { *to = (uint8_t)mask; }
 
 /* Always stores, and counts only a match: a branch that cannot be predicted would cost more than the store. */
-SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_run)
+SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     *out_probe = probe_id;
-    *out_run = (int32_t)row;
+    *out_row = (int32_t)row;
     return bits;
 }
 
 /* Writes the matches among the sixteen rows of a ring, mostly few: bit n stands for row `row + (first + n) % 16`. */
 SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
-                             int32_t *out_run)
+                             int32_t *out_row)
 {
     int64_t written = 0;
     for (; bits; bits &= bits - 1, written++) {
         out_probe[written] = probe_id;
-        out_run[written] = (int32_t)(row + (first + __builtin_ctz(bits)) % 16);
+        out_row[written] = (int32_t)(row + (first + __builtin_ctz(bits)) % 16);
     }
     return written;
 }

@@ -176,7 +176,7 @@ class CellWindows:
             for engine in self.engines:
                 engine.use_threads(threads, cores)
             yield staff
-            with staff.counting():  # a crew may still be at work on the windows
+            with staff.counting():  # a pool may still be at work on the windows
                 for engine in self.engines:
                     engine.use_threads(1)
         demand.did(rows, staff.cpu_ns)

@@ -167,7 +167,7 @@ class WindowJoin:
         for reading in self._reading:
             reading.close()
         self._reading = []
-        self._kept.settled(self._kept.state)  # a crew may be at work on the windows
+        self._kept.settled(self._kept.state)  # a pool may be at work on the windows
         self.threads, self._cores = threads, tuple(cores)
         self._scheduler = self._staffed()
         self._joining.use(self._scheduler)
@@ -218,7 +218,7 @@ class WindowJoin:
         Notes
         -----
         The new tuples are in when the iterator is exhausted, all at once. If the iterator is given up, or an exception
-        is raised in it from outside, the windows stay as they were. With several threads, a crew may still be at work
+        is raised in it from outside, the windows stay as they were. With several threads, a pool may still be at work
         after the end of a push (`WindowSet`); the next call that needs the windows waits for that.
         """
         before = self._kept.state if since is None else since
@@ -301,9 +301,9 @@ class WindowJoin:
             if lowest is not None:
                 windows[stream] = windows[stream].expired(lowest, is_own=stream in ready)
             is_due = is_due or not windows[stream].is_merged
-        if is_due and not self._scheduler.has_crew:
+        if is_due and not self._scheduler.has_pool:
             windows = [window.merged() for window in windows]
-        is_due = is_due and self._scheduler.has_crew
+        is_due = is_due and self._scheduler.has_pool
         stored = list(map(operator.add, before.stored, arrived))
         null_keys = list(map(operator.add, before.null_keys, null_keys))
         totals = before.matches + matches, before.pushes + 1, stored, null_keys
@@ -313,7 +313,7 @@ class WindowJoin:
             self._kept.take_in(waits=not self._scheduler.helpers)
 
     def _end_readings(self, own: Generator[pa.Table]) -> None:
-        """Close other pushes' unfinished readings and wait for the crew: bucket grids are about to change in place."""
+        """Close other pushes' unfinished readings and wait for the pool: bucket grids are about to change in place."""
         reading, self._reading = self._reading, []
         for other in reading:
             if other is not own:
@@ -325,13 +325,13 @@ class WindowJoin:
     ) -> tuple[list[Window], list[SealedRun | None]]:
         """Return the windows, and for each stream with new tuples their run, or None where they go to the tail.
 
-        With a crew, the new tuples are sorted while those of the last push still go into the windows.
+        With a pool, the new tuples are sorted while those of the last push still go into the windows.
         """
         works = [before.windows[stream].sealing(tuples) for stream, tuples in ready.items()]
         if not any(works):
             return list(self._kept.settled(before)), [None] * len(works)
         due = [work for work in works if work is not None]
-        if self._scheduler.has_crew and rows > self._sorted_alone_rows:
+        if self._scheduler.has_pool and rows > self._sorted_alone_rows:
             with self._scheduler.staying():
                 ended = self._scheduler.begun(due)
                 windows, made = list(self._kept.settled(before)), ended()

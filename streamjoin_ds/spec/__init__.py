@@ -21,7 +21,7 @@ from streamjoin_ds.spec.join import Join, bound_from_facts
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
 from streamjoin_ds.spec.predicate import Band, Column, band, equal
 from streamjoin_ds.spec.stream import Generator, Stream
-from streamjoin_ds.spec.window import TimeWindow, Window
+from streamjoin_ds.spec.window import TimeWindow, WindowKind
 
 __all__ = [
     "Band",
@@ -41,7 +41,7 @@ __all__ = [
     "Stream",
     "Term",
     "TimeWindow",
-    "Window",
+    "WindowKind",
     "band",
     "bind",
     "bound_from_facts",

@@ -12,7 +12,7 @@ from typing import Any
 from streamjoin_ds.spec.expression import Predicate, expression_facts, expression_from
 from streamjoin_ds.spec.predicate import Band, Bound, Column
 from streamjoin_ds.spec.stream import Stream
-from streamjoin_ds.spec.window import Window
+from streamjoin_ds.spec.window import WindowKind
 
 __all__ = ["JoinParts", "predicate_from"]
 
@@ -23,7 +23,7 @@ class JoinParts:
 
     streams: tuple[Stream, ...]
     predicates: tuple[Predicate, ...]
-    window: Window
+    window: WindowKind
     select: tuple[str, ...]
     include_self_pairs: bool
 

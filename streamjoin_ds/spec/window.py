@@ -22,7 +22,7 @@ from typing import Protocol
 from streamjoin_ds.errors import WindowError
 from streamjoin_ds.spec.duration import MAX_DURATION_US, Duration, duration_text, duration_us
 
-__all__ = ["TimeWindow", "Window", "WindowRule", "each_stream", "streams_of_text"]
+__all__ = ["TimeWindow", "WindowKind", "WindowRule", "each_stream", "streams_of_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class WindowRule:
     right_column: str | None = None
 
 
-class Window(Protocol):
+class WindowKind(Protocol):
     """What every kind of window tells the rest of the package."""
 
     @property

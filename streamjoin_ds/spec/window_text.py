@@ -10,11 +10,11 @@ from streamjoin_ds.errors import WindowError
 from streamjoin_ds.spec.count_window import CountWindow
 from streamjoin_ds.spec.duration import Duration
 from streamjoin_ds.spec.periodic_window import PeriodicWindow
-from streamjoin_ds.spec.window import TimeWindow, Window, each_stream
+from streamjoin_ds.spec.window import TimeWindow, WindowKind, each_stream
 
 __all__ = ["WINDOW_FORMS", "WindowLike", "parse_window", "window_from_facts"]
 
-WindowLike = Duration | Mapping[str, Duration] | Window
+WindowLike = Duration | Mapping[str, Duration] | WindowKind
 
 WINDOW_FORMS = "15s, last 1000, every 10s for 60s, every 10s for 60s lag 3; for each stream its own: e=6h,w=0s"
 
@@ -25,12 +25,12 @@ _KINDS: Mapping[str, type[TimeWindow] | type[CountWindow] | type[PeriodicWindow]
 }
 
 
-def parse_window(window: WindowLike, streams: Sequence[str]) -> Window:
+def parse_window(window: WindowLike, streams: Sequence[str]) -> WindowKind:
     """Return the window that was written, of whichever kind; one for all streams, or one for each.
 
     Parameters
     ----------
-    window : str, timedelta, mapping of stream name to either, or Window
+    window : str, timedelta, mapping of stream name to either, or WindowKind
         ``"15s"``, ``"last 1000"``, ``"every 10s for 60s lag 3"``, ``{"e": "6h", "w": "0s"}``, ``"e=6h,w=0s"``.
     streams : sequence of str
         The streams' names, in the join's order.
@@ -56,11 +56,11 @@ def parse_window(window: WindowLike, streams: Sequence[str]) -> Window:
     return _KINDS[next(iter(kinds.values()))].of(window, streams)  # type: ignore[arg-type]  # its texts were looked at
 
 
-def window_from_facts(facts: Mapping[str, Any]) -> Window:
+def window_from_facts(facts: Mapping[str, Any]) -> WindowKind:
     """Return the window that ``to_facts`` of any kind described."""
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
     kind: type[Any] = _KINDS[values.pop("kind")]
-    window: Window = kind(**values)
+    window: WindowKind = kind(**values)
     return window
 
 

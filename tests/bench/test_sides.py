@@ -12,7 +12,7 @@ import pytest
 from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.bench.paths.inputs import slice_input
 from streamjoin_ds.bench.paths.side_process import SideProcess, TreeUse, load_psutil
-from streamjoin_ds.bench.sides import Task, make_side
+from streamjoin_ds.bench.sides import SideTask, make_side
 from streamjoin_ds.bench.workloads import make_workload
 from streamjoin_ds.errors import BenchError, DependencyMissingError
 
@@ -26,7 +26,7 @@ def given(tmp_path_factory):
 
 @pytest.fixture
 def task(given, tmp_path):
-    return Task("band2d-small", None, _ROWS, given.folder, str(tmp_path), 8, 60)
+    return SideTask("band2d-small", None, _ROWS, given.folder, str(tmp_path), 8, 60)
 
 
 def _expected(given, slices):

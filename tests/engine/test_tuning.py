@@ -43,7 +43,7 @@ SMALL_OR_USUAL = {
     "expiry": {"least_live_share": (0.1, 0.5, 1.0), "thinning_points": (2, 16)},
     "grid": {
         "foreseen_times": (1, 8),
-        "contested_parts": (1, 4, 100),
+        "rival_key_parts": (1, 4, 100),
         "rows_per_bucket": (1.0, 14.0),
         "most_covered_cells": (2.0, 12.0),
         "sample_rows": (5, 8192),

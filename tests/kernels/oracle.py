@@ -64,16 +64,16 @@ def drain(join, capacity: int = 64) -> list[tuple[int, int]]:
     """Read a join to its end through buffers of this capacity; a write outside them is an error."""
     guard = 16
     out_probe = np.full(capacity + 2 * guard, -7, dtype=np.int32)
-    out_run = np.full(capacity + 2 * guard, -7, dtype=np.int32)
+    out_row = np.full(capacity + 2 * guard, -7, dtype=np.int32)
     inside = slice(guard, guard + capacity)
     pairs: list[tuple[int, int]] = []
-    while written := join.fill(out_probe[inside], out_run[inside]):
+    while written := join.fill(out_probe[inside], out_row[inside]):
         assert 0 < written <= capacity
-        for out in (out_probe, out_run):
+        for out in (out_probe, out_row):
             assert (out[:guard] == -7).all()
             assert (out[guard + capacity :] == -7).all()
-        pairs += zip(out_probe[inside][:written].tolist(), out_run[inside][:written].tolist(), strict=True)
-    assert join.fill(out_probe[inside], out_run[inside]) == 0
+        pairs += zip(out_probe[inside][:written].tolist(), out_row[inside][:written].tolist(), strict=True)
+    assert join.fill(out_probe[inside], out_row[inside]) == 0
     return pairs
 
 
@@ -112,7 +112,7 @@ def lay_out(left, right, lo, hi, *, first: int, second: int, width, module=refer
             "width": width,
             "bucket_ids": ids,
             "bucket_starts": starts,
-            "steps": module.sorted_steps(laid_out[second]) if first < 0 <= second else None,
+            "steps": module.step_starts(laid_out[second]) if first < 0 <= second else None,
             "probe_order": probe_order,
         },
     )

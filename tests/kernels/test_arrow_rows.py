@@ -166,16 +166,16 @@ def gathered(module, count: int, exported=(0, 1, 0, 4), greatest=True):
     """Return rows of two parts, each taken from two runs, and the same columns as lists."""
     rng = np.random.default_rng(count)
     form = module.RowsForm([[8, 1], [8, 16]], list(exported), greatest=greatest)
-    rows, lists, parts = module.Rows(form, count), [], []
+    rows, lists, parts = module.ArrowRows(form, count), [], []
     for kinds in ((np.int64, np.int8), (np.int64, np.complex128)):
         runs = [[rng.integers(-100, 100, size).astype(kind) for kind in kinds] for size in (7, 30)]
-        places = rng.integers(0, 2, count).astype(np.int32)
-        numbers = (rng.random(count) * [len(runs[place][0]) for place in places]).astype(np.int32)
-        parts.append((module.RunColumns(runs), places, numbers))
-        lists += [[runs[p][c][n] for p, n in zip(places, numbers, strict=True)] for c in range(2)]
+        run_numbers = rng.integers(0, 2, count).astype(np.int32)
+        numbers = (rng.random(count) * [len(runs[run_number][0]) for run_number in run_numbers]).astype(np.int32)
+        parts.append((module.RunColumns(runs), run_numbers, numbers))
+        lists += [[runs[p][c][n] for p, n in zip(run_numbers, numbers, strict=True)] for c in range(2)]
     for begin in range(0, count, -(-count // 3) or 1):
         end = min(begin + -(-count // 3), count)
-        some = [(columns, places[begin:end], numbers[begin:end]) for columns, places, numbers in parts]
+        some = [(columns, run_numbers[begin:end], numbers[begin:end]) for columns, run_numbers, numbers in parts]
         rows.gather(some, begin) if begin else rows.gathering(some).do()
     return rows, [*lists, [max(pair) for pair in zip(lists[0], lists[2], strict=True)]]
 
@@ -213,7 +213,7 @@ def test_rows_that_nobody_imports_are_let_go(module) -> None:
 @MODULES
 def test_what_is_no_part_of_the_rows_is_refused(module) -> None:
     columns = module.RunColumns([[np.arange(5), np.arange(5, dtype=np.int8)]])
-    rows = module.Rows(module.RowsForm([[8, 1]], [0]), 2)
+    rows = module.ArrowRows(module.RowsForm([[8, 1]], [0]), 2)
     with pytest.raises(KernelError, match="not filled"):
         rows.exported()
     two = [(columns, 0, np.zeros(2, np.int32))]
@@ -228,7 +228,7 @@ def test_what_is_no_part_of_the_rows_is_refused(module) -> None:
     for other in ([np.arange(5), np.arange(5)], [np.arange(5)]):
         with pytest.raises(KernelError, match="part"):
             rows.gather([(module.RunColumns([other]), 0, np.zeros(2, np.int32))])
-    uneven = module.Rows(module.RowsForm([[8, 1], [8, 1]], [0]), 2)
+    uneven = module.ArrowRows(module.RowsForm([[8, 1], [8, 1]], [0]), 2)
     with pytest.raises(KernelError, match="numbers of rows"):
         uneven.gather([*two, (columns, 0, np.zeros(1, np.int32))])
     with pytest.raises((KernelError, TypeError, AttributeError)):
@@ -240,11 +240,11 @@ def test_what_is_no_part_of_the_rows_is_refused(module) -> None:
         with pytest.raises(KernelError):
             module.RowsForm(parts, exported, greatest=greatest)
     with pytest.raises(KernelError, match="rows"):
-        module.Rows(module.RowsForm([[8]], [0]), -1)
+        module.ArrowRows(module.RowsForm([[8]], [0]), -1)
 
 
 def put(module, kind: pa.DataType, values: list) -> tuple[bool, pa.Array]:
-    rows = module.Rows(module.RowsForm([[kind.bit_width // 8]], [0]), len(values))
+    rows = module.ArrowRows(module.RowsForm([[kind.bit_width // 8]], [0]), len(values))
     is_put = rows.put(0, values, floating=pa.types.is_floating(kind))
     return is_put, pa.RecordBatch._import_from_c(rows.exported(), pa.schema([("c", kind)])).column(0)
 
@@ -281,7 +281,7 @@ def test_plain_numbers_are_put(module) -> None:
     assert put(module, pa.float32(), [1, 0.1, 1e300])[1].to_pylist() == [1.0, pytest.approx(0.1), float("inf")]
     for values in ([1.0], [True], [None], ["1"], [1 << 31]):
         assert not put(module, pa.int32(), values)[0]
-    rows = module.Rows(module.RowsForm([[8, 16, 2]], [0]), 1)
+    rows = module.ArrowRows(module.RowsForm([[8, 16, 2]], [0]), 1)
     for column, values, floating in (
         (0, [1, 2], False),
         (1, [1], False),

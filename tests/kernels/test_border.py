@@ -60,7 +60,7 @@ TWIN_ATTRIBUTES = {
     "BatchColumns": {"batch", "rows"},
     "BatchForm": {"schema"},
     "BucketGrid": {"buckets", "columns", "inserted", "swept"},
-    "Crew": {"helpers"},
+    "ThreadPool": {"helpers"},
     "RunsProbe": {"candidates"},
     "SealForm": {"keys"},
 }

@@ -136,11 +136,11 @@ OUTPUTS = [
 
 
 @each_module
-@pytest.mark.parametrize(("out_probe", "out_run"), OUTPUTS)
-def test_fill_refuses(module, out_probe, out_run):
+@pytest.mark.parametrize(("out_probe", "out_row"), OUTPUTS)
+def test_fill_refuses(module, out_probe, out_row):
     for join in (module.Scan([FLOATS], [FLOATS], [0], [1]), module.GridProbe(**grid_options())):
         with pytest.raises(KernelError):
-            join.fill(out_probe, out_run)
+            join.fill(out_probe, out_row)
 
 
 @each_module
@@ -165,7 +165,7 @@ def test_layout_functions_refuse(module):
         ("order", lambda: module.gather(FLOATS, np.array([-1, 0], dtype=np.int32))),
         ("order", lambda: module.gather(FLOATS[:0], np.array([0], dtype=np.int32))),
         ("out", lambda: module.gather(FLOATS, ORDER, np.empty(3))),
-        ("column", lambda: module.sorted_steps(ORDER)),
+        ("column", lambda: module.step_starts(ORDER)),
         ("seconds", lambda: module.merge_order(None, [])),
         ("seconds", lambda: module.merge_order([], [INTS])),
         ("seconds", lambda: module.merge_order(None, [INTS, FLOATS])),
@@ -192,13 +192,13 @@ def test_an_error_never_shows_a_value(module):
 def test_a_directory_that_lies_reads_nothing_outside(kernel):
     """A directory of the right length with wrong contents may lead to any rows, but only to rows that exist."""
     options = grid_options()
-    out_probe, out_run = np.empty(64, np.int32), np.empty(64, np.int32)
+    out_probe, out_row = np.empty(64, np.int32), np.empty(64, np.int32)
     far = 2**40
     for starts in ([0, far, 4], [-far, -far, 4], [far, -far, 4], [4, 0, 4]):
         joined = kernel.grid_probe(**{**options, "bucket_starts": np.array(starts)})
-        while written := joined.fill(out_probe, out_run):
-            assert out_run[:written].min() >= 0
-            assert out_run[:written].max() < 4
+        while written := joined.fill(out_probe, out_row):
+            assert out_row[:written].min() >= 0
+            assert out_row[:written].max() < 4
 
 
 def test_one_object_serves_one_thread_at_a_time():
@@ -228,7 +228,7 @@ def test_one_object_serves_one_thread_at_a_time():
 def test_steps_that_lie_read_nothing_outside(kernel):
     right = [np.arange(64, dtype=np.int64)]
     options = {"first": -1, "second": 0, "width": 1}
-    count = len(kernel.module.sorted_steps(right[0]))
+    count = len(kernel.module.step_starts(right[0]))
     for value in (-5, 64, 2**31 - 1, -(2**31)):
         steps = np.full(count, value, dtype=np.int32)
         index = kernel.module.RunIndex(right, [-1], [1], **options, steps=steps)

@@ -46,18 +46,18 @@ def test_values_are_gathered_from_several_columns(module, columns, seed, count) 
     made = [column_of(module, values, cut) for values, cut in zip(columns, cuts, strict=True)]
     columns = [values[cut:] for values, cut in zip(columns, cuts, strict=True)]
     assert [len(column) for column in made] == [len(values) for values in columns]
-    usable = [place for place, values in enumerate(columns) if values]
-    places = chooser.choice(usable, count).astype(np.int32) if usable else np.empty(0, np.int32)
-    rows = np.array([chooser.integers(len(columns[place])) for place in places], np.int32)
+    usable = [number for number, values in enumerate(columns) if values]
+    column_numbers = chooser.choice(usable, count).astype(np.int32) if usable else np.empty(0, np.int32)
+    rows = np.array([chooser.integers(len(columns[number])) for number in column_numbers], np.int32)
     kernels = Kernels(module, module.default_implementation())
-    found = bytes_of(made, places, rows, pa.binary(), kernels)
+    found = bytes_of(made, column_numbers, rows, pa.binary(), kernels)
     found.validate(full=True)
-    expected = [columns[place][row] for place, row in zip(places, rows, strict=True)]
+    expected = [columns[number][row] for number, row in zip(column_numbers, rows, strict=True)]
     assert found.to_pylist() == expected
     assert found.null_count == expected.count(None)
-    for place in usable:
-        rows = chooser.integers(0, len(columns[place]), count).astype(np.int32)
-        assert bytes_of(made, place, rows, pa.binary(), kernels).to_pylist() == [columns[place][row] for row in rows]
+    for number in usable:
+        rows = chooser.integers(0, len(columns[number]), count).astype(np.int32)
+        assert bytes_of(made, number, rows, pa.binary(), kernels).to_pylist() == [columns[number][row] for row in rows]
 
 
 OFFSETS, DATA = np.array([0, 2, 2, 5], np.int32), np.arange(5, dtype=np.uint8)
@@ -91,19 +91,19 @@ def test_rows_outside_are_refused(module) -> None:
     columns = [module.ByteColumn(OFFSETS, DATA), module.ByteColumn(OFFSETS[:1], DATA)]
     inside = np.array([0, 2], np.int32)
     assert module.gather_bytes(columns, 0, inside)[0].tolist() == [0, 2, 5]
-    for places, rows, name in [
+    for column_numbers, rows, name in [
         (0, np.array([3], np.int32), "rows"),
         (0, np.array([-1], np.int32), "rows"),
         (1, np.array([0], np.int32), "rows"),
         (2, inside, "rows"),
         (-1, inside, "rows"),
         (np.array([0, 1], np.int32), inside, "rows"),
-        (np.array([0], np.int32), inside, "places"),
-        (np.array([0, 0]), inside, "places"),
+        (np.array([0], np.int32), inside, "column_numbers"),
+        (np.array([0, 0]), inside, "column_numbers"),
         (0, np.array([0]), "rows"),
     ]:
         with pytest.raises(KernelError) as caught:
-            module.gather_bytes(columns, places, rows)
+            module.gather_bytes(columns, column_numbers, rows)
         assert caught.value.name == name
 
 

@@ -227,7 +227,7 @@ def test_a_merge_of_many_rows_in_pieces(sizes, span, kind, has_buckets):
 @examples(300)
 def test_steps_begin_at_their_first_row(rows):
     column = np.sort(rows[1])
-    answers = [module.sorted_steps(column) for module in MODULES]
+    answers = [module.step_starts(column) for module in MODULES]
     assert (answers[0] is None) == (answers[1] is None)
     if answers[0] is not None:
         assert answers[0].dtype == answers[1].dtype == np.int32
@@ -240,9 +240,9 @@ def test_steps_begin_at_their_first_row(rows):
 def test_steps_only_where_they_help(module):
     even = np.arange(10_000)
     for column in (even, even * 2.5, even * 2**40):
-        steps = module.sorted_steps(column)
+        steps = module.step_starts(column)
         assert len(column) // 8 <= len(steps) - 1 <= len(column) // 4
         assert np.diff(steps).max() <= 9
     one_far = np.append(even, 2**62)
     for column in (one_far, one_far.astype(float), np.zeros(100), even[:5], np.append(even * 1.0, math.inf)):
-        assert module.sorted_steps(column) is None
+        assert module.step_starts(column) is None

@@ -30,7 +30,7 @@ def run_of(module, right, lo, hi, *, first, second, width, zone=True, fences=Tru
         width=width,
         bucket_ids=ids,
         bucket_starts=starts,
-        steps=module.sorted_steps(columns[second]) if first < 0 <= second and steps else None,
+        steps=module.step_starts(columns[second]) if first < 0 <= second and steps else None,
         fences=np.ascontiguousarray(columns[second][:: module.FENCE_ROWS]) if second >= 0 and fences else None,
         zone=[(column.min().item(), column.max().item()) for column in columns] if zone else None,
     )
@@ -70,11 +70,11 @@ def test_all_runs_are_probed_in_order(kinds, probes, capacity):
             for right, (first, second) in zip(rights, LAYOUTS, strict=True)
         ]
         found, _ = drained(kernel, left, [index for index, _ in made], capacity)
-        assert [place for *_, place in found] == sorted(place for *_, place in found)
+        assert [number for *_, number in found] == sorted(number for *_, number in found)
         answers.append(found)
-        for place, (right, (_, order)) in enumerate(zip(rights, made, strict=True)):
-            mine = sorted((probe, int(order[row])) for probe, row, of in found if of == place)
-            assert mine == array_matches(left, right, lo, hi), (kernel.name, place)
+        for number, (right, (_, order)) in enumerate(zip(rights, made, strict=True)):
+            mine = sorted((probe, int(order[row])) for probe, row, of in found if of == number)
+            assert mine == array_matches(left, right, lo, hi), (kernel.name, number)
     assert len(answers[0]) > probes
     assert all(answer == answers[0] for answer in answers)
 
@@ -96,7 +96,7 @@ def test_slices_of_the_probes_are_probings_of_their_own(slice_probes, capacity):
         for begin in range(0, 60, slice_probes):
             part = [column[begin : begin + slice_probes].copy() for column in left]
             pairs, candidates = drained(kernel, part, indexes, capacity)
-            expected += [(probe + begin, row, place) for probe, row, place in pairs]
+            expected += [(probe + begin, row, number) for probe, row, number in pairs]
             expected_tested += candidates
         assert len(found) > 60
         assert found == expected, kernel.name
@@ -174,17 +174,17 @@ def test_gathering_over_runs(module):
     rng = np.random.default_rng(3)
     for dtype in (np.int8, np.int16, np.int32, np.float64, np.complex128):
         runs = [[(rng.random(size) * 100).astype(dtype), np.arange(size)] for size in (5, 1, 3000)]
-        places = rng.integers(0, 3, 5000).astype(np.int32)
-        rows = (rng.random(5000) * [len(runs[place][0]) for place in places]).astype(np.int32)
+        run_numbers = rng.integers(0, 3, 5000).astype(np.int32)
+        rows = (rng.random(5000) * [len(runs[number][0]) for number in run_numbers]).astype(np.int32)
         outs = [np.empty(5000, dtype), None]
-        module.RunColumns(runs).gather(places, rows, outs)
-        assert outs[0].tolist() == [runs[place][0][row] for place, row in zip(places, rows, strict=True)]
+        module.RunColumns(runs).gather(run_numbers, rows, outs)
+        assert outs[0].tolist() == [runs[number][0][row] for number, row in zip(run_numbers, rows, strict=True)]
         outs = [np.empty(2, dtype), np.empty(2, np.int64)]
         module.RunColumns(runs).gather(2, np.array([2999, 0], np.int32), outs)
         assert outs[1].tolist() == [2999, 0]
     columns = module.RunColumns([[np.zeros(3)], [np.zeros(1)]])
-    for places, row in ((1, 1), (0, 3), (0, -1), (2, 0)):
-        for given in (places, np.array([places], np.int32)):
+    for run_numbers, row in ((1, 1), (0, 3), (0, -1), (2, 0)):
+        for given in (run_numbers, np.array([run_numbers], np.int32)):
             with pytest.raises(KernelError, match="outside"):
                 columns.gather(given, np.array([row], np.int32), [np.empty(1)])
     with pytest.raises(KernelError):
@@ -200,23 +200,23 @@ def test_gathering_from_columns_larger_than_a_cache(module, count):
     rng = np.random.default_rng(7)
     for dtype in (np.int8, np.float64, np.complex128):
         runs = [[(rng.random(size) * 100).astype(dtype)] for size in (1_100_000, 3000)]
-        for places in (
+        for run_numbers in (
             np.zeros(count, np.int32),
             np.repeat([0, 1, 0], (2048, 2048, count))[:count].astype(np.int32),
             (np.arange(count) % 3 == 2).astype(np.int32),
         ):
-            rows = (rng.random(count) * [len(runs[place][0]) for place in places]).astype(np.int32)
+            rows = (rng.random(count) * [len(runs[number][0]) for number in run_numbers]).astype(np.int32)
             out = np.empty(count, dtype)
-            module.RunColumns(runs).gather(places, rows, [out])
-            assert (out == [runs[place][0][row] for place, row in zip(places, rows, strict=True)]).all()
-            if not places.any():
+            module.RunColumns(runs).gather(run_numbers, rows, [out])
+            assert (out == [runs[number][0][row] for number, row in zip(run_numbers, rows, strict=True)]).all()
+            if not run_numbers.any():
                 assert (module.gather(runs[0][0], rows) == out).all()
                 module.RunColumns(runs).gather(0, rows, [out])
                 assert (out == runs[0][0][rows]).all()
             for wrong in (-1, 1_100_000, -(2**31), 2**31 - 1):
                 rows[-1] = wrong
                 with pytest.raises(KernelError, match="outside"):
-                    module.RunColumns(runs).gather(places, rows, [out])
+                    module.RunColumns(runs).gather(run_numbers, rows, [out])
 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel is not TWIN], ids=lambda kernel: kernel.name)

@@ -34,9 +34,9 @@ def case(request):
 
 
 def drain_count(join) -> int:
-    out_probe, out_run = np.empty(1 << 16, np.int32), np.empty(1 << 16, np.int32)
+    out_probe, out_row = np.empty(1 << 16, np.int32), np.empty(1 << 16, np.int32)
     total = 0
-    while written := join.fill(out_probe, out_run):
+    while written := join.fill(out_probe, out_row):
         total += written
     return total
 

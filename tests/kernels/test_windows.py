@@ -23,8 +23,8 @@ def part(module, times, cut=0):
     values = np.array(times, dtype=np.int64)
     numbers = np.arange(len(times), dtype=np.int32)
     runs = module.RunColumns([[values[:cut].copy()], [values[cut:].copy()]])
-    places = (numbers >= cut).astype(np.int32)
-    return runs, places, (numbers - places * cut).astype(np.int32)
+    run_numbers = (numbers >= cut).astype(np.int32)
+    return runs, run_numbers, (numbers - run_numbers * cut).astype(np.int32)
 
 
 def drained(common, room, *, with_ids=True):
@@ -109,14 +109,14 @@ def test_what_is_out_of_range_is_refused(module, change, name) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_rows_that_are_not_there_are_refused(module) -> None:
-    columns, places, rows = part(module, [1, 2])
-    for wrong in ((places, rows + np.int32(2)), (places + np.int32(2), rows), (places, rows - np.int32(1))):
+    (columns, runs, rows), one, two = part(module, [1, 2]), np.int32(1), np.int32(2)
+    for wrong in ((runs, rows + two), (runs + two, rows), (runs, rows - one)):
         common = module.CommonWindows(10, [(5, 0)], [(columns, *wrong)])
         with pytest.raises(KernelError):
             common.filling(np.empty(8, np.int32), np.empty(8, np.int64)).do()
     with pytest.raises(KernelError):
-        module.CommonWindows(10, [(5, 0), (5, 0)], [(columns, places, rows), (columns, places[:1], rows[:1])])
+        module.CommonWindows(10, [(5, 0), (5, 0)], [(columns, runs, rows), (columns, runs[:1], rows[:1])])
     with pytest.raises(KernelError):
-        module.CommonWindows(10, [(5, 0)], [(columns, places, rows)]).filling(
+        module.CommonWindows(10, [(5, 0)], [(columns, runs, rows)]).filling(
             np.empty(8, np.int32), np.empty(7, np.int64)
         )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, StreamJoinError, WindowError
-from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, bind
+from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, bind
 
 S = 1_000_000
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("x", pa.int64())])
@@ -21,7 +21,7 @@ def made(window: Any, names: str = "rs", **columns: pa.DataType) -> BoundJoin:
     return bind(Join([Stream(name) for name in names], (), window), dict.fromkeys(names, schema))
 
 
-FORMS: list[tuple[Any, Window, str]] = [
+FORMS: list[tuple[Any, WindowKind, str]] = [
     ("15s", TimeWindow((15 * S, 15 * S)), "15s"),
     (timedelta(seconds=2), TimeWindow((2 * S, 2 * S)), "2s"),
     ("r=6h,s=0s", TimeWindow((21_600 * S, 0)), "r=6h, s=0s"),
@@ -45,7 +45,7 @@ FORMS: list[tuple[Any, Window, str]] = [
 
 
 @pytest.mark.parametrize(("text", "window", "described"), FORMS)
-def test_what_is_written_is_what_is_meant(text: Any, window: Window, described: str) -> None:
+def test_what_is_written_is_what_is_meant(text: Any, window: WindowKind, described: str) -> None:
     join = Join([Stream("r"), Stream("s")], (), text)
     assert join.window == window
     assert join.window.describe(join.names) == described

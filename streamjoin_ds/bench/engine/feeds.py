@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.source.generated.synthetic import words
-from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, bind
+from streamjoin_ds.spec import BoundJoin, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, bind
 
 __all__ = ["WorkloadFeed", "band1d", "band2d", "equal_keys", "outside", "periodic", "product", "three_streams"]
 
@@ -95,7 +95,7 @@ def _feed(
     window_rows: int,
     domains: Mapping[str, int],
     *,
-    window: Window | None = None,
+    window: WindowKind | None = None,
 ) -> WorkloadFeed:
     if window is None:
         window = TimeWindow((int(window_rows * 1e6 / tuples_per_second),) * len(columns))

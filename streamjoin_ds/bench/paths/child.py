@@ -18,7 +18,7 @@ import traceback
 from dataclasses import asdict
 from typing import TextIO
 
-from streamjoin_ds.bench.sides import Side, Task, make_side
+from streamjoin_ds.bench.sides import Side, SideTask, make_side
 
 __all__ = ["main", "own_output"]
 
@@ -33,11 +33,11 @@ def main(side_name: str) -> None:
         return
     _answer(answers, {"ready": True})
     for line in sys.stdin:
-        _answer(answers, _done(side, Task(**json.loads(line))))
+        _answer(answers, _done(side, SideTask(**json.loads(line))))
     side.close()
 
 
-def _done(side: Side, task: Task) -> dict[str, object]:
+def _done(side: Side, task: SideTask) -> dict[str, object]:
     try:
         return {"outcome": asdict(side.run(task))}
     except Exception as error:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from streamjoin_ds.bench.sides import Outcome, Task
+from streamjoin_ds.bench.sides import Outcome, SideTask
 from streamjoin_ds.errors import BenchError, DependencyMissingError
 from streamjoin_ds.spark.holding import hold
 
@@ -181,7 +181,7 @@ class SideProcess:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def run(self, task: Task, within_s: float) -> SideRun:
+    def run(self, task: SideTask, within_s: float) -> SideRun:
         """Have the side do a task.
 
         Raises

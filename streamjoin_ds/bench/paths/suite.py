@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from streamjoin_ds.bench.oracle import count_matches
 from streamjoin_ds.bench.paths.inputs import SlicedInput, slice_input
 from streamjoin_ds.bench.paths.side_process import SideProcess, SideRun, load_psutil
-from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, Task, check_peers
+from streamjoin_ds.bench.sides import OURS, SIDES, Outcome, SideTask, check_peers
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError, BenchError, DependencyMissingError
 from streamjoin_ds.spark.session import usable_core_count
@@ -179,7 +179,7 @@ def run_side(process: SideProcess, workload: Workload, settings: Settings, given
     """Do one run of one side, in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="streamjoin-bench-run-") as folder:
         data = None if settings.data is None else str(settings.data)
-        task = Task(workload.name, data, settings.generated_rows, given.folder, folder, slices, settings.limit_s)
+        task = SideTask(workload.name, data, settings.generated_rows, given.folder, folder, slices, settings.limit_s)
         return process.run(task, settings.limit_s + _HANG_S)
 
 

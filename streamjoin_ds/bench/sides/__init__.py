@@ -2,11 +2,11 @@
 
 ::
 
-    Task ──► Side.run ──► Outcome        a process holds one side; its start-up is not timed
+    SideTask ──► Side.run ──► Outcome        a process holds one side; its start-up is not timed
 """
 
 from __future__ import annotations
 
-from streamjoin_ds.bench.sides.side import OURS, SIDES, Outcome, Side, Task, check_peers, make_side
+from streamjoin_ds.bench.sides.side import OURS, SIDES, Outcome, Side, SideTask, check_peers, make_side
 
-__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "check_peers", "make_side"]
+__all__ = ["OURS", "SIDES", "Outcome", "Side", "SideTask", "check_peers", "make_side"]

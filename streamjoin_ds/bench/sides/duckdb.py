@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset
 from sqlglot.expressions import Literal
 
-from streamjoin_ds.bench.sides.side import Outcome, Task
+from streamjoin_ds.bench.sides.side import Outcome, SideTask
 from streamjoin_ds.bench.sides.sql import CellAxis, axes, band_condition
 from streamjoin_ds.spark.session import usable_core_count
 from streamjoin_ds.spec import Join, duration_text
@@ -24,7 +24,7 @@ __all__ = ["DuckDBSide"]
 class DuckDBSide:
     """A database in memory with a thread for each core; each micro-batch that has results writes one Parquet file."""
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: SideTask) -> Outcome:
         """Do a task, as `Side.run`; stop at the first micro-batch that ends after the limit."""
         workload, given = task.load()
         results = Path(task.folder) / "matches"

@@ -13,7 +13,7 @@ from streamjoin_ds.bench.paths.inputs import SlicedInput
 from streamjoin_ds.bench.workloads import Workload, make_workload
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["OURS", "SIDES", "Outcome", "Side", "Task", "check_peers", "first_trigger_s", "make_side"]
+__all__ = ["OURS", "SIDES", "Outcome", "Side", "SideTask", "check_peers", "first_trigger_s", "make_side"]
 
 OURS = "streamjoin"
 # For each side its module and class: a module is imported only in the process that runs its side.
@@ -35,7 +35,7 @@ def check_peers(names: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SideTask:
     """What one run is to do.
 
     Attributes
@@ -103,7 +103,7 @@ class Outcome:
 class Side(Protocol):
     """A way of doing the join. It is made in its own process; the time to make it is not counted."""
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: SideTask) -> Outcome:
         """Take in the task's tuples, leave their matches in files, and return what was done."""
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamjoin_ds.bench.paths.inputs import SlicedInput
-from streamjoin_ds.bench.sides.side import Outcome, Task, first_trigger_s
+from streamjoin_ds.bench.sides.side import Outcome, SideTask, first_trigger_s
 from streamjoin_ds.bench.sides.sql import axes, band_condition
 from streamjoin_ds.bench.workloads import Workload
 from streamjoin_ds.spark.session import spark_session, usable_core_count
@@ -50,7 +50,7 @@ class SparkSide:
         """Return the width of a grid cell, in units of eps (half a band's width)."""
         return 1
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: SideTask) -> Outcome:
         """Do a task, as `Side.run`; the first run finds out which state format this Spark has."""
         workload, given = task.load()
         formats = _STATE_FORMATS if self._state_format is None else (self._state_format,)
@@ -66,7 +66,9 @@ class SparkSide:
                 return outcome
         raise AssertionError
 
-    def _joined(self, task: Task, workload: Workload, given: SlicedInput, folder: Path, state_format: int) -> Outcome:
+    def _joined(
+        self, task: SideTask, workload: Workload, given: SlicedInput, folder: Path, state_format: int
+    ) -> Outcome:
         self._spark.conf.set("spark.sql.streaming.join.stateFormatVersion", str(state_format))
         query = (
             self._result(workload, given, task.slices)

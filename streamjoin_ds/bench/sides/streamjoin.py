@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from streamjoin_ds.bench.sides.side import Outcome, Task, first_trigger_s
+from streamjoin_ds.bench.sides.side import Outcome, SideTask, first_trigger_s
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchSummary, watch
@@ -19,7 +19,7 @@ class StreamJoinSide:
     def __init__(self) -> None:
         self._spark = spark_session("streamjoin bench")
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, task: SideTask) -> Outcome:
         """Do a task, as `Side.run`; the matches are counted in the committed table."""
         from deltalake import DeltaTable
 

@@ -108,20 +108,20 @@ def byte_column(array: pa.Array, kernels: Kernels) -> ByteColumn:
 
 def bytes_of(
     columns: Sequence[ByteColumn],
-    places: npt.NDArray[np.int32] | int,
+    column_numbers: npt.NDArray[np.int32] | int,
     rows: npt.NDArray[np.int32],
     kind: pa.DataType,
     kernels: Kernels,
 ) -> pa.Array:
-    """Copy ``columns[places[i]][rows[i]]`` of columns made by `byte_column`, nulls kept."""
-    offsets, data, valid, nulls = kernels.module.gather_bytes(columns, places, rows)
+    """Copy ``columns[column_numbers[i]][rows[i]]`` of columns made by `byte_column`, nulls kept."""
+    offsets, data, valid, nulls = kernels.module.gather_bytes(columns, column_numbers, rows)
     buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(rows), buffers, null_count=nulls)
 
 
 def taken_of(
     sources: int,
-    places: npt.NDArray[np.int32],
+    source_numbers: npt.NDArray[np.int32],
     take: Callable[[int, npt.NDArray[np.int64]], pa.Array],
     kernels: Kernels,
 ) -> pa.Array:
@@ -131,26 +131,26 @@ def taken_of(
     ----------
     sources : int
         How many sources there are.
-    places : ndarray, shape (count,), int32
+    source_numbers : ndarray, shape (count,), int32
         Number of the source of each value.
     take : callable
         It is given the number of a source and positions in the array, and returns the values there, all of that source.
     """
-    ends = np.cumsum(np.bincount(places, minlength=sources))
-    is_ascending = bool(np.all(places[1:] >= places[:-1]))
+    ends = np.cumsum(np.bincount(source_numbers, minlength=sources))
+    is_ascending = bool(np.all(source_numbers[1:] >= source_numbers[:-1]))
     # NumPy sorts integers of 16 bits without comparisons.
-    short = places.astype(np.int16) if sources <= 1 << 15 else places
-    order = np.arange(len(places)) if is_ascending else np.argsort(short, kind="stable")
+    short = source_numbers.astype(np.int16) if sources <= 1 << 15 else source_numbers
+    order = np.arange(len(source_numbers)) if is_ascending else np.argsort(short, kind="stable")
     pieces = [
-        take(place, order[begin:end])
-        for place, (begin, end) in enumerate(pairwise([0, *ends.tolist()]))
-        if begin < end or end == len(places) == 0
+        take(source, order[begin:end])
+        for source, (begin, end) in enumerate(pairwise([0, *ends.tolist()]))
+        if begin < end or end == len(source_numbers) == 0
     ]
     together = concatenated(pieces)
     if is_ascending:
         return together
-    back = np.empty(len(places), dtype=np.int32)
-    back[order] = np.arange(len(places), dtype=np.int32)
+    back = np.empty(len(source_numbers), dtype=np.int32)
+    back[order] = np.arange(len(source_numbers), dtype=np.int32)
     return gathered(together, back, kernels)
 
 

@@ -266,7 +266,7 @@ class RowIntake:
         first_seq: int,
         stamps: Mapping[str, npt.NDArray[np.int64]],
     ) -> pa.RecordBatch:
-        gathered = self._module.Rows(self._form, arrival.count)
+        gathered = self._module.ArrowRows(self._form, arrival.count)
         whole = [arrival.times_us.tolist(), list(range(first_seq, first_seq + arrival.count))]
         for number, values in enumerate([*whole, *(stamps[name].tolist() for name in self._stamped)]):
             gathered.put(number, values, floating=False)
@@ -355,7 +355,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    """Whether a kernel can write Python's numbers as items of this type (`Rows.put`)."""
+    """Whether a kernel can write Python's numbers as items of this type (`ArrowRows.put`)."""
     types = pa.types
     return bool(types.is_signed_integer(kind) or types.is_float32(kind) or types.is_float64(kind))
 

@@ -172,9 +172,9 @@ class JoinPipeline:
     def _is_at_once(self, arrivals: Sequence[ProbeBatch], count: int) -> bool:
         """Whether all pieces find their first pairs in one step (`_found_at_once`).
 
-        That needs a crew, two streams, no periodic windows, few expected results, and windows whose probing can be cut.
+        That needs a pool, two streams, no periodic windows, few expected results, and windows whose probing can be cut.
         """
-        if not self._scheduler.has_crew or self._window_ids is not None:
+        if not self._scheduler.has_pool or self._window_ids is not None:
             return False
         if count * self._rows_per_probe > self._threads * self._chunk_rows:
             return False

@@ -135,7 +135,7 @@ class _KernelPart:
         step = self._piece_rows
         if len(blocks) == 1 and counts[0] <= step:
             return self.filled(blocks[0])
-        rows, to, tasks = self._module.Rows(self._form, sum(counts)), 0, []
+        rows, to, tasks = self._module.ArrowRows(self._form, sum(counts)), 0, []
         for block, count in zip(blocks, counts, strict=True):
             tasks += [
                 rows.gathering(self._parts(block, begin, min(begin + step, count)), to + begin)
@@ -148,10 +148,10 @@ class _KernelPart:
     def filled(self, block: PartialResults) -> pa.RecordBatch:
         """Return the columns `places` of one block's results, gathered by this thread."""
         count = len(block[0])
-        rows = self._module.Rows(self._form, count)
+        rows = self._module.ArrowRows(self._form, count)
         rows.gather(self._parts(block, 0, count))
         return pa.RecordBatch._import_from_c(rows.exported(), self._schema)
 
     def _parts(self, block: PartialResults, begin: int, end: int) -> list[Part]:
-        """Return what `Rows.gather` needs, for the results ``begin:end`` of a block."""
+        """Return what `ArrowRows.gather` needs, for the results ``begin:end`` of a block."""
         return [block[stream].gathered(names, begin, end) for stream, names in enumerate(self._plain)]

@@ -33,7 +33,7 @@ _LINE_KEYS = 8  # keys in a line of the cache
 class Neighbours:
     """Runs that one kernel takes all probes through: the number of the first, the kernel, their rows."""
 
-    place: int
+    run_number: int
     kernel: RunsProbe
     rows: int
 
@@ -209,7 +209,7 @@ class RunByRunProbe:
         self._probes, self._steps, self._number = probes, steps, -1
         self._runs = runs
         self._rows = [
-            step.rows if isinstance(step, Neighbours) else step.share_of(runs[step.place].rows) for step in steps
+            step.rows if isinstance(step, Neighbours) else step.share_of(runs[step.run_number].rows) for step in steps
         ]
         self._kernel: Probing | RunsProbe | None = None
         self._first_probe = 0
@@ -231,7 +231,7 @@ class RunByRunProbe:
         """Whether there are no more pairs."""
         return self._kernel is None and self._number + 1 >= len(self._steps)
 
-    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int] | None:
+    def filling(self, out_probe: Int32, out_row: Int32, out_run: Int32) -> Task[int] | None:
         """Return a task that writes the next pairs, if any; tell `took` how many. None: there are no more."""
         while self._kernel is None:
             if self.is_done:
@@ -240,24 +240,24 @@ class RunByRunProbe:
             step = self._steps[self._number]
             if isinstance(step, Neighbours):
                 self._kernel, self._first_probe = step.kernel, 0
-            elif (found := self._probes.against(self._runs[step.place], step)) is not None:
+            elif (found := self._probes.against(self._runs[step.run_number], step)) is not None:
                 self._kernel, self._first_probe = found
-        self._out = out_probe, out_place
+        self._out = out_probe, out_run
         step = self._steps[self._number]
         if isinstance(step, Neighbours):
-            return step.kernel.filling(out_probe, out_run, out_place)
-        return cast("Probing", self._kernel).filling(out_probe, out_run)
+            return step.kernel.filling(out_probe, out_row, out_run)
+        return cast("Probing", self._kernel).filling(out_probe, out_row)
 
     def took(self, count: int) -> None:
         """Complete the `count` pairs that the last task wrote; 0: its step is finished."""
         assert self._kernel is not None, "a task comes first"
         assert self._out is not None, "a task comes first"
-        out_probe, out_place = self._out
+        out_probe, out_run = self._out
         step = self._steps[self._number]
         if isinstance(step, Neighbours):
-            out_place[:count] += np.int32(step.place)
+            out_run[:count] += np.int32(step.run_number)
         else:
-            out_place[:count] = step.place
+            out_run[:count] = step.run_number
         if self._first_probe:
             out_probe[:count] += np.int32(self._first_probe)
         if not count or (isinstance(step, Neighbours) and step.kernel.is_done):

@@ -35,11 +35,11 @@ class Stretch(NamedTuple):
 
     Attributes
     ----------
-    place : int
+    run_number : int
         The number of the run.
     """
 
-    place: int
+    run_number: int
     begin: int = 0
     end: int = 1
     parts: int = 1
@@ -98,21 +98,21 @@ def like_shares(costs: Sequence[float], parts: int, tiles: int, snap_share: floa
 
 def _edge(before: Sequence[float], target: float, tiles: int, near: float) -> tuple[int, int]:
     """Return the run, and the tile of its probes, at which so much of the cost is before."""
-    place = min(bisect_right(before, target), len(before) - 1) - 1
-    low, high = target - before[place], before[place + 1] - target
+    number = min(bisect_right(before, target), len(before) - 1) - 1
+    low, high = target - before[number], before[number + 1] - target
     if min(low, high) <= near:
-        return (place, 0) if low <= high else (place + 1, 0)
+        return (number, 0) if low <= high else (number + 1, 0)
     tile = round(tiles * low / (low + high))
-    return (place, tile) if tile < tiles else (place + 1, 0)
+    return (number, tile) if tile < tiles else (number + 1, 0)
 
 
 def _between(begin: tuple[int, int], end: tuple[int, int], tiles: int) -> list[Stretch]:
     """Return the stretches from one edge to another."""
     stretches = []
-    for place in range(begin[0], end[0] + 1):
-        low, high = begin[1] if place == begin[0] else 0, end[1] if place == end[0] else tiles
+    for number in range(begin[0], end[0] + 1):
+        low, high = begin[1] if number == begin[0] else 0, end[1] if number == end[0] else tiles
         if high - low == tiles:
-            stretches.append(Stretch(place))
+            stretches.append(Stretch(number))
         elif high > low:
-            stretches.append(Stretch(place, low, high, tiles))
+            stretches.append(Stretch(number, low, high, tiles))
     return stretches

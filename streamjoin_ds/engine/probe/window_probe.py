@@ -206,12 +206,12 @@ class WindowProbe:
         window: Window,
     ) -> list[Stretch | Neighbours]:
         """Return a part with one kernel for all runs that it has whole."""
-        whole = [stretch.place for stretch in part if stretch.is_whole]
+        whole = [stretch.run_number for stretch in part if stretch.is_whole]
         if not whole:
             return list(part)
         begin, end = whole[0], whole[-1] + 1
-        before = [stretch for stretch in part if stretch.place < begin]
-        after = [stretch for stretch in part if stretch.place >= end]
+        before = [stretch for stretch in part if stretch.run_number < begin]
+        after = [stretch for stretch in part if stretch.run_number >= end]
         run_set = window.run_set.seen_by(conditions)
         last_rows = window.tail.rows or -1 if end == len(window.runs) else -1
         kernel = self._runs_probe(columns, run_set.indexes(conditions)[begin:end], last_rows, count)
@@ -260,7 +260,7 @@ class WindowProbe:
             return self._runs_probe(columns, indexes, last_rows, count, self._tuning.slice_probes)
         if count > self._tuning.few_probes and not self._has_groups(runs[: len(window.before_tail)], count):
             seen = self._seen(window, run_set)
-            whole = [Stretch(place) for place in range(len(seen))]
+            whole = [Stretch(number) for number in range(len(seen))]
             return RunByRunProbe(self._run_probe(conditions, columns, count), seen, whole)
         return self._runs_probe(columns, run_set.indexes(conditions), window.tail.rows or -1, count)
 

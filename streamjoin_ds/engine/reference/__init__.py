@@ -18,7 +18,7 @@ and ``inf - inf`` never match. Integers are exact: a difference that does not fi
           bytes                         strings and binary values: hashed, gathered
           sealing                       a small batch put in order
           windows                       which periodic windows a result is in
-          crew                          several of these at once
+          pool                          several of these at once
           gate                          one thread at a time
 
 `kernel_module` is the type that the twins and the compiled module have in common. `kernel_objects` has the types of the
@@ -27,11 +27,10 @@ objects that they make.
 
 from __future__ import annotations
 
-from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, BatchForm, RoomColumns, Rows, RowsForm
+from streamjoin_ds.engine.reference.arrow_rows import ArrowRows, BatchColumns, BatchForm, RoomColumns, RowsForm
 from streamjoin_ds.engine.reference.bucket_grid import GRID_CHUNK_ROWS, BucketGrid
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex
 from streamjoin_ds.engine.reference.bytes import ByteColumn, gather_bytes
-from streamjoin_ds.engine.reference.crew import Crew, Task
 from streamjoin_ds.engine.reference.gate import Gate
 from streamjoin_ds.engine.reference.grid_probe import GridProbe
 from streamjoin_ds.engine.reference.layout import (
@@ -43,11 +42,12 @@ from streamjoin_ds.engine.reference.layout import (
     grid_ordering,
     merge_order,
     probe_buckets,
-    sorted_steps,
+    step_starts,
 )
 from streamjoin_ds.engine.reference.runs import SCAN_PAIRS, SCAN_ROWS_ALONE, RunColumns, RunIndex, RunsProbe
 from streamjoin_ds.engine.reference.scan import SCAN_TILE_PROBES, SCAN_TILE_ROWS, Scan
 from streamjoin_ds.engine.reference.sealing import SealForm
+from streamjoin_ds.engine.reference.thread_pool import Task, ThreadPool
 from streamjoin_ds.engine.reference.windows import CommonWindows
 
 __all__ = [
@@ -57,17 +57,16 @@ __all__ = [
     "SCAN_ROWS_ALONE",
     "SCAN_TILE_PROBES",
     "SCAN_TILE_ROWS",
+    "ArrowRows",
     "BatchColumns",
     "BatchForm",
     "BucketGrid",
     "BucketIndex",
     "ByteColumn",
     "CommonWindows",
-    "Crew",
     "Gate",
     "GridProbe",
     "RoomColumns",
-    "Rows",
     "RowsForm",
     "RunColumns",
     "RunIndex",
@@ -75,6 +74,7 @@ __all__ = [
     "Scan",
     "SealForm",
     "Task",
+    "ThreadPool",
     "bucket_directory",
     "cpu_features",
     "default_implementation",
@@ -86,7 +86,7 @@ __all__ = [
     "implementations",
     "merge_order",
     "probe_buckets",
-    "sorted_steps",
+    "step_starts",
 ]
 
 

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from streamjoin_ds.engine.reference import kernel_objects as objects
 from streamjoin_ds.engine.reference.arguments import Column, check_array, check_column, own, refuse
-from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.runs import RunColumns
+from streamjoin_ds.engine.reference.thread_pool import Task
 
-__all__ = ["BatchColumns", "BatchForm", "RoomColumns", "Rows", "RowsForm", "column_items", "widened_items"]
+__all__ = ["ArrowRows", "BatchColumns", "BatchForm", "RoomColumns", "RowsForm", "column_items", "widened_items"]
 
 _ITEMS: dict[int, Any] = {
     1: pa.int8(),
@@ -63,19 +63,19 @@ class BatchColumns:
         self.batch = batch
         self.rows = int(batch.num_rows)
 
-    def has_null(self, places: tuple[int, ...]) -> bool:
+    def has_null(self, column_numbers: tuple[int, ...]) -> bool:
         """Whether any of these columns holds a null."""
-        return any(self.column(place).null_count for place in places)
+        return any(self.column(place).null_count for place in column_numbers)
 
-    def has_nan(self, places: tuple[int, ...]) -> bool:
+    def has_nan(self, column_numbers: tuple[int, ...]) -> bool:
         """Whether any of these columns holds a NaN; a NaN that lies under a null may count too."""
-        columns = [self.column(place) for place in places]
+        columns = [self.column(place) for place in column_numbers]
         return any(pa.types.is_floating(c.type) and pc.any(pc.is_nan(c)).as_py() for c in columns)
 
     def column(self, place: int) -> pa.Array:
         """Return one column of the batch."""
         if not 0 <= place < self.batch.num_columns:
-            refuse("the batch has no such column", "places")
+            refuse("the batch has no such column", "column_numbers")
         return self.batch.column(place)
 
 
@@ -175,7 +175,7 @@ class RowsForm:
         return sum(map(len, self.parts)) + self.greatest
 
 
-class Rows:
+class ArrowRows:
     """Rows of a form, gathered some at a time.
 
     Parameters
@@ -200,13 +200,13 @@ class Rows:
 
         Parameters
         ----------
-        parts : sequence of (columns, places, rows)
+        parts : sequence of (columns, column_numbers, rows)
             One for each part, as in `RunColumns.gather`; all have the same number of rows.
         begin : int
         """
         if begin < 0 or len(parts) != len(self._form.parts):
             refuse("there are other numbers of parts", "parts")
-        mine = [(own(columns, RunColumns, "parts"), places, rows) for columns, places, rows in parts]
+        mine = [(own(columns, RunColumns, "parts"), column_numbers, rows) for columns, column_numbers, rows in parts]
         count = len(mine[0][2]) if mine else 0
         for (columns, _, rows), widths in zip(mine, self._form.parts, strict=True):
             if columns.item_bytes != widths:
@@ -214,14 +214,14 @@ class Rows:
             if len(rows) != count or count > self._count - begin:
                 refuse("there are other numbers of rows", "rows")
         outs = [column[begin : begin + count] for column in self._columns]
-        for (columns, places, rows), first in zip(mine, self._form.firsts, strict=True):
-            columns.gather(places, rows, outs[first : first + len(columns.item_bytes)])
+        for (columns, column_numbers, rows), first in zip(mine, self._form.firsts, strict=True):
+            columns.gather(column_numbers, rows, outs[first : first + len(columns.item_bytes)])
         if self._form.greatest:
             outs[-1][:] = np.maximum.reduce([outs[first] for first in self._form.firsts])
         self._filled = [filled + count for filled in self._filled]
 
     def gathering(self, parts: Sequence[objects.Part], begin: int = 0) -> Task[None]:
-        """`gather` as a task for a crew."""
+        """`gather` as a task for a pool."""
         return Task(partial(self.gather, parts, begin))
 
     def put(self, column: int, values: list[Any], *, floating: bool) -> bool:

@@ -23,8 +23,8 @@ from streamjoin_ds.engine.reference.arguments import (
     index,
     refuse,
 )
-from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.layout import grid_buckets
+from streamjoin_ds.engine.reference.thread_pool import Task
 
 __all__ = ["CELL_LIMIT", "GRID_CHUNK_ROWS", "BucketGrid"]
 
@@ -251,7 +251,7 @@ class BucketGrid:
     def inserting(
         self, columns: Sequence[Column], keys: Sequence[Column], begin: int, lowest_kept: int, swept_buckets: int = 0
     ) -> Task[int]:
-        """`insert` as a task for a crew; if all rows are in, the task then does `sweep`."""
+        """`insert` as a task for a pool; if all rows are in, the task then does `sweep`."""
 
         def inserted() -> int:
             stopped = self.insert(columns, keys, begin, lowest_kept)
@@ -262,7 +262,7 @@ class BucketGrid:
         return Task(inserted)
 
     def sweeping(self, buckets: int, lowest_kept: int) -> Task[int]:
-        """`sweep` as a task for a crew."""
+        """`sweep` as a task for a pool."""
         return Task(partial(self.sweep, buckets, lowest_kept))
 
     def sweep(self, buckets: int, lowest_kept: int) -> int:

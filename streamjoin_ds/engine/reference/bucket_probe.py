@@ -94,11 +94,11 @@ class BucketProbe:
         self._pairs = self._found()
         self.candidates = 0
 
-    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+    def fill(self, out_probe: Int32, out_row: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
         written = 0
         for probe, row in self._pairs:
-            out_probe[written], out_run[written] = probe, row
+            out_probe[written], out_row[written] = probe, row
             written += 1
             if written == len(out_probe):
                 break

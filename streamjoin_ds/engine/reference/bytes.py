@@ -70,14 +70,14 @@ class ByteColumn:
 
 
 def gather_bytes(
-    columns: Sequence[objects.ByteColumn], places: Int32 | int, rows: Int32
+    columns: Sequence[objects.ByteColumn], column_numbers: Int32 | int, rows: Int32
 ) -> tuple[Int32, Bytes, Bytes | None, int]:
-    """Copy the values ``columns[places[i]][rows[i]]`` to one column. Nulls stay null, and have no bytes.
+    """Copy the values ``columns[column_numbers[i]][rows[i]]`` to one column. Nulls stay null, and have no bytes.
 
     Parameters
     ----------
     columns : sequence of ByteColumn
-    places : ndarray, shape (n,), int32, or int
+    column_numbers : ndarray, shape (n,), int32, or int
         Number of each value's column; an int: the column of all values.
     rows : ndarray, shape (n,), int32
 
@@ -89,21 +89,21 @@ def gather_bytes(
     Raises
     ------
     KernelError
-        Rows or places that do not exist; values of 2 GiB or more in all, which one column cannot hold.
+        Rows or column_numbers that do not exist; values of 2 GiB or more in all, which one column cannot hold.
     """
     mine = [own(column, ByteColumn, "columns") for column in columns]
     check_array(rows, "rows", _INT32)
-    if isinstance(places, int):
-        places = np.full(len(rows), index(places, "places"))
+    if isinstance(column_numbers, int):
+        column_numbers = np.full(len(rows), index(column_numbers, "column_numbers"))
     else:
-        check_array(places, "places", _INT32)
-        if len(places) != len(rows):
-            refuse("places and rows differ in length", "places")
+        check_array(column_numbers, "column_numbers", _INT32)
+        if len(column_numbers) != len(rows):
+            refuse("column_numbers and rows differ in length", "column_numbers")
     values: list[bytes | None] = []
-    for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-        if not (0 <= place < len(mine) and 0 <= row < len(mine[place])):
-            refuse("rows or places point outside the columns", "rows")
-        values.append(mine[place].value(row))
+    for column_number, row in zip(column_numbers.tolist(), rows.tolist(), strict=True):
+        if not (0 <= column_number < len(mine) and 0 <= row < len(mine[column_number])):
+            refuse("rows or column_numbers point outside the columns", "rows")
+        values.append(mine[column_number].value(row))
     ends = np.cumsum([0, *(len(value or b"") for value in values)], dtype=np.int64)
     if ends[-1] > _MAX_BYTES:
         refuse("the values are too long for one column", "rows", hint="fewer rows at a time")

@@ -16,9 +16,9 @@ from streamjoin_ds.engine.reference.arguments import (
     check_array,
     refuse,
 )
-from streamjoin_ds.engine.reference.crew import Task
-from streamjoin_ds.engine.reference.layout import bucket_range, sorted_steps
-from streamjoin_ds.engine.reference.scan import Band, Output
+from streamjoin_ds.engine.reference.layout import bucket_range, step_starts
+from streamjoin_ds.engine.reference.scan import CheckedBand, Output
+from streamjoin_ds.engine.reference.thread_pool import Task
 
 __all__ = ["GridProbe"]
 
@@ -45,7 +45,7 @@ class GridProbe:
     fences : ndarray or None
         ``right[second][::FENCE_ROWS]``: what a compiled kernel searches in cache before it touches the run.
     steps : ndarray or None
-        ``sorted_steps(right[second])``, for a run that is one bucket. A compiled kernel looks a probe's first row up in
+        ``step_starts(right[second])``, for a run that is one bucket. A compiled kernel looks a probe's first row up in
         these, and need not search.
 
     Notes
@@ -77,7 +77,7 @@ class GridProbe:
             left_count = len(probe_order)
         if right_count is None and not right and bucket_starts is not None and len(bucket_starts):
             right_count = int(bucket_starts[-1])
-        band = Band(left, right, lo, hi, implementation, left_count, right_count)
+        band = CheckedBand(left, right, lo, hi, implementation, left_count, right_count)
         for name, choice in (("first", first), ("second", second)):
             if not -1 <= choice < len(band.left):
                 refuse(f"{name} is not the number of a condition", name)
@@ -115,13 +115,13 @@ class GridProbe:
         """Name of the implementation in use."""
         return "reference"
 
-    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+    def fill(self, out_probe: Int32, out_row: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
-        return self._output.fill(out_probe, out_run)
+        return self._output.fill(out_probe, out_row)
 
-    def filling(self, out_probe: Int32, out_run: Int32) -> Task[int]:
-        """`fill` as a task for a crew."""
-        return Task(partial(self.fill, out_probe, out_run))
+    def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]:
+        """`fill` as a task for a pool."""
+        return Task(partial(self.fill, out_probe, out_row))
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         band = self._band
@@ -140,9 +140,9 @@ class GridProbe:
 
 def check_steps(steps: Int32, column: Column) -> None:
     check_array(steps, "steps", np.dtype(np.int32))
-    expected = sorted_steps(column)
+    expected = step_starts(column)
     if expected is None or len(steps) != len(expected):
-        refuse("steps does not fit the run", "steps", hint="sorted_steps(right[second])")
+        refuse("steps does not fit the run", "steps", hint="step_starts(right[second])")
 
 
 def check_probe_order(bucket_from: Int64, second: Column | None) -> None:

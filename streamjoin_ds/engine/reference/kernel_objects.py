@@ -14,22 +14,22 @@ import pyarrow as pa
 from streamjoin_ds.engine.reference.arguments import Bound, Column, Int32, Int64
 
 __all__ = [
+    "ArrowRows",
     "BatchColumns",
     "BatchForm",
     "BucketGrid",
     "ByteColumn",
-    "Crew",
     "Gate",
     "Part",
     "Probing",
     "RoomColumns",
-    "Rows",
     "RowsForm",
     "RunColumns",
     "RunIndex",
     "RunsProbe",
     "SealForm",
     "Task",
+    "ThreadPool",
     "Zone",
 ]
 
@@ -46,7 +46,7 @@ class Task(Protocol[_MadeCo]):
     def do(self) -> _MadeCo: ...
 
 
-class Crew(Protocol):
+class ThreadPool(Protocol):
     """Threads that do tasks."""
 
     @property
@@ -73,8 +73,8 @@ class Probing(Protocol):
     def candidates(self) -> int: ...
     @property
     def implementation(self) -> str: ...
-    def fill(self, out_probe: Int32, out_run: Int32) -> int: ...
-    def filling(self, out_probe: Int32, out_run: Int32) -> Task[int]: ...
+    def fill(self, out_probe: Int32, out_row: Int32) -> int: ...
+    def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]: ...
 
 
 class RunIndex(Protocol):
@@ -91,15 +91,15 @@ class RunsProbe(Protocol):
     def candidates(self) -> int: ...
     @property
     def is_done(self) -> bool: ...
-    def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int: ...
-    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int]: ...
+    def fill(self, out_probe: Int32, out_row: Int32, out_run: Int32) -> int: ...
+    def filling(self, out_probe: Int32, out_row: Int32, out_run: Int32) -> Task[int]: ...
 
 
 class RunColumns(Protocol):
     """Columns of several runs, to be gathered from."""
 
-    def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None: ...
-    def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]: ...
+    def gather(self, run_numbers: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None: ...
+    def gathering(self, run_numbers: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]: ...
 
 
 class CommonWindows(Protocol):
@@ -131,8 +131,8 @@ class BatchColumns(Protocol):
     def batch(self) -> pa.RecordBatch: ...
     @property
     def rows(self) -> int: ...
-    def has_null(self, places: tuple[int, ...]) -> bool: ...
-    def has_nan(self, places: tuple[int, ...]) -> bool: ...
+    def has_null(self, column_numbers: tuple[int, ...]) -> bool: ...
+    def has_nan(self, column_numbers: tuple[int, ...]) -> bool: ...
 
 
 class RoomColumns(Protocol):
@@ -152,7 +152,7 @@ class RowsForm(Protocol):
 Part: TypeAlias = "tuple[RunColumns, Int32 | int | None, Int32]"
 
 
-class Rows(Protocol):
+class ArrowRows(Protocol):
     """Rows gathered, then handed to Arrow."""
 
     def gather(self, parts: Sequence[Part], begin: int = 0) -> None: ...

@@ -22,7 +22,7 @@ from streamjoin_ds.engine.reference.arguments import (
     refuse,
     saturate,
 )
-from streamjoin_ds.engine.reference.crew import Task
+from streamjoin_ds.engine.reference.thread_pool import Task
 
 __all__ = [
     "FENCE_ROWS",
@@ -33,7 +33,7 @@ __all__ = [
     "grid_order",
     "merge_order",
     "probe_buckets",
-    "sorted_steps",
+    "step_starts",
 ]
 
 FENCE_ROWS = 32  # rows from one fence of a run to the next
@@ -123,7 +123,7 @@ def grid_order(buckets: Int64 | None, second: Column) -> Int32:
 
 
 def grid_ordering(buckets: Int64 | None, second: Column) -> Task[Int32]:
-    """`grid_order` as a task for a crew."""
+    """`grid_order` as a task for a pool."""
     return Task(partial(grid_order, buckets, second))
 
 
@@ -139,7 +139,7 @@ def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> t
 
     Returns
     -------
-    places, rows : ndarray, shape (n,), int32
+    run_numbers, rows : ndarray, shape (n,), int32
         The number of each row's run, and the row in that run. Of equal rows, the earlier run's comes first: the order
         is that of `grid_order` over the runs one behind the other.
     """
@@ -155,12 +155,12 @@ def merge_order(buckets: Sequence[Int64] | None, seconds: Sequence[Column]) -> t
                 refuse("buckets and seconds differ in length", "buckets")
     order = grid_order(None if buckets is None else np.concatenate(buckets), np.concatenate(seconds))
     lengths = [len(second) for second in seconds]
-    places = np.repeat(np.arange(len(seconds), dtype=np.int32), lengths)
+    run_numbers = np.repeat(np.arange(len(seconds), dtype=np.int32), lengths)
     rows = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
-    return places[order], rows[order]
+    return run_numbers[order], rows[order]
 
 
-def sorted_steps(column: Column) -> Int32 | None:
+def step_starts(column: Column) -> Int32 | None:
     """Return where the steps of a sorted column begin. All are equally wide, and there is about one for 4 to 8 rows.
 
     Parameters

@@ -20,10 +20,10 @@ from streamjoin_ds.engine.reference.arguments import (
     refuse,
 )
 from streamjoin_ds.engine.reference.bucket_probe import BucketIndex, BucketProbe
-from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.grid_probe import GridProbe, check_steps
 from streamjoin_ds.engine.reference.layout import FENCE_ROWS, gather, grid_order, probe_buckets
 from streamjoin_ds.engine.reference.scan import Scan
+from streamjoin_ds.engine.reference.thread_pool import Task
 
 __all__ = ["SCAN_PAIRS", "SCAN_ROWS_ALONE", "RunColumns", "RunIndex", "RunsProbe"]
 
@@ -148,45 +148,45 @@ class RunsProbe:
         self._begin, end = begin, min(begin + self._slice_probes, self._end)
         self._left, self._count = [column[begin:end] for column in self._all], end - begin
         self._ranges = [(column.min().item(), column.max().item()) for column in self._left] if self._count else []
-        self._place = -1
+        self._run = -1
 
     @property
     def is_done(self) -> bool:
         """Whether there are no more pairs."""
         is_last = self._begin + self._count >= self._end
-        return self._kernel is None and is_last and (self._place + 1 >= len(self._indexes) or not self._count)
+        return self._kernel is None and is_last and (self._run + 1 >= len(self._indexes) or not self._count)
 
-    def filling(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> Task[int]:
-        """`fill` as a task for a crew."""
-        return Task(partial(self.fill, out_probe, out_run, out_place))
+    def filling(self, out_probe: Int32, out_row: Int32, out_run: Int32) -> Task[int]:
+        """`fill` as a task for a pool."""
+        return Task(partial(self.fill, out_probe, out_row, out_run))
 
-    def fill(self, out_probe: Int32, out_run: Int32, out_place: Int32) -> int:
+    def fill(self, out_probe: Int32, out_row: Int32, out_run: Int32) -> int:
         """Write the next pairs and the number of each one's run; 0 means there are no more."""
-        for name, out in (("out_probe", out_probe), ("out_run", out_run), ("out_place", out_place)):
+        for name, out in (("out_probe", out_probe), ("out_row", out_row), ("out_run", out_run)):
             check_array(out, name, np.dtype(np.int32), writeable=True)
-        if not len(out_probe) == len(out_run) == len(out_place):
+        if not len(out_probe) == len(out_row) == len(out_run):
             refuse("the outputs must be of one length, 64 at least", "out_probe")
         while True:
             if self._kernel is not None:
-                count = self._kernel.fill(out_probe, out_run)
+                count = self._kernel.fill(out_probe, out_row)
                 if count:
-                    out_place[:count] = self._place
+                    out_run[:count] = self._run
                     out_probe[:count] += np.int32(self._begin)
                     return count
                 self.candidates += self._kernel.candidates
                 self._kernel = None
-            if self._place + 1 >= len(self._indexes) or not self._count:
+            if self._run + 1 >= len(self._indexes) or not self._count:
                 if self._begin + self._count >= self._end:
                     return 0
                 self._begin_slice(self._begin + self._count)
                 continue
-            self._place += 1
-            self._kernel = self._entered(self._indexes[self._place])
+            self._run += 1
+            self._kernel = self._entered(self._indexes[self._run])
 
     def _entered(self, index: RunIndex | BucketIndex) -> Scan | GridProbe | BucketProbe | None:
         if isinstance(index, BucketIndex):
             return BucketProbe(self._left, index, self._count)
-        rows = self._last_rows if self._place == len(self._indexes) - 1 and self._last_rows >= 0 else index.rows
+        rows = self._last_rows if self._run == len(self._indexes) - 1 and self._last_rows >= 0 else index.rows
         if not rows or not index.may_match(self._ranges):
             return None
         scanned = SCAN_ROWS_ALONE if self._count == 1 else SCAN_PAIRS // self._count
@@ -239,33 +239,34 @@ class RunColumns:
         """Bytes of an item of each column."""
         return [column.dtype.itemsize for column in self._runs[0]]
 
-    def gathering(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]:
-        """`gather` as a task for a crew."""
-        return Task(partial(self.gather, places, rows, outs))
+    def gathering(self, run_numbers: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> Task[None]:
+        """`gather` as a task for a pool."""
+        return Task(partial(self.gather, run_numbers, rows, outs))
 
-    def gather(self, places: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None:
-        """Write row ``rows[i]`` of run ``places[i]`` to item i of each column's out; a column without out is skipped.
+    def gather(self, run_numbers: Int32 | int | None, rows: Int32, outs: Sequence[Column | None]) -> None:
+        """Write row ``rows[i]`` of run ``run_numbers[i]`` to item i of each column's out, if it has one.
 
         Parameters
         ----------
-        places : ndarray, shape (n,), int32, or int, or None
+        run_numbers : ndarray, shape (n,), int32, or int, or None
             The number of each row's run. An int: the run of all rows. None: all rows are of run 0.
         """
         check_array(rows, "rows", np.dtype(np.int32))
         if len(outs) != len(self._runs[0]):
             refuse("there must be an out for each column", "outs")
-        numbers = np.full(len(rows), places or 0, np.int32) if places is None or isinstance(places, int) else places
-        if len(numbers) != len(rows):
-            refuse("places and rows differ in length", "places")
+        if run_numbers is None or isinstance(run_numbers, int):
+            run_numbers = np.full(len(rows), run_numbers or 0, np.int32)
+        if len(run_numbers) != len(rows):
+            refuse("run_numbers and rows differ in length", "run_numbers")
         lengths = np.array([len(columns[0]) if columns else 0 for columns in self._runs], dtype=np.int64)
-        inside = (numbers >= 0) & (numbers < len(self._runs)) & (rows >= 0)
-        if not np.all(inside) or not np.all(rows < lengths[numbers]):
-            refuse("rows or places point outside the runs", "rows")
+        inside = (run_numbers >= 0) & (run_numbers < len(self._runs)) & (rows >= 0)
+        if not np.all(inside) or not np.all(rows < lengths[run_numbers]):
+            refuse("rows or run_numbers point outside the runs", "rows")
         for column, out in enumerate(outs):
             if out is None:
                 continue
             if len(out) != len(rows) or out.dtype.itemsize != self._runs[0][column].dtype.itemsize:
                 refuse("out and rows differ in length", "outs")
-            for place in np.unique(numbers):
-                chosen = numbers == place
-                out.view(self._runs[place][column].dtype)[chosen] = self._runs[place][column][rows[chosen]]
+            for run_number in np.unique(run_numbers):
+                chosen = run_numbers == run_number
+                out.view(self._runs[run_number][column].dtype)[chosen] = self._runs[run_number][column][rows[chosen]]

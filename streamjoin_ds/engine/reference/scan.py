@@ -22,9 +22,9 @@ from streamjoin_ds.engine.reference.arguments import (
     index,
     refuse,
 )
-from streamjoin_ds.engine.reference.crew import Task
+from streamjoin_ds.engine.reference.thread_pool import Task
 
-__all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "Band", "Output", "Scan"]
+__all__ = ["SCAN_TILE_PROBES", "SCAN_TILE_ROWS", "CheckedBand", "Output", "Scan"]
 
 SCAN_TILE_PROBES = 32
 SCAN_TILE_ROWS = 1024
@@ -63,7 +63,7 @@ class Scan:
         left_count: int | None = None,
         right_count: int | None = None,
     ) -> None:
-        self._band = Band(left, right, lo, hi, implementation, left_count, right_count)
+        self._band = CheckedBand(left, right, lo, hi, implementation, left_count, right_count)
         self._candidates = 0
         self._output = Output(self._chunks())
 
@@ -77,13 +77,13 @@ class Scan:
         """Name of the implementation in use."""
         return "reference"
 
-    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+    def fill(self, out_probe: Int32, out_row: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
-        return self._output.fill(out_probe, out_run)
+        return self._output.fill(out_probe, out_row)
 
-    def filling(self, out_probe: Int32, out_run: Int32) -> Task[int]:
-        """`fill` as a task for a crew."""
-        return Task(partial(self.fill, out_probe, out_run))
+    def filling(self, out_probe: Int32, out_row: Int32) -> Task[int]:
+        """`fill` as a task for a pool."""
+        return Task(partial(self.fill, out_probe, out_row))
 
     def _chunks(self) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
         band = self._band
@@ -97,7 +97,7 @@ class Scan:
                         yield probe, rows[band.matches(probe, slice(run_tile, run_tile + SCAN_TILE_ROWS))]
 
 
-class Band:
+class CheckedBand:
     """The conditions of a join, checked."""
 
     def __init__(
@@ -178,13 +178,13 @@ class Output:
         self._probe = 0
         self._rows: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
-    def fill(self, out_probe: Int32, out_run: Int32) -> int:
+    def fill(self, out_probe: Int32, out_row: Int32) -> int:
         """Write the next pairs; 0 means there are no more."""
         check_array(out_probe, "out_probe", np.dtype(np.int32), writeable=True)
-        check_array(out_run, "out_run", np.dtype(np.int32), writeable=True)
+        check_array(out_row, "out_row", np.dtype(np.int32), writeable=True)
         capacity = len(out_probe)
-        if len(out_run) != capacity or capacity < MIN_CAPACITY:
-            refuse("out_probe and out_run must be of one length, 64 at least", "out_probe")
+        if len(out_row) != capacity or capacity < MIN_CAPACITY:
+            refuse("out_probe and out_row must be of one length, 64 at least", "out_probe")
         written = 0
         while written < capacity:
             if not len(self._rows):
@@ -194,7 +194,7 @@ class Output:
                 self._probe, self._rows = chunk
             count = min(len(self._rows), capacity - written)
             out_probe[written : written + count] = self._probe
-            out_run[written : written + count] = self._rows[:count]
+            out_row[written : written + count] = self._rows[:count]
             self._rows = self._rows[count:]
             written += count
         return written

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from streamjoin_ds.engine.reference import kernel_objects as objects
 from streamjoin_ds.engine.reference.arguments import Bound, Column, check_array, check_column, index, own, refuse
 from streamjoin_ds.engine.reference.arrow_rows import BatchColumns, column_items, widened_items
-from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.layout import grid_buckets, grid_order
+from streamjoin_ds.engine.reference.thread_pool import Task
 
 __all__ = ["SealForm"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from streamjoin_ds.engine.reference import kernel_objects as objects
 from streamjoin_ds.engine.reference.arguments import INT64_MAX, INT64_MIN, Int32, Int64, check_array, index, own, refuse
-from streamjoin_ds.engine.reference.crew import Task
 from streamjoin_ds.engine.reference.runs import RunColumns
+from streamjoin_ds.engine.reference.thread_pool import Task
 
 __all__ = ["CommonWindows"]
 
@@ -47,7 +47,7 @@ class CommonWindows:
         self._windows = [(index(window, "windows"), index(lag, "windows")) for window, lag in windows]
         if any(not 0 < window <= _MAX_PERIOD or abs(lag) * every > _MAX_PERIOD for window, lag in self._windows):
             refuse("a window or its lag is out of range", "windows")
-        self._parts = [(own(columns, RunColumns, "parts"), places, rows) for columns, places, rows in parts]
+        self._parts = [(own(columns, RunColumns, "parts"), run_numbers, rows) for columns, run_numbers, rows in parts]
         if any(columns.item_bytes != [8] for columns, _, _ in self._parts):
             refuse("a part must have one column of 8 bytes", "parts")
         self._count = len(self._parts[0][2])
@@ -93,9 +93,9 @@ class CommonWindows:
     def _in_common(self) -> Iterator[tuple[int, int, int]]:
         """Yield each result whose tuples share windows, with the first and the last of these, as Python's integers."""
         columns = []
-        for run_columns, places, rows in self._parts:
+        for run_columns, run_numbers, rows in self._parts:
             columns.append(times := np.empty(len(rows), np.int64))
-            run_columns.gather(places, rows, [times])
+            run_columns.gather(run_numbers, rows, [times])
         for result, times_us in enumerate(zip(*(times.tolist() for times in columns), strict=True)):
             self._next = result + 1
             first, last = INT64_MIN, INT64_MAX

@@ -140,7 +140,7 @@ class SortLayoutChooser:
         self._compared = compared_with(bound, stream)
         # Whether two neighbours (streams that are compared with this one) ask by different keys. A run's order may then
         # serve one of them and not the other.
-        self.is_contested = forced == "auto" and len(set(self._compared.values())) > 1
+        self.has_rival_keys = forced == "auto" and len(set(self._compared.values())) > 1
         self._names, self._stream_name = tuple(key.column for key in bound.keys[stream]), bound.names[stream]
 
     def choose(self, keys: Keys, rows: int | None = None) -> SortLayout:
@@ -255,8 +255,8 @@ class SortLayoutChooser:
         return list(numbers)
 
     def unserved(self, numbers: Sequence[int]) -> list[int]:
-        """Return the neighbours whose conditions are not on all of these keys; none of an uncontested stream."""
-        return [n for n, asked in self._compared.items() if self.is_contested and not asked.issuperset(numbers)]
+        """Return the neighbours whose conditions are not on all of these keys; none if all ask by the same."""
+        return [n for n, asked in self._compared.items() if self.has_rival_keys and not asked.issuperset(numbers)]
 
     def _best(
         self, samples: Mapping[int, Sample], shares: Mapping[tuple[int, int], float], rows: int

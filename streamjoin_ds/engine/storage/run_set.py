@@ -59,7 +59,7 @@ class RunSet(_ProbedRuns):
 
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> RunSet | RunSetView:
         """Return the set as probes with these conditions are to see it: this set, or one with views of some runs."""
-        if not self.runs or self.runs[0].is_grid or not self.runs[0].form.chooser.is_contested:
+        if not self.runs or self.runs[0].is_grid or not self.runs[0].form.chooser.has_rival_keys:
             return self
         if conditions not in self._seen:
             runs = [run.seen_by(conditions) for run in self.runs]

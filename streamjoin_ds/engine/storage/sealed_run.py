@@ -122,7 +122,7 @@ class SealedRun(SortedKeys, ArrowRun):
     def seen_by(self, conditions: tuple[ProbeCondition, ...]) -> SealedRun | RunView:
         """Return the run, or a view of it that serves the conditions far better; a function of the run's rows."""
         chooser = self.form.chooser
-        if not chooser.is_contested or self.rows < chooser.tuning.least_viewed_rows:
+        if not chooser.has_rival_keys or self.rows < chooser.tuning.least_viewed_rows:
             return self
         partners = frozenset(condition.stream for condition in conditions)
         if partners not in self._views:

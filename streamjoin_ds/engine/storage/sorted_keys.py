@@ -113,7 +113,7 @@ class SortedKeys(Zoned):
         """
         if self.sort_layout.first >= 0 or self.sort_layout.second < 0:
             return None
-        found: npt.NDArray[np.int32] | None = self.form.kernels.module.sorted_steps(self.key(self.sort_layout.second))
+        found: npt.NDArray[np.int32] | None = self.form.kernels.module.step_starts(self.key(self.sort_layout.second))
         return found
 
     def _buckets(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 ::
 
     push      sort ─ probe ─ results ─ commit ─ insert ┄┄┄ ┐   Python: the caller's, the next push's
-    crew                                        insert ────┴─► inserted    ends when the windows are asked for
+    pool                                        insert ────┴─► inserted    ends when the windows are asked for
     next push                                   sort ────────────► windows ─ probe ─ results ─ ...
 
 A push takes effect when its `JoinState` is stored, by one assignment. So an exception from outside (Ctrl-C, a timeout)
@@ -112,7 +112,7 @@ class WindowSet:
     def take_in(self, *, waits: bool) -> None:
         """Begin to take in the state's new tuples and to merge its runs.
 
-        `waits`: whether to return only when that is done. If not, a crew goes on with it.
+        `waits`: whether to return only when that is done. If not, a pool goes on with it.
         """
         try:
             self._gate.through(self._take_in, self.state, waits)
@@ -134,7 +134,7 @@ class WindowSet:
         ending, state.ending = state.ending, None
         try:
             if ending is None:
-                # The work broke off. The crew's tasks must be over before the grids are asked which rows they have.
+                # The work broke off. The pool's tasks must be over before the grids are asked which rows they have.
                 self._scheduler.finish()
                 windows = [run_alone(window.merging_steps()) for window in state.windows]
             else:

@@ -6,7 +6,7 @@
     work 1                  Python ─ add b ......... wait b ─ Python ─ add d ......
     helpers                   a        b                        c        d
 
-A work is a coroutine that yields kernel tasks (`tasks.TaskCoroutine`). The caller's thread runs all Python: the crew's
+A work is a coroutine that yields kernel tasks (`tasks.TaskCoroutine`). The caller's thread runs all Python: the pool's
 threads need no GIL. While they do the tasks of one work, the caller takes the next step of another. When the caller has
 to wait, it does tasks too.
 """
@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, closing
 from typing import Any, Generic, TypeVar, cast
 
 from streamjoin_ds.engine.reference.kernel_module import KernelModule
-from streamjoin_ds.engine.reference.kernel_objects import Crew, Task
+from streamjoin_ds.engine.reference.kernel_objects import Task, ThreadPool
 from streamjoin_ds.engine.threads.core_lease import staying_on
 from streamjoin_ds.engine.threads.tasks import ChunkCoroutine, TaskCoroutine, chunks_alone, run_alone
 from streamjoin_ds.engine.tuning import DEFAULT, ThreadTuning
@@ -35,17 +35,17 @@ class Scheduler:
 
     Parameters
     ----------
-    crew : Crew, optional
+    pool : ThreadPool, optional
         Threads for kernel tasks; None: the caller does everything, one work after the other.
     cores : sequence of int
-        Where the caller stays while the crew works with it; none: wherever the system puts it.
+        Where the caller stays while the pool works with it; none: wherever the system puts it.
     tuning : ThreadTuning
     """
 
     def __init__(
-        self, crew: Crew | None = None, cores: Sequence[int] = (), tuning: ThreadTuning = DEFAULT.threads
+        self, pool: ThreadPool | None = None, cores: Sequence[int] = (), tuning: ThreadTuning = DEFAULT.threads
     ) -> None:
-        self._crew, self._cores, self._held_chunks = crew, cores, tuning.held_chunks
+        self._pool, self._cores, self._held_chunks = pool, cores, tuning.held_chunks
 
     @classmethod
     def of(
@@ -59,35 +59,35 @@ class Scheduler:
             For all of them; none: threads run wherever the system puts them.
         is_own : bool
             Whether the join has the process to itself. Then each thread has one core, the caller the first. If not, the
-            crew runs on all of the cores, and the caller stays where it was (`core_lease` says why).
+            pool runs on all of the cores, and the caller stays where it was (`core_lease` says why).
         """
         if is_own and len(cores) > 1:
-            return cls(module.Crew(threads - 1, cores[1:]), cores[:1], tuning)
+            return cls(module.ThreadPool(threads - 1, cores[1:]), cores[:1], tuning)
         with staying_on(cores):
-            return cls(module.Crew(threads - 1), (), tuning)
+            return cls(module.ThreadPool(threads - 1), (), tuning)
 
     @property
-    def has_crew(self) -> bool:
+    def has_pool(self) -> bool:
         """Whether works can be begun that go on while the caller does something else."""
-        return self._crew is not None
+        return self._pool is not None
 
     @property
     def helpers(self) -> int:
         """How many threads help the caller."""
-        return 0 if self._crew is None else self._crew.helpers
+        return 0 if self._pool is None else self._pool.helpers
 
     def staying(self) -> AbstractContextManager[None]:
-        """Keep the caller on the core that is its own while the crew works with it."""
+        """Keep the caller on the core that is its own while the pool works with it."""
         return staying_on(self._cores)
 
     def begun(self, works: Sequence[TaskCoroutine[_Made]]) -> Callable[[], list[_Made]]:
         """Begin several works; the returned function waits for them, and returns what they made. Call it once.
 
-        Without a crew the works run only then.
+        Without a pool the works run only then.
         """
-        if self._crew is None:
+        if self._pool is None:
             return lambda: [run_alone(work) for work in works]
-        going = run_interleaved(self._crew, works)
+        going = run_interleaved(self._pool, works)
 
         def ended() -> list[_Made]:
             with closing(going):
@@ -96,12 +96,12 @@ class Scheduler:
         return ended
 
     def interleaved(self, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
-        """Yield what several works make, in their order; with a crew they run side by side."""
-        if self._crew is None:
+        """Yield what several works make, in their order; with a pool they run side by side."""
+        if self._pool is None:
             for work in works:
                 yield run_alone(work)
             return
-        with closing(run_interleaved(self._crew, works)) as going:
+        with closing(run_interleaved(self._pool, works)) as going:
             for _ in works:
                 with staying_on(self._cores):
                     made = next(going)
@@ -109,11 +109,11 @@ class Scheduler:
 
     def in_order(self, pieces: Iterable[ChunkCoroutine[_Chunk]]) -> Generator[_Chunk]:
         """Yield the chunks of all pieces, piece after piece; with helpers several pieces run side by side."""
-        if self._crew is None or not self._crew.helpers:
+        if self._pool is None or not self._pool.helpers:
             for piece in pieces:
                 yield from chunks_alone(piece)
             return
-        with closing(run_in_order(self._crew, pieces, self._crew.helpers + 2, self._held_chunks)) as chunks:
+        with closing(run_in_order(self._pool, pieces, self._pool.helpers + 2, self._held_chunks)) as chunks:
             while True:
                 with staying_on(self._cores):
                     chunk = next(chunks, None)
@@ -122,42 +122,42 @@ class Scheduler:
                 yield chunk
 
     def one_by_one(self, pieces: Iterable[ChunkCoroutine[_Chunk]]) -> Generator[_Chunk]:
-        """Yield the chunks of all pieces, one piece at a time; the crew helps only where a step has several tasks.
+        """Yield the chunks of all pieces, one piece at a time; the pool helps only where a step has several tasks.
 
         It is for small pieces, which cost less than waking a thread does.
         """
         for piece in pieces:
-            yield from chunks_alone(piece, self._crew)
+            yield from chunks_alone(piece, self._pool)
 
     def finish(self) -> None:
         """Wait until all tasks that were begun are done; their results can still be asked for."""
-        if self._crew is not None:
-            self._crew.finish()
+        if self._pool is not None:
+            self._pool.finish()
 
     def settle(self) -> None:
         """Wait until all tasks that were begun are done, and drop their results."""
-        if self._crew is not None:
-            self._crew.settle()
+        if self._pool is not None:
+            self._pool.settle()
 
 
-def run_interleaved(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
+def run_interleaved(pool: ThreadPool, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made]:
     """Run several works side by side; the returned generator yields what each makes, in their order.
 
-    When this returns, each work has taken its first step, and the crew does the tasks of these steps whether or not the
+    When this returns, each work has taken its first step, and the pool does the tasks of these steps whether or not the
     generator is read. Closing the generator waits for the tasks that were begun.
 
     Parameters
     ----------
-    crew : Crew
+    pool : ThreadPool
     works : sequence of generators
         No two may change the same thing.
     """
-    going = _going(crew, works)
+    going = _going(pool, works)
     next(going)
     return cast("Generator[_Made]", going)
 
 
-def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made | None]:
+def _going(pool: ThreadPool, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made | None]:
     """Yield None when all works have taken their first step, then what each makes."""
     made: dict[int, _Made] = {}
     waiting: deque[tuple[int, Sequence[Task[object]]]] = deque()
@@ -171,7 +171,7 @@ def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made
         else:
             waiting.append((number, tasks))
             for task in tasks:
-                crew.add(task)
+                pool.add(task)
 
     try:
         for number in range(len(works)):
@@ -180,11 +180,11 @@ def _going(crew: Crew, works: Sequence[TaskCoroutine[_Made]]) -> Generator[_Made
         for given in range(len(works)):
             while given not in made:
                 number, tasks = waiting.popleft()
-                step(number, [crew.wait(task) for task in tasks])
+                step(number, [pool.wait(task) for task in tasks])
             yield made.pop(given)
     finally:  # give up only these tasks: those of another push may go on, since two may be read at a time
         for left in (tasks, *(left for _, left in waiting)):
-            crew.give_up(left)
+            pool.give_up(left)
 
 
 class _Piece(Generic[_Chunk]):
@@ -198,8 +198,8 @@ class _Piece(Generic[_Chunk]):
         self.chunks: deque[_Chunk] = deque()
         self.is_ended = self.is_full = False
 
-    def advance(self, crew: Crew, told: list[Any] | None) -> bool:
-        """Take steps until the crew has tasks of the piece (True), or it is full or has ended (False)."""
+    def advance(self, pool: ThreadPool, told: list[Any] | None) -> bool:
+        """Take steps until the pool has tasks of the piece (True), or it is full or has ended (False)."""
         while True:
             try:
                 given = self.steps.send(told)
@@ -209,7 +209,7 @@ class _Piece(Generic[_Chunk]):
             if isinstance(given, list):
                 self.tasks = given
                 for task in given:
-                    crew.add(task)
+                    pool.add(task)
                 return True
             self.chunks.append(given)
             told = None
@@ -219,13 +219,13 @@ class _Piece(Generic[_Chunk]):
 
 
 def run_in_order(
-    crew: Crew, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int, held_chunks: int
+    pool: ThreadPool, pieces: Iterable[ChunkCoroutine[_Chunk]], most: int, held_chunks: int
 ) -> Generator[_Chunk]:
     """Yield the chunks of all pieces, piece after piece.
 
     Parameters
     ----------
-    crew : Crew
+    pool : ThreadPool
     pieces : iterable of generators
         No two may change the same thing.
     most : int
@@ -235,14 +235,14 @@ def run_in_order(
 
     Yields
     ------
-    The chunks. When the last was read, or the reader gives up, the crew works on no piece any more.
+    The chunks. When the last was read, or the reader gives up, the pool works on no piece any more.
     """
     to_come = iter(pieces)
     begun: deque[_Piece[_Chunk]] = deque()
-    waiting: deque[_Piece[_Chunk]] = deque()  # for tasks, in the order in which the crew begins them
+    waiting: deque[_Piece[_Chunk]] = deque()  # for tasks, in the order in which the pool begins them
 
     def advance(piece: _Piece[_Chunk], told: list[Any] | None) -> None:
-        if piece.advance(crew, told):
+        if piece.advance(pool, told):
             waiting.append(piece)
 
     def begin() -> None:
@@ -258,17 +258,17 @@ def run_in_order(
             first = begun[0]
             while not first.chunks and not first.is_ended:
                 piece = waiting.popleft()
-                advance(piece, [crew.wait(task) for task in piece.tasks])
+                advance(piece, [pool.wait(task) for task in piece.tasks])
             if not first.chunks:
                 begun.popleft()
                 begin()
                 continue
             chunk = first.chunks.popleft()
-            if first.is_full:  # gives the crew something to do while the reader looks at the chunk
+            if first.is_full:  # gives the pool something to do while the reader looks at the chunk
                 first.is_full = False
                 advance(first, None)
             yield chunk
     finally:
         for piece in begun:
-            crew.give_up(piece.tasks)
+            pool.give_up(piece.tasks)
             piece.steps.close()

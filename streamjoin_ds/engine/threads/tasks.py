@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from streamjoin_ds.engine.reference.kernel_objects import Crew, Task
+from streamjoin_ds.engine.reference.kernel_objects import Task, ThreadPool
 
 __all__ = ["ChunkCoroutine", "TaskCoroutine", "chunks_alone", "run_alone"]
 
@@ -35,10 +35,10 @@ def run_alone(steps: TaskCoroutine[_Made]) -> _Made:
         return made
 
 
-def chunks_alone(steps: ChunkCoroutine[_Chunk], crew: Crew | None = None) -> Generator[_Chunk]:
+def chunks_alone(steps: ChunkCoroutine[_Chunk], pool: ThreadPool | None = None) -> Generator[_Chunk]:
     """Yield the chunks of one piece.
 
-    This thread does a step that has one task. The crew, where there is one, does a step that has several.
+    This thread does a step that has one task. The pool, where there is one, does a step that has several.
     """
     told: list[Any] | None = None
     try:
@@ -52,19 +52,19 @@ def chunks_alone(steps: ChunkCoroutine[_Chunk], crew: Crew | None = None) -> Gen
                 yield given
             elif len(given) == 1:
                 told = [given[0].do()]
-            elif crew is None:
+            elif pool is None:
                 told = [task.do() for task in given]
             else:
-                told = _done(crew, given)
+                told = _done(pool, given)
     finally:
         steps.close()
 
 
-def _done(crew: Crew, tasks: Sequence[Task[Any]]) -> list[Any]:
-    """Have a crew do tasks, and return their results."""
+def _done(pool: ThreadPool, tasks: Sequence[Task[Any]]) -> list[Any]:
+    """Have a pool do tasks, and return their results."""
     try:
         for task in tasks:
-            crew.add(task)
-        return [crew.wait(task) for task in tasks]
+            pool.add(task)
+        return [pool.wait(task) for task in tasks]
     finally:
-        crew.give_up(tasks)
+        pool.give_up(tasks)

@@ -18,7 +18,7 @@ class GridTuning:
     """While a window is still filling, its grid is made for at most this many times its rows. So few grids are made on
     the way, and none when the window is full, which would need memory for two large ones. Not measured by itself."""
 
-    contested_parts: int = 4
+    rival_key_parts: int = 4
     """Where neighbours ask by different keys, a grid is considered only when the newest run has at least the window's
     rows divided by this. Not measured; it bounds how often a grid is considered."""
 

@@ -32,7 +32,7 @@ def busiest(costs: list[float], threads: int) -> float:
 
 
 def cost_of(stretches: list[Stretch], costs: list[float]) -> float:
-    return sum(costs[each.place] * (each.end - each.begin) / each.parts for each in stretches)
+    return sum(costs[each.run_number] * (each.end - each.begin) / each.parts for each in stretches)
 
 
 @given(costs=SIZES, parts=st.integers(1, 12), tiles=st.integers(1, 300), snap=st.sampled_from([0.0, 0.03, 0.3]))
@@ -42,7 +42,7 @@ def test_parts_cover_all_in_order_and_cost_the_same(costs: list[float], parts: i
     assert len(found) <= parts
     # A tile is one cell of a table: its run, and its number there.
     cells = [
-        (each.place, tile)
+        (each.run_number, tile)
         for stretches in found
         for each in stretches
         for tile in range(each.begin * tiles // each.parts, each.end * tiles // each.parts)

@@ -129,18 +129,18 @@ def test_a_join_pins_its_kernel_threads_and_its_caller_only_while_it_joins(bucke
     cores = (min(usable), max(usable))
     before = {int(thread) for thread in os.listdir("/proc/self/task")}
     join = WindowJoin(feed.bound, threads=2, cores=cores, bucket_rows=bucket_rows)
-    crew = {int(thread) for thread in os.listdir("/proc/self/task")} - before
-    assert len(crew) == 1
+    pool = {int(thread) for thread in os.listdir("/proc/self/task")} - before
+    assert len(pool) == 1
     # A join with bucket grids has the process for itself, and keeps each thread on a core of its own.
     expected = set(cores) if bucket_rows is None else set(cores[1:])
-    assert all(os.sched_getaffinity(thread) == expected for thread in crew)
+    assert all(os.sched_getaffinity(thread) == expected for thread in pool)
     for place in range(0, 80_000, 20_000):
         for _ in join.push({stream: feed.batch(stream, place, 20_000) for stream in (0, 1)}):
             assert os.sched_getaffinity(0) == usable
     assert os.sched_getaffinity(0) == usable
     # Arrow's own pool lives as long as the process: a pinned thread must not have started any of its threads.
     fresh = {int(thread) for thread in os.listdir("/proc/self/task")} - before
-    assert all(os.sched_getaffinity(thread) == usable for thread in fresh - crew)
+    assert all(os.sched_getaffinity(thread) == usable for thread in fresh - pool)
 
 
 def test_a_thread_stays_on_a_core_for_as_long_as_the_context_lasts() -> None:

@@ -56,20 +56,20 @@ class Piece:
 )
 def test_chunks_come_in_the_order_of_one_thread(sizes: list[int], module: Any, helpers: int, tasks: int) -> None:
     expected = [(piece, chunk) for piece, size in enumerate(sizes) for chunk in range(size)]
-    crew = module.Crew(helpers)
-    for scheduler in (Scheduler(crew), Scheduler()):
+    pool = module.ThreadPool(helpers)
+    for scheduler in (Scheduler(pool), Scheduler()):
         for run in (scheduler.in_order, scheduler.one_by_one):
             assert list(run(Piece(module, *told, tasks).steps() for told in enumerate(sizes))) == expected
     for most in (1, 2, 5):
         pieces = [Piece(module, *told, tasks) for told in enumerate(sizes)]
-        assert list(run_in_order(crew, (piece.steps() for piece in pieces), most, HELD_CHUNKS)) == expected
+        assert list(run_in_order(pool, (piece.steps() for piece in pieces), most, HELD_CHUNKS)) == expected
         assert all(piece.is_closed for piece in pieces)
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_chunks_are_held_than_a_few_a_piece(most: int) -> None:
     pieces = [Piece(native, number, 9) for number in range(20)]
-    with closing(run_in_order(native.Crew(1), (piece.steps() for piece in pieces), most, HELD_CHUNKS)) as chunks:
+    with closing(run_in_order(native.ThreadPool(1), (piece.steps() for piece in pieces), most, HELD_CHUNKS)) as chunks:
         for given_chunks, _ in enumerate(chunks, 1):
             assert sum(piece.made for piece in pieces) <= given_chunks + most * HELD_CHUNKS
     assert sum(piece.made for piece in pieces) == 180
@@ -77,7 +77,7 @@ def test_no_more_chunks_are_held_than_a_few_a_piece(most: int) -> None:
 
 def test_several_pieces_are_in_work_at_a_time() -> None:
     pieces = [Piece(native, number, 3 * HELD_CHUNKS) for number in range(4)]
-    with closing(run_in_order(native.Crew(1), (piece.steps() for piece in pieces), 2, HELD_CHUNKS)) as chunks:
+    with closing(run_in_order(native.ThreadPool(1), (piece.steps() for piece in pieces), 2, HELD_CHUNKS)) as chunks:
         for _ in range(HELD_CHUNKS):
             next(chunks)
         assert pieces[1].made > 0
@@ -87,17 +87,17 @@ def test_several_pieces_are_in_work_at_a_time() -> None:
 @pytest.mark.parametrize("failing", [0, 1, 2])
 @pytest.mark.parametrize("module", MODULES)
 def test_an_error_reaches_the_reader_and_nothing_is_left_at_work(module: Any, failing: int) -> None:
-    crew = module.Crew(1)
+    pool = module.ThreadPool(1)
     pieces = [Piece(module, number, 3, fails=1 if number == failing else None) for number in range(4)]
     begun = [piece.steps() for piece in pieces]
-    chunks, found = run_in_order(crew, begun, 2, HELD_CHUNKS), []
+    chunks, found = run_in_order(pool, begun, 2, HELD_CHUNKS), []
     with pytest.raises(ZeroDivisionError):
         found.extend(iter(lambda: next(chunks, None), None))
     assert found == [(number, chunk) for number in range(4) for chunk in range(3)][: len(found)]
     assert len(found) <= 3 * failing + 1
     assert list(chunks) == []
     assert all(steps.gi_frame is None for steps in begun[: failing + 1])
-    assert Scheduler(crew).begun([])() == []
+    assert Scheduler(pool).begun([])() == []
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -107,7 +107,7 @@ def test_a_kernels_error_reaches_the_reader(module: Any) -> None:
     def wrong() -> Generator[Any, Any, None]:
         yield [columns.gathering(0, np.array([7], np.int32), out), sort(module)]
 
-    for scheduler in (Scheduler(module.Crew(1)), Scheduler(module.Crew(0)), Scheduler()):
+    for scheduler in (Scheduler(module.ThreadPool(1)), Scheduler(module.ThreadPool(0)), Scheduler()):
         for run in (scheduler.in_order, scheduler.one_by_one):
             pieces = [Piece(module, 0, 1), Piece(module, 1, 1)]
             chunks = run([pieces[0].steps(), wrong(), pieces[1].steps()])
@@ -119,14 +119,16 @@ def test_a_kernels_error_reaches_the_reader(module: Any) -> None:
 def test_a_reader_that_gives_up_leaves_nothing_at_work() -> None:
     pieces = [Piece(native, number, 9) for number in range(5)]
     begun = [piece.steps() for piece in pieces]
-    chunks = run_in_order(native.Crew(2), begun, 3, HELD_CHUNKS)
+    chunks = run_in_order(native.ThreadPool(2), begun, 3, HELD_CHUNKS)
     assert next(chunks) == (0, 0)
     chunks.close()
     assert all(piece.is_closed for piece in pieces[:3])
     assert all(steps.gi_frame is None for steps in begun[:3])
 
 
-@pytest.mark.parametrize("scheduler", [Scheduler(native.Crew(2)), Scheduler(reference.Crew(0)), Scheduler()])
+@pytest.mark.parametrize(
+    "scheduler", [Scheduler(native.ThreadPool(2)), Scheduler(reference.ThreadPool(0)), Scheduler()]
+)
 def test_works_are_ended_once_in_their_order(scheduler: Scheduler) -> None:
     module = native if scheduler.helpers else reference
 

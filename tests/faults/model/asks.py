@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from streamjoin_ds.spec import CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window
+from streamjoin_ds.spec import CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind
 from tests.faults.model.schedule import Schedule
 
 __all__ = ["Asked", "asked_of"]
@@ -97,7 +97,7 @@ def asked_of(schedule: Schedule) -> Asked:
     return Asked(join, compared, inputs)
 
 
-def _window(schedule: Schedule, names: tuple[str, ...], extents: list[int], more: random.Random) -> Window:
+def _window(schedule: Schedule, names: tuple[str, ...], extents: list[int], more: random.Random) -> WindowKind:
     if "count" in schedule.asks:
         return CountWindow(tuple(more.choice((0, 1, 2, 3, 5, 8, 12)) for _ in names))
     if "periodic" in schedule.asks:

@@ -76,7 +76,7 @@ class BucketGridPolicy:
         form, tuning, rows = window.form, self._tuning, sum(run.rows for run in window.sealed)
         if not self.least_rows <= rows <= tuning.most_foreseen_rows:
             return window
-        if form.chooser.is_contested and window.sealed[-1].rows * tuning.contested_parts < rows:
+        if form.chooser.has_rival_keys and window.sealed[-1].rows * tuning.rival_key_parts < rows:
             return window  # asked again when the newest run is a large one
         try:
             parts = [[run.key(number) for run in window.sealed] for number in range(len(form.keys))]

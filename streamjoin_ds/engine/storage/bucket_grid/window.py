@@ -191,9 +191,9 @@ class BucketWindow(Window):
             if live and (is_small or is_large):
                 keys, why = some_keys(run, lowest), "too small" if is_small else "too large"
                 try:
-                    self._begin_move(run, wanted, chosen_shape(self.form.chooser, keys, wanted, tuning.grid), why)
+                    self._begin_rebuild(run, wanted, chosen_shape(self.form.chooser, keys, wanted, tuning.grid), why)
                 except MemoryError:  # for the rows still to come; the live rows need less
-                    self._begin_move(run, live, chosen_shape(self.form.chooser, keys, live, tuning.grid), why)
+                    self._begin_rebuild(run, live, chosen_shape(self.form.chooser, keys, live, tuning.grid), why)
             elif live:
                 self._relieve(run, crowd_of(run, arrived[-1]), live, lowest)
         if run.rebuild is None:
@@ -220,9 +220,9 @@ class BucketWindow(Window):
             return
         before, after = (tested_rows(chooser, tried, keys, live, grid) for tried in (run.shape, shape))
         if before > times * after:
-            self._begin_move(run, run.built_rows, shape, "crowded")
+            self._begin_rebuild(run, run.built_rows, shape, "crowded")
 
-    def _begin_move(self, run: BucketRun, rows: int, shape: GridShape | None, why: str) -> None:
+    def _begin_rebuild(self, run: BucketRun, rows: int, shape: GridShape | None, why: str) -> None:
         """Begin a rebuild in another shape, unless that serves only some neighbours; `why` is for the log.
 
         Where the shape is the same, only the number of rows that the grid is made for is set anew.

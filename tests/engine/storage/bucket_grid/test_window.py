@@ -385,7 +385,7 @@ def test_more_tuples_than_a_grid_can_number_stay_beside_it() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [steady, mixed])
 @pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
-def test_windows_of_runs_give_a_crew_what_they_give_one_thread(
+def test_windows_of_runs_give_a_pool_what_they_give_one_thread(
     monkeypatch: pytest.MonkeyPatch, make, chunk_rows
 ) -> None:
     """A task gets some neighbouring runs. The rows, their order and the state are those of one thread."""

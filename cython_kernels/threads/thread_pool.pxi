@@ -1,18 +1,18 @@
-# Kernels' tasks and the threads that do them; semantics: streamjoin_ds.engine.reference.crew.
+# Kernels' tasks and the threads that do them; semantics: streamjoin_ds.engine.reference.thread_pool.
 
-cdef extern from "threads/crew.h" nogil:
+cdef extern from "threads/thread_pool.h" nogil:
     ctypedef struct sj_task:
         void (*work)(void *of) noexcept nogil
         void *of
 
-    ctypedef struct sj_crew:
+    ctypedef struct sj_pool:
         pass
 
-    sj_crew *sj_crew_new(int helpers, const int *cores, int core_count)
-    void sj_crew_add(sj_crew *crew, sj_task *task)
-    void sj_crew_wait(sj_crew *crew, sj_task *task)
-    int sj_crew_helpers(const sj_crew *crew)
-    void sj_crew_end(sj_crew *crew)
+    sj_pool *sj_pool_new(int helpers, const int *cores, int core_count)
+    void sj_pool_add(sj_pool *pool, sj_task *task)
+    void sj_pool_wait(sj_pool *pool, sj_task *task)
+    int sj_pool_helpers(const sj_pool *pool)
+    void sj_pool_end(sj_pool *pool)
 
 
 # Copying fewer rows than this takes less time than to release the GIL and take it again.
@@ -21,7 +21,7 @@ cdef enum:
 
 
 cdef class Task:
-    """A piece of work that is done once; its arguments were checked. See streamjoin_ds.engine.reference.crew.Task."""
+    """A piece of work that is done once; see streamjoin_ds.engine.reference.thread_pool.Task."""
 
     cdef object _kept
     cdef bint _is_taken
@@ -60,17 +60,17 @@ cdef void _worked(void *task) noexcept nogil:
     (<Task>task)._work()
 
 
-cdef class Crew:
-    """Threads that do tasks; see streamjoin_ds.engine.reference.crew.Crew."""
+cdef class ThreadPool:
+    """Threads that do tasks; see streamjoin_ds.engine.reference.thread_pool.ThreadPool."""
 
-    cdef sj_crew *_crew
+    cdef sj_pool *_pool
     cdef dict _added  # by id: tasks not waited for yet, which keep alive the objects that they work on
 
     def __init__(self, helpers, cores=()):
         cdef int place
         cdef int *numbers
         helpers, cores = _integer(helpers, "helpers"), [_integer(core, "cores") for core in cores]
-        if self._crew != NULL:
+        if self._pool != NULL:
             raise _error("this object has helpers already", "helpers")
         if not 0 <= helpers <= 1024 or len(cores) > 1024 or not all(0 <= core <= INT32_MAX for core in cores):
             raise _error("helpers or cores are out of range", "helpers", "0 to 1024 of each")
@@ -80,42 +80,42 @@ cdef class Crew:
             raise MemoryError
         for place, core in enumerate(cores):
             numbers[place] = core
-        self._crew = sj_crew_new(helpers, numbers, len(cores))
+        self._pool = sj_pool_new(helpers, numbers, len(cores))
         free(numbers)
-        if self._crew == NULL:
+        if self._pool == NULL:
             raise MemoryError
 
     def __del__(self):
-        # The garbage collector may find the crew in a cycle: tasks must be done before it takes anything from them.
+        # The garbage collector may find the pool in a cycle: tasks must be done before it takes anything from them.
         cdef Task task
-        if self._crew != NULL:
+        if self._pool != NULL:
             for task in self._added.values():
                 with nogil:
-                    sj_crew_wait(self._crew, &task._task)
+                    sj_pool_wait(self._pool, &task._task)
 
     def __dealloc__(self):
-        if self._crew != NULL:
+        if self._pool != NULL:
             with nogil:
-                sj_crew_end(self._crew)
+                sj_pool_end(self._pool)
 
     @property
     def helpers(self):
         """How many threads help the caller in this process."""
-        return sj_crew_helpers(self._crew)
+        return sj_pool_helpers(self._pool)
 
     def add(self, Task task not None):
         """Have a task done by the next free thread; tasks are begun in the order in which they were added."""
         task._take()
         task._task.work, task._task.of = _worked, <void *>task
         self._added[id(task)] = task
-        sj_crew_add(self._crew, &task._task)
+        sj_pool_add(self._pool, &task._task)
 
     def wait(self, Task task not None):
         """Return the result of an added task, or raise its error; until the task is done, the caller does tasks too."""
         if self._added.pop(id(task), None) is None:
             raise _error("this task was not added, or waited for already", "task")
         with nogil:
-            sj_crew_wait(self._crew, &task._task)
+            sj_pool_wait(self._pool, &task._task)
         return task._done()
 
     def give_up(self, tasks):
@@ -132,7 +132,7 @@ cdef class Crew:
         cdef Task task
         for task in list(self._added.values()):
             with nogil:
-                sj_crew_wait(self._crew, &task._task)
+                sj_pool_wait(self._pool, &task._task)
 
     def settle(self):
         """Wait for all added tasks that were not waited for yet, and drop their results and errors."""

@@ -1,4 +1,4 @@
-"""Crews: a task gives what its kernel gives, whoever does it, and in whatever order tasks are waited for."""
+"""Thread pools: a task gives what its kernel gives, whoever does it, and in whatever order tasks are waited for."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def sorts(module, count: int, seed: int = 0):
     seed=st.integers(0, 1000),
 )
 def test_tasks_are_done_once_each_in_any_order_of_waiting(module, helpers, waited, rounds, seed) -> None:
-    crew = module.Crew(helpers)
-    assert crew.helpers == (helpers if module.implementations() != ("reference",) else 0)
+    pool = module.ThreadPool(helpers)
+    assert pool.helpers == (helpers if module.implementations() != ("reference",) else 0)
     for count in (12, *rounds):
         columns, tasks = sorts(module, count, seed)
         for task in tasks:
-            crew.add(task)
+            pool.add(task)
         for number in (number for number in waited if number < count):
-            assert (crew.wait(tasks[number]) == module.grid_order(None, columns[number])).all()
+            assert (pool.wait(tasks[number]) == module.grid_order(None, columns[number])).all()
 
 
 @each_module
 def test_every_kind_of_task_does_what_its_kernel_does(module) -> None:
-    crew = module.Crew(2)
+    pool = module.ThreadPool(2)
 
     def done(task):
-        crew.add(task)
-        return crew.wait(task)
+        pool.add(task)
+        return pool.wait(task)
 
     rng = np.random.default_rng(3)
     keys, buckets = rng.random(5000), rng.integers(0, 9, 5000)
@@ -88,38 +88,38 @@ def test_every_kind_of_task_does_what_its_kernel_does(module) -> None:
     assert (found[0] == found[1]).all()
 
     form = module.RowsForm([[8], [8]], [0, 1])
-    rows, runs = module.Rows(form, 100), module.RunColumns([[keys]])
+    rows, runs = module.ArrowRows(form, 100), module.RunColumns([[keys]])
     tasks = [rows.gathering([(runs, 0, order[n : n + 50]), (runs, 0, order[n + 1 : n + 51])], n) for n in (0, 50)]
     for task in tasks:
-        crew.add(task)
+        pool.add(task)
     for task in tasks:
-        crew.wait(task)
+        pool.wait(task)
     rows.exported()
 
 
 @each_module
 def test_what_goes_wrong_is_told_to_who_waits_for_it(module) -> None:
-    crew = module.Crew(1)
+    pool = module.ThreadPool(1)
     columns, out = module.RunColumns([[np.arange(5)]]), [np.empty(1, int)]
     wrong = columns.gathering(0, np.array([7], np.int32), out)
     ordered, (right,) = sorts(module, 1)
-    crew.add(wrong)
-    crew.add(right)
-    assert (crew.wait(right) == module.grid_order(None, ordered[0])).all()
+    pool.add(wrong)
+    pool.add(right)
+    assert (pool.wait(right) == module.grid_order(None, ordered[0])).all()
     with pytest.raises(KernelError, match="outside the runs"):
-        crew.wait(wrong)
-    for call in (lambda: crew.add(right), lambda: crew.wait(right), lambda: right.do(), lambda: crew.wait(wrong)):
+        pool.wait(wrong)
+    for call in (lambda: pool.add(right), lambda: pool.wait(right), lambda: right.do(), lambda: pool.wait(wrong)):
         with pytest.raises(KernelError) as caught:
             call()
         assert caught.value.name == "task"
     again = columns.gathering(0, np.array([7], np.int32), out)
-    crew.add(again)
-    crew.give_up([right, again])
+    pool.add(again)
+    pool.give_up([right, again])
     with pytest.raises(KernelError):
-        crew.wait(again)
+        pool.wait(again)
     _, (other,) = sorts(module, 1)
     assert other.do() is not None
-    for call in (lambda: module.Crew(-1), lambda: module.Crew(2000), lambda: module.Crew(1, [-1])):
+    for call in (lambda: module.ThreadPool(-1), lambda: module.ThreadPool(2000), lambda: module.ThreadPool(1, [-1])):
         with pytest.raises(KernelError):
             call()
 
@@ -145,15 +145,15 @@ def test_a_probing_or_a_grid_at_work_is_not_to_be_used(module) -> None:
 
 @only_linux
 @each_module
-def test_helpers_end_with_their_crew_whatever_is_left_to_do(module) -> None:
-    gc.collect()  # ends the crews of earlier tests
+def test_helpers_end_with_their_pool_whatever_is_left_to_do(module) -> None:
+    gc.collect()  # ends the pools of earlier tests
     before = threads()
-    crew = module.Crew(3, [0, 1 << 14])  # the second core has gone away
-    assert threads() == before + crew.helpers
+    pool = module.ThreadPool(3, [0, 1 << 14])  # the second core has gone away
+    assert threads() == before + pool.helpers
     _, tasks = sorts(module, 40)
     for task in tasks:
-        crew.add(task)
-    del crew, tasks, task
+        pool.add(task)
+    del pool, tasks, task
     gc.collect()
     assert threads() == before
 
@@ -164,30 +164,30 @@ def test_helpers_end_with_their_crew_whatever_is_left_to_do(module) -> None:
 @each_module
 @pytest.mark.parametrize("attempt", range(10))
 def test_in_a_forked_process_the_caller_works_alone(module, attempt) -> None:
-    crew, idle = module.Crew(2), module.Crew(1)
+    pool, idle = module.ThreadPool(2), module.ThreadPool(1)
     columns, tasks = sorts(module, 12, attempt)
     grid = module.BucketGrid([np.zeros(16 * 40_000, np.int64)], position=0, buckets=10_000, keys=[(False, 1)])
     values = np.random.default_rng(attempt).integers(0, 10_000, 100_000)
     inserting = grid.inserting([values], [values], 0, 0)
     for task in (*tasks[:5], inserting, *tasks[5:8]):
-        crew.add(task)
-    crew.wait(tasks[1])
+        pool.add(task)
+    pool.wait(tasks[1])
 
     def is_right() -> bool:
         for task in tasks[8:]:
-            crew.add(task)
-        found = [crew.wait(task) for task in (tasks[0], *tasks[2:])]
+            pool.add(task)
+        found = [pool.wait(task) for task in (tasks[0], *tasks[2:])]
         expected = [module.grid_order(None, column) for column in (columns[0], *columns[2:])]
         is_same = all((one == other).all() for one, other in zip(found, expected, strict=True))
         # A task is done once, whether a helper had begun it before the fork or not.
-        return is_same and crew.wait(inserting) == grid.rows == 100_000
+        return is_same and pool.wait(inserting) == grid.rows == 100_000
 
     process = os.fork()
     if not process:
         status = 1
         try:
-            status = 0 if is_right() and not crew.helpers and not idle.helpers else 2
-            del crew, idle
+            status = 0 if is_right() and not pool.helpers and not idle.helpers else 2
+            del pool, idle
         finally:
             sys.stdout.flush()
             os._exit(status)

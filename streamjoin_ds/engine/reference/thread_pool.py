@@ -1,4 +1,4 @@
-"""Kernels' tasks, and the crew of threads that does them."""
+"""Kernels' tasks, and the pool of threads that does them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from streamjoin_ds.engine.reference import kernel_objects as objects
 from streamjoin_ds.engine.reference.arguments import index, own, refuse
 from streamjoin_ds.errors import KernelError
 
-__all__ = ["Crew", "Task"]
+__all__ = ["Task", "ThreadPool"]
 
-_MOST = 1024  # helpers of a crew, and cores it is given
+_MOST = 1024  # helpers of a pool, and cores it is given
 
 _Made = TypeVar("_Made")
 _MadeCo = TypeVar("_MadeCo", covariant=True)
@@ -53,14 +53,14 @@ class Task(Generic[_MadeCo]):
                 self._came = error
 
 
-class Crew:
+class ThreadPool:
     """Threads that do tasks: the caller and its helpers.
 
     Parameters
     ----------
     helpers : int
         How many threads help the caller, 0 to 1024. The twin has none. Those of the compiled kernels live as long as
-        the crew, in the process that made it.
+        the pool, in the process that made it.
     cores : sequence of int
         Each helper is pinned to one of these cores, in turn. Empty: the helpers run wherever the system puts them.
     """
