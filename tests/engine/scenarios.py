@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamjoin_ds.engine import JoinEngine
-from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, Window, not_equal
+from streamjoin_ds.spec import Column, CountWindow, Join, PeriodicWindow, Stream, TimeWindow, WindowKind, not_equal
 from streamjoin_ds.spec.event_time import MAX_TS_US, MIN_TS_US
 from streamjoin_ds.spec.predicate import Band
 from streamjoin_ds.testing import oracle_join, random_batches, source_order
@@ -156,7 +156,7 @@ def scenarios(
     return Scenario(Join(listed, predicates, window), tables)
 
 
-def window_of(chooser: random.Random, kind: str, streams: int) -> Window:
+def window_of(chooser: random.Random, kind: str, streams: int) -> WindowKind:
     if kind == "count":
         return CountWindow(tuple(chooser.choice((0, 1, 2, 3, 5, 8, 1 << 40)) for _ in range(streams)))
     if kind == "periodic":
