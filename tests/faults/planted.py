@@ -111,7 +111,7 @@ BUGS = (
     _bug("parts in the order of arrival", ("cell.cell:Cell._judged", "sorted(by_number.items())", "by_number.items()")),
     _bug(
         "tuples expire at the bound",
-        ("engine.storage.window:_thinned", "position_key) >= lowest", "position_key) > lowest"),
+        ("engine.storage.window:_thinned", "position_key) >= lowest_kept", "position_key) > lowest_kept"),
     ),
     _bug(
         "the largest watermark expires",

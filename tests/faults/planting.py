@@ -1,13 +1,15 @@
 """A bug is a set of edits of the package's functions, planted for as long as a context lasts.
 
-An edit replaces a part of a function's text. Where the text is no longer there, planting fails, so a table of bugs
-cannot become outdated unnoticed.
+An edit names a function and replaces some of its tokens. Lines, spaces and comments do not count: a function that is
+moved or laid out anew holds the same tokens. Where they are no longer there, planting fails, so a table of bugs cannot
+become outdated unnoticed.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -19,10 +21,13 @@ import pytest
 
 __all__ = ["Bug", "Edit", "bug", "planted"]
 
+# A string, a comment, a word or one other character. Python's own tokenizer refuses a part that closes a bracket only.
+_TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\#[^\n]*|\w+|[^\w\s]""")
+
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of `old` by `new` in the text of a function, which is named ``module:Class.function``."""
+    """A replacement of the tokens of `old` by `new` in a function, which is named ``module:Class.function``."""
 
     where: str
     old: str
@@ -49,8 +54,7 @@ def planted(bug: Bug) -> Iterator[None]:
     texts: dict[str, str] = {}
     for edit in bug.edits:
         text = texts.get(edit.where) or textwrap.dedent(inspect.getsource(_found(edit.where)[2]))
-        assert text.count(edit.old) == 1, f"{edit.where} does not hold once: {edit.old}"
-        texts[edit.where] = text.replace(edit.old, edit.new)
+        texts[edit.where] = _edited(text, edit)
     with pytest.MonkeyPatch.context() as patch:
         for where, text in texts.items():
             owner, module, function = _found(where)
@@ -61,6 +65,25 @@ def planted(bug: Bug) -> Iterator[None]:
                 if vars(other).get(function.__name__) is function and other.__name__.startswith("streamjoin_ds"):
                     patch.setattr(other, function.__name__, made[function.__name__])
         yield
+
+
+def _edited(text: str, edit: Edit) -> str:
+    """Return a function's text after an edit. The tokens that it replaces must be there exactly once."""
+    within, sought = _tokens(text), [token for token, _, _ in _tokens(edit.old)]
+    found = [
+        begin
+        for begin in range(len(within) - len(sought) + 1)
+        if [token for token, _, _ in within[begin : begin + len(sought)]] == sought
+    ]
+    assert len(found) == 1, f"{edit.where} does not hold once: {edit.old}"
+    (begin,) = found
+    return text[: within[begin][1]] + edit.new + text[within[begin + len(sought) - 1][2] :]
+
+
+def _tokens(text: str) -> list[tuple[str, int, int]]:
+    """Return the tokens of a text that may be a part of a statement, and where each begins and ends in the text."""
+    found = ((match.group(), *match.span()) for match in _TOKEN.finditer(text))
+    return [token for token in found if not token[0].startswith("#")]
 
 
 def _found(where: str) -> tuple[Any, Any, Any]:
