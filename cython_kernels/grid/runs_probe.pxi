@@ -173,9 +173,11 @@ cdef class RunsProbe:
             raise _error("this object has probes already", "left", "one object a probing")
         left = list(left)
         indexes = list(indexes)
+        if len(left) > SJ_MAX_CONDITIONS:
+            raise _error("more than 16 conditions", "left")
         self._kept = [left, indexes]
         runs.probe_count = -1 if left_count is None else left_count
-        for condition in range(min(len(left), SJ_MAX_CONDITIONS)):
+        for condition in range(len(left)):
             _key_view(left[condition], "left", &view)
             if runs.probe_count >= 0 and view.count != runs.probe_count:
                 raise _error("the columns of left differ in length", "left")

@@ -330,12 +330,17 @@ def _rows_of(*batches: Mapping[int, Sequence[pa.Table]]) -> int:
 
 
 def _json_text(row: dict[str, Any]) -> str:
-    """Return a tuple as JSON. Columns that are NaN or infinite, for which JSON has no number, become texts."""
-    plain = {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
-    }
-    return json.dumps(plain, default=str, ensure_ascii=False)
+    """Return a tuple as JSON. Values that are NaN or infinite, for which JSON has no number, become texts."""
+    return json.dumps(_finite(row), default=str, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with texts in place of the numbers that JSON lacks, in lists and structs too."""
+    if isinstance(value, dict):
+        return {name: _finite(field) for name, field in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class CellFunction:

@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from streamjoin_ds.errors import CheckpointInUseError
 __all__ = ["LOCK_FILE", "CheckpointLock", "driving", "held"]
 
 LOCK_FILE = ".driver.lock"
+_BRIEF_LOOK_S = 0.05  # between two looks at a lock that is held briefly
 _log = logging.getLogger(__name__)
 _held: dict[str, CheckpointLock] = {}  # locks that this process holds, by checkpoint
 _guard = threading.Lock()
@@ -151,11 +153,11 @@ def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 4096)
-            if _is_brief(holder):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                os.close(descriptor)
-                continue
             os.close(descriptor)
+            if _is_brief(holder):
+                # Not a lock that waits: a driver that is quicker would be waited for as if it were brief.
+                time.sleep(_BRIEF_LOOK_S)
+                continue
             if not take_over:
                 raise _in_use(holder) from None
             _log.warning("the checkpoint is taken over from %s", _who(holder))

@@ -314,8 +314,7 @@ def _without_metadata(found: Recovery, spark: SparkFiles, newest_held: int) -> N
         found.refusal = f"the checkpoint's metadata is torn or gone, and the tables hold batches up to {newest_held}"
         return
     found.notes.append("the query's id was not written to its end: it had done nothing yet, and begins anew")
-    found.aside += there
-    found.aside = [path for path in found.aside if path in there]
+    found.aside = there
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -31,13 +31,16 @@ def trusted_cache() -> Path | None:
     Returns
     -------
     Path or None
-        None if the folder belongs to neither this user nor root, if everybody may write to it, or if it cannot be made.
+        None if the folder belongs to neither this user nor root, if others may write to it, or if it cannot be made.
     """
     root = cache_root().absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
         facts = root.stat()
+        if facts.st_uid == os.geteuid() and facts.st_mode & stat.S_IWGRP and not facts.st_mode & stat.S_IWOTH:
+            root.chmod(facts.st_mode & ~stat.S_IWGRP)  # made under a umask that trusts the group
+            facts = root.stat()
     except OSError:
         return None
-    ours = facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH
+    ours = facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return root if ours else None

@@ -69,8 +69,11 @@ def worker_python(spark_home: Path) -> str:
 
 def _finds_itself(spark_home: Path) -> bool:
     """Whether a new process of this Python finds that Spark's Python package, and py4j, without the zips."""
-    asked = subprocess.run(
-        [sys.executable, "-c", _FIND], capture_output=True, text=True, timeout=_FIND_WITHIN_S, check=False
-    )
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", _FIND], capture_output=True, text=True, timeout=_FIND_WITHIN_S, check=False
+        )
+    except subprocess.TimeoutExpired:  # a slow disk: workers start with this Python, a little later
+        return False
     folders = [Path(line) for line in asked.stdout.splitlines()]
     return len(folders) == 2 and all(folder.is_dir() for folder in folders) and folders[0].samefile(spark_home)

@@ -166,6 +166,7 @@ def test_layout_functions_refuse(module):
         ("order", lambda: module.gather(FLOATS[:0], np.array([0], dtype=np.int32))),
         ("out", lambda: module.gather(FLOATS, ORDER, np.empty(3))),
         ("column", lambda: module.step_starts(ORDER)),
+        ("left", lambda: module.RunsProbe([FLOATS] * 17, [])),
         ("seconds", lambda: module.merge_order(None, [])),
         ("seconds", lambda: module.merge_order([], [INTS])),
         ("seconds", lambda: module.merge_order(None, [INTS, FLOATS])),

@@ -40,3 +40,12 @@ def test_one_that_anybody_may_write_to_is_not_trusted(monkeypatch: pytest.Monkey
     assert made is not None
     made.chmod(0o777)
     assert trusted_cache() is None
+
+
+def test_one_that_the_group_may_write_to_is_closed_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = tmp_path / "streamjoin_ds"
+    made.mkdir()
+    made.chmod(0o775)
+    assert trusted_cache() == made
+    assert made.stat().st_mode & 0o777 == 0o755

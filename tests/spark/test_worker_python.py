@@ -62,6 +62,12 @@ def test_anothers_spark_is_left_alone(tmp_path: Path) -> None:
     assert worker_python(home) == sys.executable
 
 
+def test_one_that_does_not_answer_in_time_is_left_alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FIND_WITHIN_S", 1e-6)
+    assert worker_python(spark_home()) == sys.executable
+    assert not list(cache.iterdir())
+
+
 def test_odd_names_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "it's a $HOME *"
     (home / "python" / "lib").mkdir(parents=True)

@@ -127,6 +127,8 @@ class RunsProbe:
         self._indexes: list[RunIndex | BucketIndex] = [
             of if isinstance(of, BucketIndex) else own(of, RunIndex, "indexes") for of in indexes
         ]
+        if len(left) > MAX_CONDITIONS:
+            refuse("more than 16 conditions", "left")
         self._end = common_length(left, "left", left_count)
         if slice_probes is not None and slice_probes < 1:
             refuse("slice_probes is out of range", "slice_probes", hint="1 or more, or None")

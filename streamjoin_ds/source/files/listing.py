@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamjoin_ds.blocks.location import local_path
 from streamjoin_ds.errors import FileFormatError, FileMissingError
 
 __all__ = ["EXTENSIONS", "FileEntry", "Location", "format_of", "is_gzip"]
@@ -87,8 +88,8 @@ class Location:
     """
 
     def __init__(self, path: str, format: str, stream: str, clock: Callable[[], float] = time.monotonic) -> None:
-        if path.startswith("file://"):
-            path = path.removeprefix("file://")
+        if path.startswith("file:"):  # another text stays as it is: a position names files as they were listed
+            path = str(local_path(path) or path)
         folder, last = os.path.split(path)
         self._ending = last[1:] if last.startswith("*.") and "*" not in last[1:] else ""
         self.path = folder or "." if self._ending else path
