@@ -103,12 +103,15 @@ def test_what_takes_long_must_be_asked_for(monkeypatch):
 
 
 @pytest.mark.slow
-def test_quick_from_the_command_line():
-    workloads = ["band2d-llhj", "nested-loop", "one-tuple", "product"]
+@pytest.mark.parametrize(
+    "workloads", [("band2d-llhj", "one-tuple"), pytest.param(("nested-loop", "product"), marks=pytest.mark.campaign)]
+)
+def test_quick_from_the_command_line(workloads):
     command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "engine", *workloads, "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert {row["workload"] for row in rows} == set(workloads)
     assert all(row["value"] > 0 and row["peak_mib"] > 20 and "met" not in row for row in rows)
-    assert {row["peer"] for row in rows if row["workload"] == "band2d-llhj"} == {"duckdb", "1 thread"}
+    peers = {row["peer"] for row in rows if row["workload"] == "band2d-llhj"}
+    assert peers == ({"duckdb", "1 thread"} if "band2d-llhj" in workloads else set())

@@ -190,10 +190,25 @@ class Page(HTMLParser):
             self.texts[self._section] += data
 
 
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
+# One of each kind of trial; the campaign draws them all.
+SOME = ("celljoin-7", "celljoin-12", "celljoin-13", "pim-tree-8a", "pim-tree-9b", "pim-tree-13a")
+DRAWN = [pytest.param(SOME, id="some"), pytest.param((), id="all", marks=pytest.mark.campaign)]
+
+
+@pytest.fixture(scope="module", params=DRAWN)
+def quick(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("figures") / "figures.html"
-    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "bench", "figures", "--quick", "--seed", "7"]
+    command = [
+        sys.executable,
+        "-m",
+        "streamjoin_ds.cli.main",
+        "bench",
+        "figures",
+        *request.param,
+        "--quick",
+        "--seed",
+        "7",
+    ]
     began = time.monotonic()
     done = subprocess.run([*command, "--to", str(path)], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -206,9 +221,10 @@ def quick(tmp_path_factory):
 @pytest.mark.slow
 def test_each_figure_has_its_plot_its_table_and_its_words(quick):
     parsed, measures, text, _ = quick
-    assert parsed.sections == parsed.plots == list(parsed.tables) == list(measures["panels"]) == list(figure_names())
-    assert parsed.sections == PARTS
-    for place in PARTS:
+    assert list(figure_names()) == PARTS
+    assert parsed.sections == parsed.plots == list(parsed.tables) == list(measures["panels"])
+    assert parsed.sections in (PARTS, [place for place in PARTS if place.startswith(SOME)])
+    for place in parsed.sections:
         lines = measures["panels"][place]["lines"]
         head, *rows = parsed.tables[place]
         assert head == [measures["panels"][place]["x"], *(line["name"] for line in lines)]
@@ -217,7 +233,7 @@ def test_each_figure_has_its_plot_its_table_and_its_words(quick):
         assert "What the paper reported:" in parsed.texts[place]
         assert "seed 7" in parsed.texts[place]
     assert parsed.outside == []
-    assert text.count("Plotly.newPlot(") >= len(PARTS)
+    assert text.count("Plotly.newPlot(") >= len(parsed.sections)
     assert len(text) > 3_000_000, "the library is inside"
 
 

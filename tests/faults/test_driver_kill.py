@@ -120,6 +120,7 @@ def test_killed_workers_are_replaced_and_change_nothing(undisturbed: Path, tmp_p
     assert_as_undisturbed(table, undisturbed)
 
 
+@pytest.mark.campaign
 def test_a_driver_killed_while_its_cells_change(undisturbed: Path, tmp_path: Path) -> None:
     """Each start asks for another layout, with more or fewer cells; it is killed while these are made, and later."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"

@@ -30,7 +30,7 @@ def run_all(
     return runs, fired
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_crashes_at_every_pair_of_places() -> None:
     runs, fired = run_all(("crash",), "1x2", most_faults=2)
     assert runs == RUNS == 325
@@ -39,7 +39,7 @@ def test_crashes_at_every_pair_of_places() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["crash", "freeze", "back", "kill", "stall"])
-@pytest.mark.parametrize("layout", ["1x1", "2x2"])
+@pytest.mark.parametrize("layout", [pytest.param("1x1", marks=pytest.mark.campaign), "2x2"])
 def test_one_fault_of_each_kind_at_every_place(kind: str, layout: str) -> None:
     runs, fired = run_all((kind,), layout, most_faults=1)
     assert runs == 1 + PLACES

@@ -12,6 +12,6 @@ from .long_log import LongLog
 
 @pytest.mark.slow
 def test_a_commit_costs_the_same_however_long_the_log(tmp_path):
-    run = LongLog(f"{tmp_path}/matches", 1_200, part=200)
+    run = LongLog(f"{tmp_path}/matches", 700, part=120)
     run.run()
     assert run.violations() == []

@@ -7,12 +7,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from streamjoin_ds.spark.class_archive import ClassArchive, archive_setting
 from streamjoin_ds.spark.jars import default_cache_path, delta_jars
 from streamjoin_ds.spark.java import find_java
+from streamjoin_ds.spark.jvm import spark_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -135,9 +140,21 @@ def test_java_starts_with_an_archive_that_does_not_fit(tmp_path: Path) -> None:
     assert started.returncode == 0, started.stderr
 
 
+def test_the_tests_session_uses_the_archive_that_is_there(spark: SparkSession) -> None:
+    archive = ClassArchive.of(find_java().home, spark_home())
+    path = None if archive is None else archive.path()
+    if path is None:
+        pytest.skip("no archive was made before: `make test` makes it")
+    assert f"-XX:SharedArchiveFile={path}" in spark.conf.get(OPTIONS)
+
+
 @pytest.mark.spark
+@pytest.mark.campaign
 def test_a_session_takes_most_of_its_classes_from_the_archive(tmp_path: Path) -> None:
-    """One process makes the archive in a cache that holds only Delta's jars; then another one uses it."""
+    """One process makes the archive in a cache that holds only Delta's jars; then another one uses it.
+
+    `make test` makes the archive that its own processes use in the same way, and names how long that took.
+    """
     jars = delta_jars()[0].parent
     cache = tmp_path / "cache"
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}

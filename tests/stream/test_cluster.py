@@ -102,6 +102,12 @@ def test_a_worker_that_does_not_see_the_checkpoints_files(
     assert facts["exchange"] == "packed"
     assert not facts["blocks"]
     assert found(folder) == expected
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(not may_mount(), reason="a mount namespace takes root")
+def test_an_exchange_that_a_worker_does_not_see_is_refused(standalone: Standalone) -> None:
+    folder = standalone.folder("no-checkpoint")
     refused = submitted(standalone, folder / "other", exchange="reference", hide=str(folder / "ckpt"))
     assert "does not see the exchange's folder" in str(refused["error"])
 
