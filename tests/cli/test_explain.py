@@ -114,7 +114,7 @@ def test_every_kind_of_window_by_flag_and_by_file(
 def test_mixed_kinds_of_windows_are_refused(streams: tuple[str, ...]) -> None:
     done = explain(*streams, "--on", "abs(l.x - r.x) <= 0.5", "--window", "l=last 3,r=15s")
     assert done.exit_code == 2
-    assert done.stderr.startswith("streamjoin: WINDOW: the window of r is of another kind than that of l")
+    assert done.stderr.startswith("streamjoin: WINDOW: the windows of l and r are of different kinds")
 
 
 def test_an_unknown_column_is_named(streams: tuple[str, ...]) -> None:

@@ -56,10 +56,10 @@ def test_of_unknown_streams() -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, float("inf"), float("nan"), True, "fast"])
 def test_a_rate_is_checked(rate: object) -> None:
-    with pytest.raises(ArgumentError, match="the rate of r is no number greater than 0") as caught:
+    with pytest.raises(ArgumentError, match="the rate of r must be a number greater than 0") as caught:
         Stream("r", rate=rate)  # type: ignore[arg-type]
     assert caught.value.name == "rate"
-    with pytest.raises(ArgumentError, match="no number greater"):
+    with pytest.raises(ArgumentError, match="must be a number greater than 0"):
         known_rates(handed_over(r=None, s=None), {"r": rate})  # type: ignore[dict-item]
 
 
