@@ -139,20 +139,20 @@ def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
 
 def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...], tmp_path: Path) -> None:
     plain = explain(*streams, *JOIN).stdout
-    assert "threads     1 a cell\n" in plain
-    assert "merges      runs in blocks once, many at a time" in plain
+    assert "threads     1 for each cell\n" in plain
+    assert "merges      runs in blocks are merged once, many at a time" in plain
     assert "index       chosen run by run\n" in plain
     assert "  order  " not in plain
     path = tmp_path / "join.toml"
     path.write_text('threads = 4\nindex = {l = ["x", "ts"], r = "scan"}\nmerge_runs = 9\nkernel = "scalar"\n')
     told = explain(*streams, *JOIN, "--config", str(path)).stdout
     assert "kernel      scalar\n" in told
-    assert "threads     1 to 4 a cell, as each batch's work asks, on leased cores where these are free\n" in told
+    assert "threads     1 to 4 for each cell, by the work of its batch, on leased cores where some are free\n" in told
     assert "index       l in buckets of x, sorted by ts; r scanned\n" in told
     assert "merges      9 runs of like size become one\n" in told
     flags = ("--no-pin", "--threads", "2", "--index", "l.x", "--order", "r,l")
     told = explain(*streams, *JOIN, "--config", str(path), *flags).stdout
-    assert "threads     1 to 2 a cell, as each batch's work asks, not pinned\n" in told
+    assert "threads     1 to 2 for each cell, by the work of its batch, not pinned\n" in told
     assert "index       l sorted by x\n" in told
 
 
