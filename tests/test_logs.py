@@ -136,9 +136,9 @@ def test_the_cache_tells_why(debug: pytest.LogCaptureFixture) -> None:
     cache.begin_round(0)
     told = [record.getMessage() for record in debug.records]
     assert told == [
-        "a, 60 bytes, is dropped: there must be room for others",
-        "c, 101 bytes, is not kept: over the limit of 100",
-        "b, 60 bytes, is dropped: no task of the last 0 has used it",
+        "a of 60 bytes is dropped: others need its room",
+        "c is not kept: its 101 bytes are over the limit of 100",
+        "b of 60 bytes is dropped: none of the last 0 rounds has used it",
     ]
 
 

@@ -224,7 +224,7 @@ WINDOW = ("--window", "1s")
         ((*STREAMS, *TARGET, *WINDOW, "--on", "r.x LIKE s.a"), "PREDICATE_SYNTAX"),
         ((*STREAMS, *TARGET, *WINDOW, "--on", "abs(r.x - s.nope) <= 1"), "nope"),
         ((*STREAMS, *TARGET, *WINDOW, "--trigger", "1s", "--available-now"), "exclude each other"),
-        ((*STREAMS, *TARGET, *WINDOW, "--pace", CANARY), "the option pace is neither max nor a speed"),
+        ((*STREAMS, *TARGET, *WINDOW, "--pace", CANARY), "the option pace is neither max nor a number above 0"),
         ((*STREAMS, *TARGET, *WINDOW, "--parts", "0"), "the option parts must be a whole number"),
         ((*STREAMS, *TARGET, *WINDOW, "--missing-files", CANARY), "one of error, ignore"),
         ((*STREAMS, *TARGET, *WINDOW, "--conf", CANARY), "conf is not of the form NAME=VALUE"),
