@@ -252,7 +252,7 @@ class WindowJoin:
         for stream, tables in batches.items():
             if not 0 <= stream < len(self.forms):
                 msg = "a batch is for a stream that the join does not have"
-                raise ArgumentError(msg, name="batches", hint=f"numbers 0 to {len(self.forms) - 1}")
+                raise ArgumentError(msg, name="batches", hint=f"stream numbers from 0 to {len(self.forms) - 1}")
             several = [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
             fresh[stream] = self.forms[stream].checked(several)
         return fresh

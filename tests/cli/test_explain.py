@@ -175,10 +175,16 @@ def test_the_order_of_three_streams_is_told(streams: tuple[str, ...], tmp_path: 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--index", "l.s2"), "COLUMN: the index of stream l is to be by 's2', which nothing is compared with"),
+        (
+            ("--index", "l.s2"),
+            (
+                ("--index", "l.s2"),
+                "COLUMN: the index of stream l has the column 's2', which no predicate and no window",
+            ),
+        ),
         (("--index", "q.x"), "ARGUMENT: the index names the stream 'q', which is not in the join"),
         (("--index", "nonsense"), "ARGUMENT: 'nonsense' does not name a stream's column"),
-        (("--order", "l"), "ARGUMENT: the order is not of the join's streams"),
+        (("--order", "l"), "ARGUMENT: the order does not name each of the join's streams once"),
         (("--threads", "999"), "ARGUMENT: the number of threads is out of range"),
     ],
 )

@@ -68,7 +68,7 @@ class SortLayout:
         """
         numbers = (first, second)
         if any(type(number) is not int or not -1 <= number < keys for number in numbers) or not width > 0:
-            msg = "this is no grid of the run's keys"
+            msg = "this is not a sort layout of the run's keys"
             raise ValueError(msg)
         return cls(first, second, width)
 

@@ -259,7 +259,7 @@ def test_moments_of_any_form_in_dicts() -> None:
 @pytest.mark.parametrize("value", ["2024-01-01", True, object(), [1], b"1", 1j])
 def test_what_is_no_time_is_named(value: object) -> None:
     engine = engine_of("l.x = r.x", {"ts": "timestamp[us]", "x": "int64"}, time_unit="s")
-    with pytest.raises(SchemaDriftError, match=r"'ts' of stream l is no event time.*in s, the stream's time_unit"):
+    with pytest.raises(SchemaDriftError, match=r"'ts' of stream l is not an event time.*in s, the stream's time_unit"):
         engine.push({"l": [{"ts": 1, "x": 1}, {"ts": value, "x": 1}]})
     assert engine.counters["read_rows"]["l"] == 0
 
