@@ -59,7 +59,7 @@ EXCHANGE_SCHEMA = pa.schema(
 
 _EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
-# The key of the state is never null in any way of the exchange: Spark refuses a restart where it may be and could not.
+# The state's key is declared NOT NULL in every way of the exchange: Spark refuses a restart where that has changed.
 EXCHANGE_DDL = ", ".join(
     f"{field.name} {_DDL_TYPES[field.type]}{' NOT NULL' * (field.name == 'cell')}" for field in EXCHANGE_SCHEMA
 )
@@ -210,7 +210,7 @@ class Outbox:
                     yield _exchange_batch(waiting)
                     waiting = []
         for cell in range(current.layout.cells, self._epochs.cells):
-            # It keeps only older tuples, and its clocks go on.
+            # This cell keeps only older tuples; an empty row moves its clocks on.
             nothing = [_Block(first, 0, "", b"")]
             waiting += self._for_cell(labels[cell], "tuples", nothing, none, current.number)
         aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))] if self._late else []

@@ -87,7 +87,7 @@ def test_explain_says_what_is_done() -> None:
     assert "find window of e and w [-6h, 15s] by exact integers" in text
     assert "find abs(e.x - w.x) <= 0.1 [-0.1, 0.1] by float64 subtraction" in text
     assert "find abs(e.`PM2.5` - w.`PM2.5`) <= 5 [-5.0, 5.0] by float64 subtraction" in text
-    assert "find e.id = w.id [0, 0] by hash, then the values" in text
+    assert "find e.id = w.id [0, 0] by a hash, then the values" in text
     assert "[-1h, 0s] by exact integers" in text
     assert "[-2, 2] days by exact integers" in text
     assert "[-30, 30] of 1e-2 by exact integers" in text

@@ -67,10 +67,10 @@ def order_error(path: str, stream: Stream) -> FileOrderError:
 
 
 def late_names(names: Sequence[str], expected: str, location: Location) -> Sequence[str] | None:
-    """Return the names that came late: `expected` is the digest of the others. None where they cannot be told.
+    """Return the names that came late: `expected` is the digest of the others. None where they cannot be found.
 
-    One or two late names are found by their digests. For more, the three to 64 newest files are tried together, also
-    without any one of them: a file that was read may have changed meanwhile, and then it is new too.
+    One or two late names are found by their digests. For more, the newest files are tried together, up to 64 of them,
+    also without any one of them: a file that was read may have changed meanwhile, and then it is among the newest.
     """
     surplus = int(difference(name_sum(names), expected), 16)
     if surplus == 0:
