@@ -157,12 +157,12 @@ def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...],
 
 
 def test_whether_a_batch_is_forced_to_the_device(streams: tuple[str, ...], tmp_path: Path) -> None:
-    assert "durable     forced to the device before it counts" in explain(*streams, *JOIN).stdout
+    assert "durable     each batch is forced to the device before it counts" in explain(*streams, *JOIN).stdout
     assert "durable     left to the system" in explain(*streams, *JOIN, "--no-durable").stdout
     path = tmp_path / "join.toml"
     path.write_text("durable = false\n")
     assert "durable     left to the system" in explain(*streams, *JOIN, "--config", str(path)).stdout
-    assert "durable     forced" in explain(*streams, *JOIN, "--config", str(path), "--durable").stdout
+    assert "durable     each batch is forced" in explain(*streams, *JOIN, "--config", str(path), "--durable").stdout
 
 
 def test_the_order_of_three_streams_is_told(streams: tuple[str, ...], tmp_path: Path) -> None:
@@ -177,10 +177,7 @@ def test_the_order_of_three_streams_is_told(streams: tuple[str, ...], tmp_path: 
     [
         (
             ("--index", "l.s2"),
-            (
-                ("--index", "l.s2"),
-                "COLUMN: the index of stream l has the column 's2', which no predicate and no window",
-            ),
+            "COLUMN: the index of stream l has the column 's2', which no predicate and no window",
         ),
         (("--index", "q.x"), "ARGUMENT: the index names the stream 'q', which is not in the join"),
         (("--index", "nonsense"), "ARGUMENT: 'nonsense' does not name a stream's column"),
