@@ -118,7 +118,7 @@ class Outbox:
     judge_lateness : bool
         False where the order of the rows means nothing (foreign DataFrames).
     epochs : Epochs, optional
-        By whose layouts tuples are dealt; the plan's layout where not given.
+        The epochs by whose layouts tuples are dealt. By default there is one, with the plan's layout.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Outbox:
             yield _exchange_batch(waiting)
 
     def _dealt(self, table: pa.Table) -> Iterator[tuple[Epoch, int, list[_Block]]]:
-        """For each epoch and group its blocks; they are written once where epochs deal the stream alike."""
+        """Yield for each epoch and group its blocks; they are written once where epochs deal the stream alike."""
         by_count: dict[int, list[Epoch]] = {}
         for epoch in reversed(self._epochs.live):
             by_count.setdefault(epoch.layout.counts[self._stream], []).append(epoch)
@@ -316,7 +316,7 @@ def heartbeats(
 
 
 def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
-    """For every cell one row that tells the epochs of the batch."""
+    """Return a row for every cell, which tells it the epochs of the batch."""
     payload = json.dumps(epochs.to_facts(), separators=(",", ":")).encode()
     number = epochs.current.number
     labels = plan.labels_of(epochs.cells)
