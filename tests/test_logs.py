@@ -105,8 +105,8 @@ def test_the_engine_tells_what_expired_and_what_was_rebuilt(debug: pytest.LogCap
     filled(band_join("1s"), 6, 2_000)
     assert "runs have expired; " in debug.text
     filled(band_join("1h"), 24, 2_000, bucket_rows=2_000)
-    assert "the bucket grid is too small; one for " in debug.text
-    assert "the bucket grid is rebuilt, " in debug.text
+    assert "the bucket grid is too small; a rebuild for " in debug.text
+    assert "the bucket grid is rebuilt and has " in debug.text
 
 
 def test_blocks_tell_what_is_written_dropped_and_removed(
@@ -120,7 +120,7 @@ def test_blocks_tell_what_is_written_dropped_and_removed(
     name = min(restored.blocks)
     assert f"block {name} is written: " in debug.text
     store.forget_but(())
-    assert f"block {name}, " in debug.text
+    assert f"block {name} of " in debug.text
     assert "is dropped: it has left the windows" in debug.text
     assert blocks.remove([name]) == 1
     assert f"1 of 1 retired blocks are removed: ['{name}']" in debug.text
@@ -136,9 +136,9 @@ def test_the_cache_tells_why(debug: pytest.LogCaptureFixture) -> None:
     cache.begin_round(0)
     told = [record.getMessage() for record in debug.records]
     assert told == [
-        "a, 60 bytes, is dropped: there must be room for others",
-        "c, 101 bytes, is not kept: over the limit of 100",
-        "b, 60 bytes, is dropped: no task of the last 0 has used it",
+        "a of 60 bytes is dropped: others need its room",
+        "c is not kept: its 101 bytes are over the limit of 100",
+        "b of 60 bytes is dropped: none of the last 0 rounds has used it",
     ]
 
 

@@ -81,7 +81,7 @@ def decode(data: pa.Buffer | bytes, expected: str, name: str = "inline") -> pa.T
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     if checksum(buffer) != expected:
         msg = f"block {name} does not hold the bytes it was written with"
-        raise BlockCorruptError(msg, name=name, hint="restore the checkpoint's files, or start from a spare copy of it")
+        raise BlockCorruptError(msg, name=name, hint="restore the checkpoint's files from a copy")
     try:
         table = pa.ipc.open_file(buffer).read_all()
         metadata = dict(table.schema.metadata or {})
@@ -90,7 +90,9 @@ def decode(data: pa.Buffer | bytes, expected: str, name: str = "inline") -> pa.T
         table = table.select([int(place) for place in np.argsort(stored)])
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         msg = f"block {name} was not written by this package"
-        raise BlockCorruptError(msg, name=name, hint="leave the checkpoint's folder to its query") from error
+        raise BlockCorruptError(
+            msg, name=name, hint="restore the checkpoint's files from a copy, and let nothing else write there"
+        ) from error
     return table.replace_schema_metadata(metadata or None)
 
 

@@ -64,7 +64,7 @@ class Cache(Generic[Value]):
                 name, (_, _, used) = next(iter(self._values.items()))
                 if self._round - used <= idle_rounds:
                     break
-                self._drop(name, f"no task of the last {idle_rounds} has used it")
+                self._drop(name, f"none of the last {idle_rounds} rounds has used it")
 
     def get(self, name: Hashable) -> Value | None:
         """Return the value of this name, or None."""
@@ -80,9 +80,9 @@ class Cache(Generic[Value]):
     def put(self, name: Hashable, value: Value, size_bytes: int) -> None:
         """Keep a value. It replaces one of the same name."""
         with self._lock:
-            self._drop(name, "another takes its place")
+            self._drop(name, "another value takes its place")
             if size_bytes > self.limit_bytes or self.limit_count < 1:
-                _log.debug("%s, %d bytes, is not kept: over the limit of %d", name, size_bytes, self.limit_bytes)
+                _log.debug("%s is not kept: its %d bytes are over the limit of %d", name, size_bytes, self.limit_bytes)
                 return
             self._make_room(size_bytes, 1)
             self._values[name] = value, size_bytes, self._round
@@ -96,7 +96,7 @@ class Cache(Generic[Value]):
     def clear(self) -> None:
         """Drop all values."""
         with self._lock:
-            _log.debug("all %d, %d bytes, are dropped", len(self._values), self.size_bytes)
+            _log.debug("all %d values of %d bytes are dropped", len(self._values), self.size_bytes)
             self._values.clear()
             self.size_bytes = 0
 
@@ -104,10 +104,10 @@ class Cache(Generic[Value]):
         while self._values and (
             self.size_bytes + size_bytes > self.limit_bytes or len(self._values) + count > self.limit_count
         ):
-            self._drop(next(iter(self._values)), "there must be room for others")
+            self._drop(next(iter(self._values)), "others need its room")
 
     def _drop(self, name: Hashable, why: str) -> None:
         found = self._values.pop(name, None)
         if found is not None:
             self.size_bytes -= found[1]
-            _log.debug("%s, %d bytes, is dropped: %s", name, found[1], why)
+            _log.debug("%s of %d bytes is dropped: %s", name, found[1], why)

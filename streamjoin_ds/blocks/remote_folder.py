@@ -181,12 +181,12 @@ def _opened(root: str, process_id: int) -> tuple[fs.FileSystem, str]:
                 return _at_root(f"{root}{'&' if '?' in root else '?'}{_DELAYED_OPEN}=true")
         return _at_root(root)
     except (pa.ArrowException, ValueError, TypeError, ImportError) as error:
-        msg = f"the folder of blocks is not one that Arrow can open ({type(error).__name__})"
-        hint = "a path, or a URI such as s3://bucket/folder?region=eu-central-1 (pyarrow.fs.FileSystem.from_uri)"
+        msg = f"Arrow cannot open the folder of blocks ({type(error).__name__})"
+        hint = "give a path, or a URI such as s3://bucket/folder?region=eu-central-1 (pyarrow.fs.FileSystem.from_uri)"
         raise ArgumentError(msg, name="blocks", hint=hint) from None
     except OSError:
         msg = "the folder of blocks cannot be opened: its file system does not answer"
-        raise BlockMissingError(msg, name="blocks", hint="check connection and credentials of this machine") from None
+        raise BlockMissingError(msg, name="blocks", hint="check this machine's connection and credentials") from None
 
 
 def _at_root(uri: str) -> tuple[fs.FileSystem, str]:

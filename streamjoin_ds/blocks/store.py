@@ -32,10 +32,10 @@ _FEW, _AT_ONCE = 3, 8  # fewer items than this are done one by one; threads for 
 # Arrow raises its own exceptions where a file system lacks an operation, or where a path is invalid.
 _FAILURES = (OSError, pa.ArrowException)
 _MAP_HINT = (
-    "allow more (sysctl vm.max_map_count), or give each worker fewer blocks: more cells (layout), a smaller window, "
-    "fewer queries in one session"
+    "allow more (sysctl vm.max_map_count), or give each worker fewer blocks by more cells (layout), a smaller window, "
+    "or fewer queries in one session"
 )
-_REMOTE_HINT = "check connection, credentials and rights of this machine there, then start again: nothing is lost"
+_REMOTE_HINT = "check this machine's connection, credentials and rights to it, then start again; nothing is lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,9 @@ class BlockStore:
                 self._folder.write(name, data)
         except _FAILURES as error:
             msg = f"block {name} cannot be written: {_reason(error)}"
-            raise BlockWriteError(msg, name=name, hint=self._hint("make room, or rights, where it lies")) from error
+            raise BlockWriteError(
+                msg, name=name, hint=self._hint("free disk space there, or give this user the right to write")
+            ) from error
         told = name, "found again" if is_there else "written", table.num_rows, data.size, time.monotonic() - began_s
         _log.debug("block %s is %s: %d rows, %d bytes, %.3f s", *told)
         return BlockRef(name, table.num_rows, data.size)
@@ -187,7 +189,7 @@ class BlockStore:
         A file that was written or found again since then stays: a batch that is done again may name it.
         """
         removed = sum(self._removed(file.name, partial(self._folder.remove_unchanged, file)) for file in files)
-        _log.debug("%d files that nothing refers to are removed", removed)
+        _log.debug("%d files that nothing refers to any more are removed", removed)
         return removed
 
     def _is_touched(self, name: str, data: pa.Buffer) -> bool:
@@ -202,14 +204,14 @@ class BlockStore:
             return self._folder.remove(name) if remove is None else remove()
         except _FAILURES as error:
             msg = f"block {name} cannot be removed: {_reason(error)}"
-            raise BlockWriteError(msg, name=name, hint=self._hint("give rights to remove, where it lies")) from error
+            raise BlockWriteError(msg, name=name, hint=self._hint("give this user the right to remove it")) from error
 
     def _bytes(self, name: str) -> pa.Buffer:
         try:
             return self._folder.read(name)
         except FileNotFoundError:
             msg = f"block {name} is not there"
-            hint = "restore the checkpoint's files; blocks lie under its folder"
+            hint = "restore the checkpoint's files from a copy; blocks are in its folder"
             raise BlockMissingError(msg, name=name, hint=hint) from None
         except _FAILURES as error:
             if _is_map_limit(error):
@@ -220,7 +222,7 @@ class BlockStore:
     def _unseen(self, error: Exception, name: str = "") -> BlockMissingError:
         msg = f"{f'block {name}' if name else 'the folder of blocks'} cannot be opened: {_reason(error)}"
         return BlockMissingError(
-            msg, name=name or "blocks", hint=self._hint("every worker must see the folder of blocks")
+            msg, name=name or "blocks", hint=self._hint("put the folder of blocks where every worker sees it")
         )
 
     def _hint(self, local: str) -> str:

@@ -16,7 +16,7 @@ def explained(
 ) -> list[str]:
     """Return the lines of `explain`: kernel, merge policy, order of joining, each window, each run and its layout."""
     lines = [f"kernel {kernels.implementation}, {threads} threads"]
-    lines.append(f"{forms[0].merge_policy.describe()}, the newest tuples unsorted up to {forms[0].tail_rows} rows")
+    lines.append(f"{forms[0].merge_policy.describe()}, up to {forms[0].tail_rows} newest rows unsorted")
     lines += _order_lines(order, windows)
     for form, window in zip(forms, windows, strict=True):
         lines.append(f"window of {order.names[form.stream]}: {window.rows} rows in {len(window.runs)} runs")

@@ -108,11 +108,11 @@ class JoinEngine:
         streams = join.join.streams if isinstance(join, BoundJoin) else join.streams
         for stream in streams:
             if stream.idle_timeout is not None:
-                msg = f"stream {stream.name} has an idle_timeout, and a JoinEngine has no clock"
+                msg = f"stream {stream.name} has an idle_timeout, but a JoinEngine has no clock"
                 hint = f"leave it out, and call set_idle('{stream.name}') when you know that it is silent"
                 raise ArgumentError(msg, name="idle_timeout", hint=hint)
             if stream.rate is not None:
-                msg = f"stream {stream.name} has a rate, and a JoinEngine has no layout to choose"
+                msg = f"stream {stream.name} has a rate, but a JoinEngine has no layout to choose"
                 raise ArgumentError(msg, name="rate", hint="leave it out")
         self._first = EngineCounters.empty([stream.delay_us for stream in streams])
         self._gate = load_kernels(kernel).module.Gate()
@@ -150,7 +150,7 @@ class JoinEngine:
         assert not isinstance(self._asked, BoundJoin)
         missing = next(stream.name for stream in self._asked.streams if stream.name not in self._schemas)
         msg = f"stream {missing} has no schema"
-        hint = "Stream(..., schema={...}), JoinEngine(join, schemas), or tables of all streams in the first push"
+        hint = "give Stream(..., schema={...}) or JoinEngine(join, schemas), or push tables of all streams first"
         return ArgumentError(msg, name=missing, hint=hint)
 
     @property
@@ -308,8 +308,10 @@ class JoinEngine:
         A signal handler that interrupted the engine gets an ArgumentError: it would wait for its own thread.
         """
         if self._gate.is_mine:
-            msg = "the engine was interrupted at its work by this very thread, as by a signal handler"
-            raise ArgumentError(msg, name="engine", hint="let the handler take a note, and ask when the push is over")
+            msg = "the engine was called in a thread in which it is at work already, for example by a signal handler"
+            raise ArgumentError(
+                msg, name="engine", hint="let the handler set a flag, and call the engine when the push is over"
+            )
         return self._gate.through(work, *given)
 
     def _read_whole(self, chunks: Generator[pa.Table]) -> list[pa.Table]:
@@ -334,7 +336,7 @@ class JoinEngine:
         is_read_whole = whole is not None and inspect.getgeneratorstate(whole) == inspect.GEN_RUNNING
         if is_read_whole or (push is not None and push.is_going):
             msg = "a push is running"
-            hint = "one push at a time, read to its end or closed; put a queue in front"
+            hint = "read it to its end or close it first; put a queue in front of several threads"
             raise ArgumentError(msg, name=asked, hint=hint)
 
     def _chunks(self, rows: Mapping[str, Rows]) -> Generator[pa.Table]:

@@ -159,7 +159,7 @@ class WindowJoin:
     def use_threads(self, threads: int, cores: Sequence[int] = ()) -> None:
         """Have later pushes use so many threads, on these cores; the arguments are those of the constructor.
 
-        Results that are being read are given up. No row depends on it, nor the order of rows.
+        Results that are still being read are given up. Neither the rows nor their order depend on the threads.
         """
         check_ranges(threads, self.chunk_rows, None)
         if (threads, tuple(cores)) == (self.threads, self._cores):
@@ -252,7 +252,7 @@ class WindowJoin:
         for stream, tables in batches.items():
             if not 0 <= stream < len(self.forms):
                 msg = "a batch is for a stream that the join does not have"
-                raise ArgumentError(msg, name="batches", hint=f"numbers 0 to {len(self.forms) - 1}")
+                raise ArgumentError(msg, name="batches", hint=f"stream numbers from 0 to {len(self.forms) - 1}")
             several = [tables] if isinstance(tables, (pa.Table, pa.RecordBatch)) else list(tables)
             fresh[stream] = self.forms[stream].checked(several)
         return fresh

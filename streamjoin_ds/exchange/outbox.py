@@ -59,7 +59,7 @@ EXCHANGE_SCHEMA = pa.schema(
 
 _EXCHANGE_TYPES = tuple(field.type for field in EXCHANGE_SCHEMA)
 _DDL_TYPES = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.string(): "STRING", pa.binary(): "BINARY"}
-# The key of the state is never null in any way of the exchange: Spark refuses a restart where it may be and could not.
+# The state's key is declared NOT NULL in every way of the exchange: Spark refuses a restart where that has changed.
 EXCHANGE_DDL = ", ".join(
     f"{field.name} {_DDL_TYPES[field.type]}{' NOT NULL' * (field.name == 'cell')}" for field in EXCHANGE_SCHEMA
 )
@@ -118,7 +118,7 @@ class Outbox:
     judge_lateness : bool
         False where the order of the rows means nothing (foreign DataFrames).
     epochs : Epochs, optional
-        By whose layouts tuples are dealt; the plan's layout where not given.
+        The epochs by whose layouts tuples are dealt. By default there is one, with the plan's layout.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Outbox:
                     yield _exchange_batch(waiting)
                     waiting = []
         for cell in range(current.layout.cells, self._epochs.cells):
-            # It keeps only older tuples, and its clocks go on.
+            # This cell keeps only older tuples; an empty row moves its clocks on.
             nothing = [_Block(first, 0, "", b"")]
             waiting += self._for_cell(labels[cell], "tuples", nothing, none, current.number)
         aside = [("late", pa.Table.from_batches(self._late, schema=late_schema(self._schema)))] if self._late else []
@@ -222,7 +222,7 @@ class Outbox:
             yield _exchange_batch(waiting)
 
     def _dealt(self, table: pa.Table) -> Iterator[tuple[Epoch, int, list[_Block]]]:
-        """For each epoch and group its blocks; they are written once where epochs deal the stream alike."""
+        """Yield for each epoch and group its blocks; they are written once where epochs deal the stream alike."""
         by_count: dict[int, list[Epoch]] = {}
         for epoch in reversed(self._epochs.live):
             by_count.setdefault(epoch.layout.counts[self._stream], []).append(epoch)
@@ -316,7 +316,7 @@ def heartbeats(
 
 
 def epoch_rows(plan: Plan, epochs: Epochs) -> pa.RecordBatch:
-    """For every cell one row that tells the epochs of the batch."""
+    """Return a row for every cell, which tells it the epochs of the batch."""
     payload = json.dumps(epochs.to_facts(), separators=(",", ":")).encode()
     number = epochs.current.number
     labels = plan.labels_of(epochs.cells)

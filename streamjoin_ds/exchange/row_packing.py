@@ -63,7 +63,7 @@ def tuple_rows(
     seqs : tuple of int
         The part's range of records: the first, and the one after the last.
     epochs : str
-        The batch's epochs as JSON, written into a row before the tuples; empty while there is only the first.
+        The batch's epochs as JSON, for a row before the tuples; empty while there is only the first epoch.
     """
     if epochs:
         yield _row_batch(plan, 1, _epochs_row(epochs, stream))
@@ -91,7 +91,7 @@ def silence(plan: Plan, streams: Iterable[int], *, idle: bool = False) -> Iterat
 
 
 def told_epochs(plan: Plan, epochs: str) -> pa.RecordBatch:
-    """A row that tells the cells of the batch's epochs."""
+    """Return a row that tells every cell the batch's epochs."""
     return _row_batch(plan, 1, _epochs_row(epochs, _CELLS))
 
 

@@ -14,8 +14,8 @@ class CellWork:
     Parameters
     ----------
     row, pair : float
-        Only their ratio counts. 4 to 1 is what RecPart reckons with (Li, Gatterbauer and Riedewald, 2020). Here a row
-        that is shipped costs a few hundred nanoseconds and a result row about sixty, which is much the same. A cell
+        Only their ratio counts. RecPart uses 4 to 1 (Li, Gatterbauer and Riedewald, 2020). Here a row that is shipped
+        costs a few hundred nanoseconds and a result row about sixty, which is about the same ratio. A cell
         finds pairs by an index, so the pairs that it tests are about those that match.
     """
 

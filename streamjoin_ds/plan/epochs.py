@@ -8,10 +8,10 @@
 
 A tuple is stored by the layout of its own epoch. A combination is found in the epoch of its oldest tuple: newer ones
 come there as guests, by that epoch's layout. So no row moves, and each combination meets in exactly one cell. An epoch
-goes when the last of its own tuples has left the windows (DAB Join, section 5, moves windows; here nothing does).
+is over when the last of its own tuples has left the windows. (DAB Join, section 5, moves windows; here nothing moves.)
 
-Layouts may differ in their number of cells. A cell that the newest layout does not have hears of each batch as long as
-it keeps tuples of an older one: it takes guests, and its clocks go on.
+Layouts may differ in their number of cells. A cell that the newest layout does not have still hears of
+each batch while it keeps tuples of an older epoch: it takes guests, and its clocks go on.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["Epoch", "Epochs", "EpochsOver"]
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One layout and the records it begins with.
+    """One layout, and the first records that it holds for.
 
     Attributes
     ----------
     number : int
-        0 for the checkpoint's first; later ones count on.
+        0 for the checkpoint's first epoch, and one more for each later one.
     layout : Layout
     first_seqs : tuple of int
-        Of each stream the number of the first record of the epoch.
+        For each stream the number of the epoch's first record.
     since_us : int or None
-        The largest event time before it, by which its age is told; None: there was none.
+        The largest event time before the epoch, from which its age is measured; None: there was none.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Epoch:
 
     @classmethod
     def from_facts(cls, facts: object, streams: int) -> Epoch:
-        """Return the epoch that `to_facts` wrote; `OffsetError` for anything else."""
+        """Return the epoch that `to_facts` wrote; raise OffsetError for anything else."""
         if not isinstance(facts, Mapping) or set(facts) - {"since_us"} != {"first", "layout", "number"}:
             raise _malformed()
         number, counts, first, since_us = facts["number"], facts["layout"], facts["first"], facts.get("since_us")
@@ -62,7 +62,7 @@ class Epoch:
         return cls(number, Layout(tuple(counts)), tuple(first), since_us)
 
     def to_facts(self) -> dict[str, Any]:
-        """The epoch as plain JSON values."""
+        """Return the epoch as plain JSON values."""
         facts = {"first": list(self.first_seqs), "layout": list(self.layout.counts), "number": self.number}
         return facts if self.since_us is None else {**facts, "since_us": self.since_us}
 
@@ -74,7 +74,7 @@ class Epochs:
     Attributes
     ----------
     live : tuple of Epoch
-        Numbers rise, and so do the first records of each stream.
+        Their numbers ascend. The numbers of each stream's first records never descend.
     cells : int
         How many cells hear of the batch: those of all layouts, and those that still have something to remove.
     """
@@ -84,17 +84,17 @@ class Epochs:
 
     @classmethod
     def first(cls, layout: Layout) -> Epochs:
-        """The one epoch that a checkpoint begins with."""
+        """Return the one epoch that a checkpoint begins with."""
         return cls((Epoch(0, layout, (0,) * len(layout.counts)),), layout.cells)
 
     @classmethod
     def from_facts(cls, facts: object, streams: int) -> Epochs:
-        """The epochs that `to_facts` wrote.
+        """Return the epochs that `to_facts` wrote.
 
         Raises
         ------
         OffsetError
-            It did not write these.
+            The facts do not have the form that `to_facts` writes.
         """
         live, cells = facts, 0
         if isinstance(facts, Mapping) and set(facts) == {"cells", "live"}:
@@ -111,32 +111,32 @@ class Epochs:
 
     @property
     def older(self) -> tuple[Epoch, ...]:
-        """The epochs that new tuples come to as guests."""
+        """The epochs to which new tuples come as guests."""
         return self.live[:-1]
 
     def entered(self, layout: Layout, first_seqs: Sequence[int], since_us: int | None = None) -> Epochs:
-        """These and a new one, which begins with the given records."""
+        """Return these epochs and a new one, which begins with the records of these numbers."""
         live = (*self.live, Epoch(self.current.number + 1, layout, tuple(first_seqs), since_us))
         return Epochs(live, max(self.cells, layout.cells))
 
     def without(self, over: Sequence[int]) -> Epochs:
-        """These without older ones that have nothing in any window."""
+        """Return these epochs without the older ones that are over: those whose numbers are in `over`."""
         live = tuple(epoch for epoch in self.live if epoch is self.current or epoch.number not in over)
         return replace(self, live=live)
 
     def heard_by(self, cells: int) -> Epochs:
-        """These, heard by so many cells, and by no fewer than their layouts have."""
+        """Return these epochs, heard by `cells` cells, but by no fewer than their layouts have."""
         return replace(self, cells=max(cells, _most_cells(self.live)))
 
     def to_facts(self) -> Any:
-        """The epochs as plain JSON values: a list, or a mapping where further cells hear of them."""
+        """Return the epochs as plain JSON values: a list, or a mapping where `cells` exceeds the layouts' cells."""
         live = [epoch.to_facts() for epoch in self.live]
         return live if self.cells == _most_cells(self.live) else {"cells": self.cells, "live": live}
 
 
 @dataclass(frozen=True, slots=True)
 class EpochsOver:
-    """What the next batch can do without.
+    """What the next batch no longer needs: epochs that are over, and cells that are empty.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class EpochsOver:
     epoch : int
         The number of the epoch that takes new tuples.
     cells : int or None
-        So many cells, the first ones, still have something or are to get something in this epoch; None: nobody knows.
+        How many cells, counted from the first, still hold tuples or get tuples in this epoch; None: not known.
     """
 
     numbers: tuple[int, ...] = ()
@@ -158,5 +158,5 @@ def _most_cells(live: Sequence[Epoch]) -> int:
 
 
 def _malformed() -> OffsetError:
-    hint = "restore the checkpoint's offsets folder; offsets are never edited by hand"
+    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
     return OffsetError("a logged offset is malformed: epochs", name="epochs", hint=hint)

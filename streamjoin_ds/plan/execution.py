@@ -93,7 +93,7 @@ class Execution:
 
 def _check(name: str, value: object, kind: type, what: str) -> None:
     if type(value) is not kind:  # not isinstance: True must not count as a number of threads
-        msg = f"{name} is not {what}"
+        msg = f"{name} must be {what}"
         raise ArgumentError(msg, name=name, hint=f"give {what}, or leave it out")
 
 
@@ -125,7 +125,7 @@ def _texts(given: object, name: str, hint: str) -> list[str]:
     """Return a list of texts, from a sequence of texts or from one text with commas between them."""
     parts = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
     if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, str) and part for part in parts):
-        msg = f"{name} is not of a form that is understood"
+        msg = f"{name} must be a list of texts, or one text with commas"
         raise ArgumentError(msg, name=name, hint=hint)
     return list(parts)
 

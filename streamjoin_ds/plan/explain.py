@@ -15,16 +15,16 @@ from streamjoin_ds.spec import Band, BoundJoin, Condition, duration_text
 __all__ = ["explain"]
 
 _WAYS = {
-    "reference": "by reference: blocks under the checkpoint, every worker maps them",
+    "reference": "by reference: blocks in the checkpoint's folder, which every worker maps",
     "packed": "packed inline: each block's bytes in one Spark row",
-    "rows": "one Spark row a tuple",
+    "rows": "one Spark row for each tuple",
 }
-_ORIGINS = {"said": "as said", "found": "as the input begins", "unknown": "not known: the mean"}
+_ORIGINS = {"said": "as given", "found": "from the first records", "unknown": "not known: the mean"}
 _COMPARISONS = {
     "float": "float64 subtraction",
     "int": "exact integers",
     "ns": "exact nanoseconds",
-    "hash": "hash, then the values",
+    "hash": "a hash, then the values",
 }
 
 
@@ -40,9 +40,9 @@ def explain(
     ----------
     plan : Plan
     load : Load, optional
-        What the streams bring, to weigh the layouts by; equal rates where not given.
+        The streams' rates and windows, by which the layouts are compared. By default all rates are equal.
     origins : sequence of str
-        Where each stream's rate is from: "said", "found" or "unknown"; nothing where no rate is known.
+        Where each stream's rate is from: "said", "found" or "unknown"; empty where no rate is known.
     reading : mapping of str to str, optional
         The source's options, after their checks.
     """
@@ -68,8 +68,8 @@ def _join(bound: BoundJoin) -> Iterator[str]:
     for stream, schema in zip(join.streams, bound.schemas, strict=True):
         delay = f", delay {stream.delay}" if stream.delay_us else ""
         columns = f"{len(schema)} columns travel ({', '.join(schema.names)})"
-        idle = f", holds nothing after {stream.idle_timeout} of silence" if stream.idle_timeout else ""
-        ahead = f", rejected when more than {stream.max_ahead} ahead" if stream.max_ahead else ""
+        idle = f", idle after {stream.idle_timeout} of silence" if stream.idle_timeout else ""
+        ahead = f", records more than {stream.max_ahead} ahead are rejected" if stream.max_ahead else ""
         yield f"  stream      {stream.name}: time {stream.time}{delay}{idle}{ahead}, {columns}"
     for condition in bound.conditions:
         yield f"  find        {condition.text}   {_bounds(bound, condition)} by {_COMPARISONS[condition.kind]}"
@@ -102,7 +102,8 @@ def _grid(plan: Plan, load: Load, origins: Sequence[str]) -> Iterator[str]:
     if not total:
         return
     yield f"  cost        {layout_cost(layout, load).shipped_rows_per_s / total:.2f} stored rows for each row read"
-    yield f"  choices     first those within {SHIPPING_SLACK:.0%} of the fewest stored rows, by what a tuple meets"
+    near = f"{SHIPPING_SLACK:.0%} of the fewest stored rows"
+    yield f"  choices     first those within {near}, by the rows that a tuple meets"
     for cost in best_layouts(layout.cells, load):
         stored = f"{cost.shipped_rows_per_s / total:.2f} stored rows for each row read"
         met = f"; a cell holds {cost.cell_rows:,.0f} rows, a tuple meets {cost.probed_rows:,.0f}" if origins else ""
@@ -114,7 +115,7 @@ def _exchange(plan: Plan, reading: Mapping[str, str]) -> Iterator[str]:
     for name, value in sorted(reading.items()):
         yield f"  source      {name} {value}"
     if plan.foreign:
-        yield "  lateness    judged by the watermark at each batch's start (foreign DataFrames have no order)"
+        yield "  lateness    judged by the watermark at each batch's start, because DataFrames have no order"
     else:
         yield "  lateness    by each stream's own order: the same rows are late whatever the batching"
 
@@ -124,21 +125,21 @@ def _engine(plan: Plan) -> Iterator[str]:
     execution = plan.execution
     yield f"  kernel      {'the best that each worker has' if execution.kernel == 'auto' else execution.kernel}"
     if execution.threads == 1:
-        yield "  threads     1 a cell"
+        yield "  threads     1 for each cell"
     else:
-        where = "on leased cores where these are free" if execution.pin else "not pinned"
-        yield f"  threads     1 to {execution.threads} a cell, as each batch's work asks, {where}"
+        where = "on leased cores where some are free" if execution.pin else "not pinned"
+        yield f"  threads     1 to {execution.threads} for each cell, by the work of its batch, {where}"
     yield f"  index       {_index(execution)}"
     if len(plan.bound.names) > 2:
         forced = execution.order != "auto"
         yield f"  order       {', then '.join(execution.order) if forced else 'by estimated selectivity'}"
     ratio = execution.merge_runs
-    chosen = "runs in blocks once, many at a time; inline ones by ratio"
+    chosen = "runs in blocks are merged once, many at a time; inline runs by ratio"
     yield f"  merges      {chosen if ratio is None else f'{ratio} runs of like size become one'}"
 
 
 def _commit(plan: Plan) -> Iterator[str]:
-    kept = "forced to the device before it counts: a power cut loses nothing"
+    kept = "each batch is forced to the device before it counts: a power cut loses nothing"
     yield f"  durable     {kept if plan.durable else 'left to the system: a power cut may lose the last batches'}"
 
 

@@ -36,8 +36,9 @@ class KeySample:
     def of(cls, keys: npt.NDArray[Any], size: int) -> KeySample:
         """Return a sample of at most `size` + 2 of the keys, which may be in any order and not all finite.
 
-        They are taken at equal distances of the sorted keys, and the rows at them and between them are counted: a
-        histogram of equal depth. From a random sample the share of a range would be known to the root of that only.
+        The sample is taken at equal distances of the sorted keys, and the rows at them and between them are counted: a
+        histogram of equal depth. A random sample would have a larger error in the share of a range: one part in the
+        root of `size`, instead of one in `size`.
         """
         ordered = np.sort(keys[np.isfinite(keys)])
         rows = len(ordered)
@@ -54,12 +55,12 @@ class KeySample:
 
     @property
     def points(self) -> npt.NDArray[Any]:
-        """The frequent keys: at least half of the rows that a sampled key stands for have them."""
+        """The frequent keys: each has at least half of the rows that one sampled key stands for."""
         frequent: npt.NDArray[Any] = self.keys[2 * self.at * len(self.keys) >= self.total]
         return frequent
 
     def curve(self) -> KeyCurve:
-        """Return the rows below each key."""
+        """Return the curve of the rows below each key."""
         return KeyCurve.of(self.keys.astype(np.float64), self.at, self.before)
 
 
@@ -80,7 +81,7 @@ class KeyCurve:
 
     @classmethod
     def of(cls, keys: _Floats, at: _Floats, before: _Floats) -> KeyCurve:
-        """Return the curve of what lies at ascending keys, and spread between each and the one before."""
+        """Return the curve of what lies at ascending keys, and evenly between each key and the one before."""
         upto = np.cumsum(at + before)
         places = np.column_stack((keys, np.nextafter(keys, np.inf))).ravel()
         below = np.column_stack((upto - at, upto)).ravel()

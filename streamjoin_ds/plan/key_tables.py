@@ -1,4 +1,4 @@
-"""The rows and pairs that any range of a band attribute would hold, from samples: tables over candidate boundaries."""
+"""Tables of the rows and pairs that any range of a band attribute would hold, estimated from samples."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Floats = npt.NDArray[np.float64]
 
 
 def best_anchor(samples: Sequence[KeySample], reach: Reach) -> int:
-    """Return the stream that is best not copied: copies of the others are fewest, by their rows and reach.
+    """Return the stream that is the best anchor: with it the others have the fewest copies, by their rows and reach.
 
-    Of equal ones the stream with the most rows, then the first.
+    Of equal streams that with the most rows is taken, then the first.
     """
     streams = range(reach.streams)
 
@@ -31,9 +31,9 @@ def best_anchor(samples: Sequence[KeySample], reach: Reach) -> int:
 
 
 class KeyTables:
-    """For candidates *a* < *b*, in ascending order: what a range from candidate *a* to candidate *b* holds.
+    """What a range from candidate boundary *a* to candidate boundary *b* holds, for all *a* < *b*.
 
-    Candidates are the anchor's sampled keys, and what cuts single frequent keys of any stream out.
+    Candidates are the anchor's sampled keys, and the boundaries that cut out single frequent keys of any stream.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ class KeyTables:
     boundaries : ndarray of float64 or int64, shape (m - 2,)
         The candidates between the first (minus infinity) and the last (infinity).
     arrived, left : ndarray of float64, shape (streams, m)
-        The range holds ``arrived[i, b] - left[i, a]`` rows of stream *i*. For the anchor both are the same.
+        The range holds ``arrived[i, b] - left[i, a]`` rows of stream *i*. For the anchor both tables are the same.
     pairs : ndarray of float64, shape (bands, m)
-        And about ``pairs[e, b] - pairs[e, a]`` pairs of band *e*, each in one range: that of the band's anchor tuple,
-        or where it would be.
+        The range holds about ``pairs[e, b] - pairs[e, a]`` pairs of band *e*. Each pair counts in one range: that of
+        its anchor's tuple, or that where such a tuple would be.
     """
 
     def __init__(self, samples: Sequence[KeySample], reach: Reach, anchor: int) -> None:
@@ -60,14 +60,14 @@ class KeyTables:
         self._fill(_candidates(samples, reach, anchor))
 
     def refine(self, parts: npt.NDArray[np.int64]) -> None:
-        """Cut each stretch between two candidates into so many parts, as far as there are keys between.
+        """Cut each stretch between two candidates into some parts, as far as there are keys between them.
 
-        Stretches that are as long as half of all keys are left as they are.
+        Stretches of whole numbers of length 2^62 and more, and of floats of infinite length, stay whole.
 
         Parameters
         ----------
         parts : ndarray of int64, shape (m - 1,)
-            At least 1; the first and the last stretch have no end and stay whole.
+            The number of parts of each stretch, at least 1. The first and the last stretch have no end and stay whole.
         """
         inner = parts[1:-1]
         keys = self.boundaries.astype(np.float64)
@@ -88,29 +88,29 @@ class KeyTables:
         arrived, left = np.empty((2, reach.streams, len(keys) + 2))
         with np.errstate(over="ignore"):
             for stream, curve in enumerate(self._curves):
-                # Of an equality that adds the smallest float that there is, and so nothing.
+                # For an equality of floats this adds the smallest float, and so nothing.
                 arrived[stream] = _with_ends(curve, keys + float(reach.most_above(stream, anchor)))
                 left[stream] = _with_ends(curve, keys - float(reach.most_above(anchor, stream)))
-        if len(keys) and not arrived[:, 1].any():  # nothing is before the first: no range of its own
+        if len(keys) and not arrived[:, 1].any():  # no row is before the first candidate, so no range ends there
             boundaries, arrived, left = boundaries[1:], np.delete(arrived, 1, axis=1), np.delete(left, 1, axis=1)
-        # Bands that contradict each other reach less than nothing.
+        # Bands that contradict each other have a negative reach.
         self.boundaries, self.arrived, self.left = boundaries, np.maximum(arrived, left), left
         self.pairs = np.array([_with_ends(curve, boundaries.astype(np.float64)) for curve in self._pair_curves])
 
 
 def _with_ends(curve: KeyCurve, keys: _Floats) -> _Floats:
-    """What lies below each key, with nothing before them and all after them."""
+    """Return what lies below each key, with 0 before the first key and the total after the last."""
     return np.concatenate(([0.0], curve.before(keys), [curve.total]))
 
 
 def _candidates(samples: Sequence[KeySample], reach: Reach, anchor: int) -> npt.NDArray[Any]:
-    """The anchor's sampled keys, and what cuts single frequent keys of any stream out."""
+    """Return the anchor's sampled keys, and the boundaries that cut out single frequent keys of any stream."""
     found = [samples[anchor].keys]
     for stream, sample in enumerate(samples):
         points = sample.points
         if reach.is_whole:
             below, above = int(reach.most_above(stream, anchor)), int(reach.most_above(anchor, stream)) + 1
-            if max(abs(below), abs(above)) < 1 << 62:  # otherwise ranges cut nothing out
+            if max(abs(below), abs(above)) < 1 << 62:  # with a longer reach no range cuts a key out
                 near = points[np.abs(points) < 1 << 62]
                 found += [near - below, near + above]
         else:
@@ -125,7 +125,7 @@ def _candidates(samples: Sequence[KeySample], reach: Reach, anchor: int) -> npt.
 def _pair_curve(
     band: Difference, samples: Sequence[KeySample], curves: Sequence[KeyCurve], reach: Reach, anchor: int
 ) -> KeyCurve:
-    """The band's pairs by the key of its anchor tuple; of two other streams by where the anchor's would be."""
+    """Return the band's pairs by the anchor's key; for a band of other streams by the key that an anchor would have."""
     own, other, lo, hi = band.left, band.right, float(band.lo), float(band.hi)
     if other == anchor:
         own, other, lo, hi = other, own, -hi, -lo

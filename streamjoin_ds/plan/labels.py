@@ -50,8 +50,8 @@ def cell_labels(cells: int, partitions: int) -> tuple[int, ...]:
         There is no cell, or no partition.
     """
     if cells < 1 or partitions < 1:
-        msg = "a grid has at least one cell and one state partition"
-        raise LayoutError(msg, name="partitions", hint="spark.sql.shuffle.partitions of at least 1")
+        msg = "a layout needs at least one cell and one state partition"
+        raise LayoutError(msg, name="partitions", hint="set spark.sql.shuffle.partitions to at least 1")
     labels: list[int] = []
     queues: list[deque[int]] = [deque() for _ in range(partitions)]
     label = 0

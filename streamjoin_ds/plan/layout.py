@@ -28,12 +28,12 @@ class Layout:
 
     def __post_init__(self) -> None:
         if len(self.counts) < 2 or any(count < 1 for count in self.counts) or self.cells > MAX_CELLS:
-            msg = f"a layout has one group count of at least 1 for each stream and at most {MAX_CELLS} cells"
-            raise LayoutError(msg, name="layout", hint="for two streams for example 1x2")
+            msg = f"a layout needs a group count of at least 1 for each stream, and has at most {MAX_CELLS} cells"
+            raise LayoutError(msg, name="layout", hint="for example 1x2 for two streams")
 
     @classmethod
     def parse(cls, text: str, streams: int) -> Layout:
-        """Read a layout such as ``"1x2"``, with one group count for each of `streams` streams.
+        """Return the layout that a text such as ``"1x2"`` gives, with one group count for each of `streams` streams.
 
         Raises
         ------
@@ -41,12 +41,16 @@ class Layout:
             The text does not have this form, or not this many counts, or the layout has too many cells.
         """
         if not re.fullmatch(r"\d{1,4}(x\d{1,4})+", text.strip()):
-            msg = "a layout is written as group counts with an x between them"
-            raise LayoutError(msg, name="layout", hint=f"one number a stream, for example {'x'.join(['2'] * streams)}")
+            msg = "the layout is not written as group counts with an x between them"
+            raise LayoutError(
+                msg, name="layout", hint=f"one group count for each stream, for example {'x'.join(['2'] * streams)}"
+            )
         counts = tuple(int(part) for part in text.strip().split("x"))
         if len(counts) != streams:
-            msg = f"the layout has {len(counts)} group counts, the join {streams} streams"
-            raise LayoutError(msg, name="layout", hint=f"one number a stream, for example {'x'.join(['2'] * streams)}")
+            msg = f"the layout has {len(counts)} group counts, but the join has {streams} streams"
+            raise LayoutError(
+                msg, name="layout", hint=f"one group count for each stream, for example {'x'.join(['2'] * streams)}"
+            )
         return cls(counts)
 
     @property

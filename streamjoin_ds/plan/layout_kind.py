@@ -1,4 +1,4 @@
-"""Grid or ranges: both kinds of layout with their costs, and the cheaper one."""
+"""The choice between a grid and ranges: both kinds of layout with their costs, and the cheaper one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GridChoice:
     ----------
     layout : Layout
     load : float
-        Of every cell: a grid deals by number, so all are alike and chance fills none.
+        The load of each cell. A grid deals tuples by their numbers, so all cells are alike, and chance fills none more.
     copies : float
         Rows shipped for each row read.
     """
@@ -37,7 +37,7 @@ class GridChoice:
 
 @dataclass(frozen=True, slots=True)
 class KindChoice:
-    """Both kinds, and which is taken.
+    """Both kinds of layout, and which of them is taken.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class KindChoice:
 
     @property
     def layout(self) -> Layout | RangeLayout:
-        """The cheaper one: the least product of likely load of the fullest cell and copies. Of equal ones the grid."""
+        """The layout with the smaller product of the fullest cell's likely load and the copies; the grid if equal."""
         ranges = self.ranges
         if ranges is not None and ranges.likely_load * ranges.copies < self.grid.load * self.grid.copies:
             return ranges.layout
@@ -61,12 +61,12 @@ class KindChoice:
 def choose_kind(
     samples: Sequence[KeySample], reach: Reach | None, cells: int, work: CellWork = DEFAULT_WORK
 ) -> KindChoice:
-    """Return the costs of a grid and of ranges, and by them the layout.
+    """Return the best grid and the best ranges with their costs.
 
     Parameters
     ----------
     samples : sequence of KeySample
-        One for each stream; where there is no band attribute only their rows are looked at.
+        One for each stream. Where there is no band attribute, only their numbers of rows are used.
     reach : Reach or None
         The bands on the attribute (`band_attributes`); None: any other condition, which only a grid can do.
     cells : int

@@ -14,7 +14,7 @@ __all__ = ["Load"]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Rates and window sizes of a join's streams, in their order; a layout is chosen for it.
+    """Rates and window sizes of a join's streams, in their order. A layout is chosen by them.
 
     Parameters
     ----------
@@ -26,24 +26,24 @@ class Load:
     Raises
     ------
     LayoutError
-        There are fewer than two streams, the two differ in length, or a value is negative or not finite.
+        There are fewer than two streams, the two tuples differ in length, or a value is negative or not finite.
     """
 
     rates: tuple[float, ...]
     held_rows: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        hint = "tuples a second, one number a stream"
+        hint = "give tuples a second, one number for each stream"
         if len(self.rates) < 2 or len(self.held_rows) != len(self.rates):
-            msg = "a layout needs a rate, and a window if any, of each of at least two streams"
+            msg = "a load needs at least two streams, with a rate and a window for each"
             raise LayoutError(msg, name="rates", hint=hint)
         if any(not math.isfinite(value) or value < 0 for value in (*self.rates, *self.held_rows)):
-            msg = "a rate or a window is negative or not finite"
+            msg = "rates and windows must be finite and not negative"
             raise LayoutError(msg, name="rates", hint=hint)
 
     @classmethod
     def of_windows(cls, rates: Sequence[float], windows: Sequence[float] | None = None) -> Load:
-        """The load of streams whose windows are times: a window holds ``rate * window`` rows.
+        """Return the load of streams whose windows are times: a window holds ``rate * window`` rows.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class Load:
 
     @classmethod
     def of_join(cls, bound: BoundJoin, rates: Sequence[float]) -> Load:
-        """The load of a join at these rates: its windows are in the join."""
+        """Return the load of a join at these rates, with the join's windows."""
         window = bound.join.window
         extents = [float(window.extent(stream)) for stream in range(len(bound.names))]
         if window.kind == "count":

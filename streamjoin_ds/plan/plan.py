@@ -15,8 +15,8 @@ from streamjoin_ds.spec import BoundJoin, bound_from_facts
 
 __all__ = ["EXCHANGES", "Plan"]
 
-# Runs of so many bytes and more are blocks. A file costs 0.5 ms with its fsync, once. A MB in the state row costs about
-# 15 ms, in every batch.
+# Runs of at least this many bytes are blocks. A file costs 0.5 ms with its fsync, once. A MB in the state row costs
+# about 15 ms, in every batch.
 BLOCK_BYTES = 64 << 10
 # The three ways in which tuples get from source to cell (ARCHITECTURE.md, "The exchange").
 EXCHANGES = ("reference", "packed", "rows")
@@ -57,12 +57,13 @@ class Plan:
     durable : bool
         Whether a batch is forced to the device before it counts.
     layout_schedule : tuple of (int, Layout)
-        From how many records of all streams together on which layout is wanted, ascending. Empty: the rates decide.
-        None has more cells than `cells`.
+        Each layout with the number of records, of all streams together, from which on it is wanted; ascending. Empty:
+        the rates decide. No layout has more cells than `cells`.
     wanted : Layout, optional
-        The layout to go on with where the newest one has not as many cells. By default that is `layout`.
+        The layout to go on with where the newest one has another number of cells and the rates are not known. By
+        default that is `layout`.
     spark_root : str
-        Folder of Spark's own files: the checkpoint's, or one in it. By default `block_root`.
+        Folder of Spark's own files: the checkpoint's folder, or one in it. By default `block_root`.
     """
 
     bound: BoundJoin
@@ -85,22 +86,23 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spark_root", self.spark_root or self.block_root)
         if self.exchange not in EXCHANGES:
-            msg = "the way of the exchange is not known"
+            msg = "there is no exchange of this name"
             raise ArgumentError(msg, name="exchange", hint=f"one of {', '.join(EXCHANGES)}, or auto")
         if len(self.layout.counts) != len(self.bound.names):
-            msg = f"the layout has {len(self.layout.counts)} group counts, the join {len(self.bound.names)} streams"
-            hint = f"one number a stream, for example {'x'.join(['2'] * len(self.bound.names))}"
+            streams = len(self.bound.names)
+            msg = f"the layout has {len(self.layout.counts)} group counts, but the join has {streams} streams"
+            hint = f"one group count for each stream, for example {'x'.join(['2'] * streams)}"
             raise LayoutError(msg, name="layout", hint=hint)
         if any(layout.cells > self.cells for _, layout in self.layout_schedule):
-            msg = f"a layout of the schedule has more than the {self.cells} cells of the plan"
+            msg = f"a layout of the schedule has more cells than the plan, which has {self.cells}"
             raise LayoutError(msg, name="layout", hint=f"group counts whose product is at most {self.cells}")
         if self.partitions < 1:
-            msg = "a plan has at least one state partition"
-            raise ArgumentError(msg, name="partitions", hint="spark.sql.shuffle.partitions of at least 1")
+            msg = "a plan needs at least one state partition"
+            raise ArgumentError(msg, name="partitions", hint="set spark.sql.shuffle.partitions to at least 1")
 
     @property
     def cells(self) -> int:
-        """The number of cells that new tuples are to have."""
+        """The number of cells to which new tuples are dealt."""
         return (self.wanted or self.layout).cells
 
     @property

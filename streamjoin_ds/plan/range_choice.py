@@ -1,4 +1,4 @@
-"""Which ranges and grids suit a band attribute: the fullest cell has little load, and tuples are copied little.
+"""The choice of ranges and grids for a band attribute: the fullest cell has little load, and few tuples are copied.
 
 The cells' load is bounded, and ranges are laid from the smallest key on, each as long as the bound allows. A range that
 no single cell can take gets a grid. The bound is then lowered until the cells no longer suffice. RecPart (Li,
@@ -28,22 +28,22 @@ from streamjoin_ds.plan.reach import Reach
 
 __all__ = ["RangeChoice", "choose_ranges"]
 
-# Candidates are so near that a cell holds as many stretches between two of them, where keys allow.
+# Candidates are so close together that a cell holds this many stretches between two of them, where the keys allow.
 _STRETCHES = 48
-# A single cell that is so full is taken without a look at grids.
+# A single cell with at least this share of the bound is taken, and no grids are tried.
 _FULL = 0.75
-# Grids of so many cells are looked at where a single cell is not full: more of them where there are few streams.
+# Most cells of the grids that are tried where a single cell is not full: for two, three and more streams.
 _SMALL_GRID = {2: 36, 3: 16}
 _SMALLEST_GRID = 8
-# Grids of a hot range are looked at up to so many cells, then up to four times as many, and so on.
+# Most cells of the grids that are tried first for a hot range; then four times as many are tried, and so on.
 _FIRST_HOT_GRID = 64
-# A grid of a hot range may have so many times the fewest cells, if it copies less.
+# A grid of a hot range may have this many times the fewest cells that suffice, if it copies less.
 _GRID_SLACK = 1.25
-# The bound is found to this share of itself.
+# The relative accuracy to which the bound is found.
 _EXACT = 0.004
-# How much larger bounds are also tried where there are grids, since few group counts fit each bound.
+# Larger bounds, as multiples, that are also tried where there are grids, since few group counts fit any one bound.
 _LOOSER = (1.01, 1.02, 1.03, 1.05, 1.07, 1.09)
-# Standard deviations that a cell may be fuller by chance: of a thousand cells one or two are fuller still.
+# By how many standard deviations a cell may be fuller by chance. One or two cells of a thousand are fuller still.
 _CHANCE = 3.0
 
 
@@ -55,17 +55,18 @@ class RangeChoice:
     ----------
     layout : RangeLayout
     load : float
-        Of the fullest cell, as the samples say.
+        The load of the fullest cell, estimated from the samples.
     likely_load : float
-        Of the cell that chance can fill most: three standard deviations more, where each row falls as it likes. That
-        counts where few rows have many pairs each: a stream of a thousandth of the other's rate has few in a cell.
+        The load of the cell that chance can fill most: three standard deviations more, where each row falls
+        independently. That matters where few rows have many pairs each, as where one stream has a thousandth of the
+        other's rate.
     mean_load : float
         The load that all cells would have if they shared the work and nothing were copied: no layout has less
         (Li, Gatterbauer and Riedewald, 2020).
     copies : float
         Rows shipped for each row read.
     pairs : tuple of float
-        Of each of the reach's bands, how many pairs all cells find.
+        For each of the reach's bands how many pairs all cells find together.
     """
 
     layout: RangeLayout
@@ -84,12 +85,12 @@ def choose_ranges(
     *,
     is_split: bool = True,
 ) -> RangeChoice:
-    """Return the ranges and grids for keys such as these. The same samples give the same choice.
+    """Return the ranges and grids that suit keys like those of the samples. The same samples give the same choice.
 
     Parameters
     ----------
     samples : sequence of KeySample
-        One for each stream. Sixteen keys a cell are enough, and a few thousand where there are few cells.
+        One for each stream. Sixteen keys for each cell are enough, and a few thousand in all where there are few cells.
     reach : Reach
     cells : int
         1 to 4096.
@@ -103,8 +104,8 @@ def choose_ranges(
         The number of cells or of samples is wrong.
     """
     if not 1 <= cells <= MAX_CELLS or len(samples) != reach.streams:
-        msg = f"ranges are chosen for 1 to {MAX_CELLS} cells from one sample of each stream"
-        raise LayoutError(msg, name="cells", hint="about one a core")
+        msg = f"a choice of ranges needs 1 to {MAX_CELLS} cells and one sample for each stream"
+        raise LayoutError(msg, name="cells", hint="for example one cell for each core")
     anchor = best_anchor(samples, reach)
     tables = KeyTables(samples, reach, anchor)
     loads = _own_loads(tables, work)
@@ -142,7 +143,7 @@ class _Walk:
         self._own = _own_loads(tables, work)
         self._arrived = work.row * tables.arrived.sum(axis=0) + work.pair * pairs
         self._left = work.row * tables.left.sum(axis=0) + work.pair * pairs
-        # Searched one by one, where lists are faster.
+        # These are searched one value at a time, which is faster in lists.
         self._own_list, self._arrived_list, self._left_list = (
             table.tolist() for table in (self._own, self._arrived, self._left)
         )
@@ -150,7 +151,7 @@ class _Walk:
         self._rows = float(self._own_rows[-1])
 
     def best(self) -> RangeChoice:
-        """Return of the choices under several bounds that which is near to the best in both load and copies."""
+        """Return the choice, among those under several bounds, that is nearest to the best in both load and copies."""
         enough, step = self.mean_load, 0.005
         while (pieces := self._pieces(enough)) is None:
             short = enough
@@ -194,9 +195,9 @@ class _Walk:
         return pieces
 
     def _grid_piece(self, begin: int, bound: float, cells_left: int, alone_end: int) -> _Piece | None:
-        """The range and grid from `begin` on that waste least, for each row that they take.
+        """Return the range and grid from `begin` on that waste least for the load that they take; None if none fits.
 
-        Wasted is the share of all cells' load that stays unused, and the share of all rows that are copies.
+        What is wasted is the share of all cells' load that stays unused, and the share of all rows that are copies.
         """
         streams = self._reach.streams
         counts = _shapes(streams, min(cells_left, _SMALL_GRID.get(streams, _SMALLEST_GRID)))
@@ -205,7 +206,7 @@ class _Walk:
             counts = self._hot_shapes(begin, bound, cells_left)
         if not len(counts):
             return None
-        # The furthest end of each, and the nearest: a grid that is not full copies fewer of the neighbours.
+        # Each grid is tried with its furthest end and its nearest: if not full, it copies fewer neighbouring rows.
         low, high = np.full(len(counts), begin + 1), np.full(len(counts), len(self._own) - 1)
         while (low < high).any():
             middle = (low + high + 1) // 2
@@ -215,7 +216,7 @@ class _Walk:
         counts = np.concatenate((counts, counts))
         if alone_end > begin:
             ends, counts = np.append(ends, alone_end), np.vstack((counts, np.ones(streams, dtype=np.int64)))
-        # What is left must have room in the cells that are left.
+        # What the remaining keys bring must have room in the remaining cells.
         cells = counts.prod(axis=1)
         has_room = self._own[-1] - self._own[ends] <= (cells_left - cells) * bound * (1 + 1e-9)
         ends, counts, cells = ends[has_room], counts[has_room], cells[has_room]
@@ -232,7 +233,7 @@ class _Walk:
         return _Piece(begin, int(ends[place]), tuple(int(count) for count in counts[place]))
 
     def _hot_shapes(self, begin: int, bound: float, cells_left: int) -> npt.NDArray[np.int64]:
-        """Return the smallest grids that can take the shortest range from `begin` on; none where all are too small."""
+        """Return the smallest grids, or nearly so, that can take the shortest range from `begin` on, if any can."""
         most = _FIRST_HOT_GRID
         while True:
             every = _shapes(self._reach.streams, most)
@@ -247,7 +248,7 @@ class _Walk:
     def _loads(
         self, begin: int, end: int | npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.float64]:
-        """The load of one cell of each grid over the range to each end."""
+        """Return the load of one cell of each grid, over the range from `begin` to each end."""
         rows = self._tables.arrived[:, end] - _column(self._tables.left[:, begin], end)
         pairs = self._tables.pairs[:, end] - _column(self._tables.pairs[:, begin], end)
         met = counts[:, self._sides[:, 0]] * counts[:, self._sides[:, 1]]
@@ -273,7 +274,7 @@ class _Walk:
         return RangeChoice(layout, float(loads.max()), float(likely.max()), self.mean_load, shipped / self._rows, found)
 
     def _variances(self, rows: npt.NDArray[np.float64], pairs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The variance of each cell's load: of the rows' numbers, each row with its own cost and that of its pairs."""
+        """Return the variance of each cell's load, due to its number of rows; each row costs itself and its pairs."""
         variances = np.zeros(len(rows))
         for stream in range(self._reach.streams):
             own = pairs[:, (self._sides == stream).any(axis=1)].sum(axis=1)
@@ -283,7 +284,7 @@ class _Walk:
 
 
 def _own_rows(tables: KeyTables) -> npt.NDArray[np.float64]:
-    """Rows below each candidate, each counted once: what ranges would hold if they shared nothing."""
+    """Return the rows below each candidate, each row counted once: what ranges would hold if they shared no rows."""
     rows: npt.NDArray[np.float64] = ((tables.arrived + tables.left) / 2).sum(axis=0)
     return rows
 
@@ -304,7 +305,7 @@ def _grid(counts: tuple[int, ...]) -> Layout:
 
 @lru_cache(maxsize=16)
 def _shapes(streams: int, cells: int) -> npt.NDArray[np.int64]:
-    """All group counts of at most so many cells, int64 of shape (ways, streams)."""
+    """Return all group counts of at most `cells` cells: int64 of shape (ways, streams)."""
     chosen, products = np.empty((1, 0), dtype=np.int64), np.ones(1, dtype=np.int64)
     for _ in range(streams):
         widths = cells // products

@@ -10,8 +10,8 @@
 
 One stream is the *anchor*. Its tuple lies in the one range that holds its key. A tuple of another stream goes to every
 range in which an anchor's key can be near enough to match. So each combination is in the range of its anchor's tuple,
-and in that range the grid lets it meet in one cell. Whatever goes to a range needlessly meets no anchor there that it
-could also meet elsewhere.
+and in that range the grid lets it meet in one cell. A tuple that goes to a range needlessly finds nothing twice: each
+anchor's tuple is in one range only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """To which groups tuples go; an entry for each tuple and group.
+    """The groups to which tuples go, with one entry for each tuple and group.
 
     Attributes
     ----------
@@ -56,20 +56,20 @@ class Dealt:
 
 @dataclass(frozen=True)
 class RangeLayout:
-    """Ranges of one attribute, a grid of cells in each. A pure value, like `Layout`.
+    """Ranges of one attribute, with a grid of cells in each. An immutable value, like `Layout`.
 
     Parameters
     ----------
     cells : int
-        The number of cells, at most 4096. The ranges' grids take the first of them, range by range; those left over get
-        only tuples that match nothing.
+        The number of cells, at most 4096. The ranges' grids take the first cells, range by range. Cells that are left
+        over get only tuples that match nothing.
     reach : Reach
         The join's bands on the attribute.
     anchor : int
         The stream whose tuples lie in one range each.
     boundaries : tuple of int or float
         Ascending, finite. Range *n* holds the anchor's keys from boundary ``n - 1`` (included) to boundary *n*
-        (excluded); the first and the last range have no end. Whole numbers within int64 where the keys are.
+        (excluded); the first and the last range have no end. Where keys are int64, so are the boundaries.
     grids : tuple of Layout
         For each range the group counts in it; one more than boundaries.
 
@@ -101,11 +101,13 @@ class RangeLayout:
             and sum(grid.cells for grid in self.grids) <= self.cells <= MAX_CELLS
         )
         if not is_sound:
-            msg = "a layout of ranges has ascending boundaries, a grid of each range, and no more grid cells than cells"
-            raise LayoutError(msg, name="layout", hint=f"at most {MAX_CELLS} cells")
+            msg = "a layout of ranges needs ascending boundaries, one grid for each range, and cells for all grids"
+            raise LayoutError(
+                msg, name="layout", hint=f"ascending boundaries, and grids with at most {MAX_CELLS} cells in all"
+            )
 
     def groups(self, stream: int) -> int:
-        """Return how many groups the stream has: those of each range, and one a cell for what matches nothing."""
+        """Return how many groups the stream has: those of each range, and one a cell for tuples that match nothing."""
         return int(self._group_starts[stream][-1]) + self.cells
 
     def cells_of(self, stream: int, group: int) -> tuple[int, ...]:
@@ -122,7 +124,7 @@ class RangeLayout:
         return self.cells_of(stream, group)[0]
 
     def groups_in(self, cell: int) -> tuple[tuple[int, ...], ...]:
-        """Return for each stream the groups that the cell holds: that of its range, and what matches nothing."""
+        """Return for each stream the cell's groups: that of its range, if any, and the one that matches nothing."""
         place = int(np.searchsorted(self._cell_starts, cell, side="right")) - 1
         within = cell - int(self._cell_starts[place])
         found: list[tuple[int, ...]] = []
@@ -135,7 +137,7 @@ class RangeLayout:
         return tuple(found)
 
     def range_of_group(self, stream: int) -> npt.NDArray[np.int64]:
-        """Return for each group of the stream its range; the number of ranges where it matches nothing."""
+        """Return the range of each group of the stream; for a group that matches nothing the number of ranges."""
         counts = [*(grid.counts[stream] for grid in self.grids), self.cells]
         return np.repeat(np.arange(len(counts)), counts)
 
@@ -152,7 +154,7 @@ class RangeLayout:
         ----------
         stream : int
         keys : ndarray of float64 or int64, shape (n,)
-            Of the attribute.
+            The tuples' keys of the attribute.
         seqs : ndarray of int64, shape (n,)
             The tuples' numbers in their stream, by which they are dealt within a range.
         has_key : ndarray of bool, shape (n,), optional
@@ -172,7 +174,7 @@ class RangeLayout:
         return Dealt(rows, groups.astype(np.int32), is_home)
 
     def ranges_of(self, stream: int, keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the first and the last range that each key goes to, both included; of keys that are finite."""
+        """Return the first and the last range that each key goes to, both included. The keys must be finite."""
         arriving, left = self._limits[stream]
         last = np.searchsorted(arriving, keys, side="right")
         # A band that no key can satisfy reaches no range; the tuple still has one cell, which counts it.
@@ -186,19 +188,23 @@ class RangeLayout:
 
     @cached_property
     def _group_starts(self) -> list[npt.NDArray[np.int64]]:
-        """For each stream the first group of each range, and the first group of those that match nothing."""
+        """For each stream the first group of each range, and the first of the groups that match nothing."""
         return [np.cumsum([0, *(g.counts[stream] for g in self.grids)]) for stream in range(self.reach.streams)]
 
     @cached_property
     def _limits(self) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-        """For each stream and boundary the least key that can meet an anchor beyond it, and the least that only can."""
+        """For each stream and boundary two limits.
+
+        They are the least key that can meet an anchor's key at or above the boundary, and the least key that can meet
+        none below it.
+        """
         return [self._limits_of(stream) for stream in range(self.reach.streams)]
 
     def _limits_of(self, stream: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         above = self.reach.most_above(self.anchor, stream)
         below = self.reach.most_above(stream, self.anchor)
         if self.reach.is_whole:
-            # Python's integers do not overflow. What is above int64 is reached by no key, so it is left out.
+            # Python's integers do not overflow. No key reaches a limit above int64, so such limits are left out.
             arriving, left = (
                 [max(limit, _INT64_MIN) for limit in limits if limit <= _INT64_MAX]
                 for limits in (
@@ -229,9 +235,9 @@ def _is_key(value: int | float) -> bool:
 def _dealt(seqs: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return a group below `counts` for each number.
 
-    Not the remainder, as in a grid over all tuples: where sensors take turns, all tuples of a range may have even
-    numbers. Multiples of the golden ratio spread such numbers, and consecutive ones as evenly as the remainder does
-    (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
+    It is not the remainder, which a grid over all tuples uses: where sensors take turns, all tuples of a range may have
+    even numbers. Multiples of the golden ratio spread such numbers, and consecutive ones as evenly as the remainder
+    does (Knuth, The Art of Computer Programming, vol. 3, section 6.4).
     """
     mixed = (seqs.astype(np.uint64) * _GOLDEN) >> np.uint64(32)
     dealt: npt.NDArray[np.int64] = ((mixed * counts.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""How far apart the band attributes of one result can lie: what ranges of such an attribute need to know of a join."""
+"""How far apart the band attributes of one result can lie. A layout of ranges needs this to be known."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class Reach:
 
     def __post_init__(self) -> None:
         if self.streams < 2 or any(end is None for row in self.most for end in row):
-            msg = "no one attribute is tied to an attribute of every other stream by bands or equalities"
-            raise LayoutError(msg, name="layout", hint="a grid, which works with any condition")
+            msg = "ranges need one attribute of every stream, all connected by bands or equalities"
+            raise LayoutError(msg, name="layout", hint="use a grid, which works with any condition")
 
     @cached_property
     def most(self) -> tuple[tuple[int | float | None, ...], ...]:
         """``most[i][j]``: how much larger the key of stream *i* can be than that of stream *j* in any result.
 
-        The bound holds for the true difference, also where the rounded one was compared, so floats may be a little too
-        large and never too small. Through several streams the bounds add up (shortest paths).
+        The bound holds for the true difference, also where the rounded one was compared. So a bound of floats may be a
+        little too large and is never too small. Through several streams the bounds add up (shortest paths).
         """
         most: list[list[int | float | None]] = [
             [0 if row == column else None for column in range(self.streams)] for row in range(self.streams)
@@ -82,10 +82,11 @@ class Reach:
 
 
 def band_attributes(bound: BoundJoin) -> list[tuple[tuple[int, ...], Reach]]:
-    """Return the attributes by which a join could be laid out in ranges: of each the streams' keys, and the reach.
+    """Return the attributes by which a join could be laid out in ranges: for each its keys and its reach.
 
-    An attribute is one key of each stream, all tied by the join's bands and equalities. Empty where there is none: then
-    only a grid will do. The event time is none, even if a band compares it: all new tuples would go to one range.
+    An attribute is one key of each stream, all connected by the join's bands and equalities. The list is empty where
+    there is none; then only a grid will do. The event time is never one, even if a band compares it: all new tuples
+    would go to one range.
     """
     bands = [c for c in bound.conditions[bound.window_conditions :] if c.left_key and c.right_key]
     compared: list[set[int]] = [set() for _ in bound.names]
@@ -109,5 +110,5 @@ def _least(known: int | float | None, end: int | float) -> int | float:
 
 
 def _above(end: int | float) -> float:
-    """The float after `end`: no sum that was rounded to `end` is above it."""
+    """Return the float after `end`: no sum that was rounded to `end` is above it."""
     return math.nextafter(end, math.inf)

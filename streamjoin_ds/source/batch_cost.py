@@ -10,13 +10,13 @@ __all__ = ["FIRST_ROWS", "BatchCost"]
 
 # Rows of the first batches, while nothing is known.
 FIRST_ROWS = 2_000
-# So many batches are fitted, and older ones are forgotten. The last few say where the line lies.
+# Batches that are fitted, older ones being forgotten; and how many of the last of them give the fixed time.
 _FITTED, _LAST = 32, 5
-# Two batches say something about the time of a row if their rows differ by this share of the reach, and by so many.
+# Two batches tell the time of a row if their rows differ by at least this share of the reach, and this number.
 _APART, _LEAST_APART = 1 / 8, 500
-# So many batches in a row that all took so much more than the line says, or so much less: what they cost has changed.
+# The cost has changed where so many batches in a row took longer than expected by this factor, or all shorter.
 _CHANGED, _FAR = 3, 1.25
-# By what the reach falls, and the least time rises, with each batch: what was long ago counts less.
+# Factors by which the reach falls, and the least time rises, with each batch: old batches count less.
 _REACH_KEPT, _LEAST_RISES = 0.99, 1.01
 
 
@@ -25,8 +25,8 @@ class BatchCost:
 
     The time of a row is the median of the slopes between any two of the fitted batches, each weighed by how far apart
     they are (Theil 1950, Sen 1968): single slow batches do not move it. While all batches are of about one size it
-    stays what it was. The fixed time is the median of what is left of the last batches, so the line follows at once
-    where both times change together; the batches from before the change are then forgotten.
+    stays what it was. The fixed time is the median of what the rows leave of the last batches' times. So the line
+    follows at once where both times change together; the batches from before the change are then forgotten.
 
     Attributes
     ----------
@@ -49,23 +49,23 @@ class BatchCost:
 
     @property
     def reach(self) -> int:
-        """How many rows the largest batch had, those long ago counted less; at least `FIRST_ROWS`."""
+        """How many rows the largest batch had, where old batches count less; at least `FIRST_ROWS`."""
         return int(self._reach)
 
     @property
     def surely_fixed_s(self) -> float:
-        """The fixed time, at most that of the quickest batch, those long ago counted less.
+        """The fixed time, but at most the time of the quickest batch, where old batches count less.
 
         Where all batches are long, the line alone says little about how short one could be.
         """
         return min(self.fixed_s, self._least_s)
 
     def reaches(self, rows: int) -> None:
-        """Take in that a batch had so many rows."""
+        """Take note that a batch had so many rows."""
         self._reach = max(rows, self._reach * _REACH_KEPT, FIRST_ROWS)
 
     def add(self, rows: int, seconds: float) -> None:
-        """Take in a batch that was measured."""
+        """Add a measured batch to the fit."""
         self.reaches(rows)
         self._batches.append((rows, seconds))
         self._least_s = min(seconds, self._least_s * _LEAST_RISES)
@@ -107,10 +107,10 @@ class BatchCost:
 
     @property
     def telling_rows(self) -> int:
-        """How many rows the next batch may have to tell more, where `is_known` is false.
+        """How many rows the next batch may have so that its time tells more, where `is_known` is false.
 
-        That is more than were measured and not fewer: batches become quicker while Java warms up, and of two that
-        become smaller this looks like the time of the rows.
+        That is more than were measured and not fewer: batches become quicker while Java warms up, and if they became
+        smaller too, the difference would look like the time of the rows.
         """
         most = max((rows for rows, _ in self._batches), default=0)
         return FIRST_ROWS if most < FIRST_ROWS // 2 else 2 * most

@@ -7,8 +7,8 @@ A tuple that comes just after a batch began waits for that batch and for its own
                    ▲ a tuple comes: nobody looked since, so it is taken to have come now      ▲ it is committed
                    └───────────────────────── its delay: `DelayFacts.delay_us` of batch 9 ────┘
 
-`DelayBound` is asked in Spark's planner process at each look. What it decides is where the batch ends, and that is in
-the offset: no row of a result depends on the clock.
+`DelayBound` is asked in Spark's planner process at each look. It decides where the batch ends. The offset records that
+end, so no row of a result depends on the clock.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from streamjoin_ds.spec.duration import duration_us
 
 __all__ = ["FIRST_ROWS", "GROWTH", "LEAST_ROWS", "LOOK_AHEAD", "DelayBound", "max_delay_us"]
 
-# A batch has at least so many rows, however slow they seem: something must go on.
+# Least rows of a batch, however slow they seem: the join must go on.
 LEAST_ROWS = 100
-# A batch has at most so many times the rows of the largest one before it: no line is trusted further than that.
+# Most rows of a batch, as a multiple of those of the largest one before it: the fitted line is trusted no further.
 GROWTH = 4
-# A look sees so many times the rows of the next batch: it says how many wait, and reads little that is not needed soon.
+# Rows that a look sees, as a multiple of those of the next batch. The look tells how many rows wait, and reads little
+# that is not needed soon.
 LOOK_AHEAD = 4
-# The part of the time that is planned; the rest is for batches that take longer than expected.
+# The share of the time that is planned; the rest is for batches that take longer than expected.
 _PLANNED = 0.9
-# Where half of the bound is not enough, a batch's rows may take so many times as long as the first one has waited, at
-# most so many times what each batch takes whatever it holds. At first a batch answers quickly; its rows then have three
-# quarters of its time. Where that is not enough either, they may take a tenth of what they wait anyway, until they have
-# 15 of 16 parts of the time: still longer batches gain little.
+# Where half of the bound is not enough, a batch's rows may take longer: the first factor times what the first of them
+# has waited, but at most the second factor times a batch's fixed time. The larger of the two limits holds. By
+# `_AT_FIRST` batches stay short; their rows get up to three quarters of the time. By `_AT_LAST`, which counts where
+# rows wait long, they get up to 15/16 of the time. Still longer batches would gain little.
 _AT_FIRST, _AT_LAST = (1.0, 3.0), (0.1, 15.0)
 
 
@@ -46,12 +47,12 @@ def max_delay_us(text: str) -> int:
     Raises
     ------
     ArgumentError
-        The text is not a duration, or one of 0.
+        The text is not a duration, or is a duration of 0.
     """
     bound_us = duration_us(text, "max_delay")
     if not bound_us:
-        msg = "max_delay is 0"
-        raise ArgumentError(msg, name="max_delay", hint="for example 500ms; leave it out for no bound")
+        msg = "max_delay must be longer than 0"
+        raise ArgumentError(msg, name="max_delay", hint="for example 500ms; leave it out to have no bound")
     return bound_us
 
 
@@ -63,11 +64,11 @@ class _Batch:
 
 
 class DelayBound:
-    """Decides the most rows of each batch.
+    """Decides how many rows each batch may have.
 
-    A bound that the load or the machine does not let be kept must not make things worse: small batches spend their time
-    on what each costs whatever it holds. So where rows have waited longer than the bound allows, batches grow until
-    what waits becomes less again.
+    Where the load or the machine makes the bound impossible to keep, small batches would make things worse: most of
+    their time is the fixed time of a batch. So where rows have waited longer than the bound allows, batches grow until
+    fewer rows wait.
 
     Parameters
     ----------
@@ -85,12 +86,12 @@ class DelayBound:
         self._share_s = min(max_s / 2, max(max_s - self._interval_s, 0.0))
         self._cost = BatchCost()
         self._running: _Batch | None = None
-        self._is_first = True  # the running batch is
-        self._was_early = False  # the batch before ended before its interval did
+        self._is_first = True  # whether the running batch is the first
+        self._was_early = False  # whether the batch before ended before its interval did
         self._delay_s: float | None = None  # of the batch before
         self._now_s = 0.0  # of this look
-        # Looks that saw all there was: when, and how many records of each stream had come. The first one is the latest
-        # whose records are all taken.
+        # Looks that saw all records: the time, and how many records of each stream had come. The first entry is the
+        # latest look whose records are all taken.
         self._looks: deque[tuple[float, tuple[int, ...]]] = deque()
         self._taken: tuple[int, ...] = ()
 
@@ -110,16 +111,16 @@ class DelayBound:
         return int(max(min(rows, GROWTH * cost.reach), LEAST_ROWS))
 
     def looked(self, taken: Sequence[int], waiting: Sequence[int], *, saw_all: bool) -> None:
-        """Hear what is there, whether or not a batch begins.
+        """Take note of what is there, whether or not a batch begins.
 
         Parameters
         ----------
         taken : sequence of int
-            Of each stream the number of its next record.
+            For each stream the number of its next record.
         waiting : sequence of int
-            Of each stream how many records can be read from there on.
+            For each stream how many records can be read from there on.
         saw_all : bool
-            Whether there are no more.
+            Whether there are no other records.
         """
         self._taken = tuple(taken)
         seen = tuple(place + count for place, count in zip(taken, waiting, strict=True))
@@ -130,12 +131,12 @@ class DelayBound:
         self._forget()
 
     def begins(self, taken: Sequence[int], waiting_rows: int) -> DelayFacts:
-        """Hear that a batch begins. Return what its offset says of delays.
+        """Take note that a batch begins. Return what its offset says about delays.
 
         Parameters
         ----------
         taken : sequence of int
-            Of each stream the number of its next record after the batch.
+            For each stream the number of its next record after the batch.
         waiting_rows : int
             Records that were seen and are not in the batch.
         """
@@ -159,10 +160,10 @@ class DelayBound:
 
     def _measured(self, batch: _Batch, took_s: float) -> None:
         self._delay_s = batch.waited_s + took_s
-        if self._is_first:  # workers start, and Java compiles what it runs: it says nothing of the next ones
+        if self._is_first:  # workers start and Java compiles: its time tells nothing about later batches
             self._is_first = False
             return
-        # Spark may have waited for its interval to be over. Then it is only known that the batch took no longer.
+        # Spark may have waited for its interval to be over. Then only this is known: the batch took no longer.
         is_quicker = self._cost.is_known and took_s < self._cost.seconds(batch.rows)
         self._was_early = took_s <= self._interval_s
         if self._was_early and not is_quicker:

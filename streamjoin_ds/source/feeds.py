@@ -25,7 +25,7 @@ def open_feed(stream: Stream, schema: pa.Schema, *, ignore_missing: bool = False
     """
     if stream.source is None:
         msg = f"stream {stream.name} has no source: its tuples are handed over, not read"
-        raise ArgumentError(msg, name=stream.name, hint="a path or a generator")
+        raise ArgumentError(msg, name=stream.name, hint="give it a path or a generator")
     if isinstance(stream.source, Generator):
         return GeneratorFeed(stream, schema)
     return FileFeed(stream, schema, ignore_missing=ignore_missing)

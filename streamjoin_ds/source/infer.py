@@ -54,8 +54,8 @@ def infer_schema(stream: Stream) -> pa.Schema:
     found = (location.entry(name) for name in location.names())
     entry = next((entry for entry in found if entry is not None and entry.size), None)
     if entry is None:
-        msg = f"there is no file in {location.path} to tell the columns of stream {stream.name} by"
-        hint = "put one there, or declare the schema"
+        msg = f"the columns of stream {stream.name} cannot be inferred: {location.path} has no file with content"
+        hint = "put a file there, or declare the schema"
         if location.folders:
             hint += f"; sub-folders are not read: name one of them, for example {location.folders[0]}"
         raise FileMissingError(msg, name=location.path, hint=hint)
@@ -88,7 +88,7 @@ def _csv(data: bytes, entry: FileEntry, delimiter: str) -> pa.Table:
     names = csv_header(head, entry.path, delimiter)
     body = data[len(head) :]
     if not body.strip():
-        msg = f"{entry.path} has a header and no records to tell the types of its columns by"
+        msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
     unique = [name if names.count(name) == 1 else f"\0{number}" for number, name in enumerate(names)]
     table = arrow_csv.read_csv(
@@ -131,5 +131,5 @@ def _with_time(schema: pa.Schema, table: pa.Table | None, stream: Stream) -> pa.
 
 
 def _unreadable(entry: FileEntry) -> FileFormatError:
-    msg = f"the columns of {entry.path} cannot be told: it is not of its format, or damaged"
-    return FileFormatError(msg, name=entry.path, hint="check the file, say its format, or declare the schema")
+    msg = f"the columns of {entry.path} cannot be inferred: it is in another format, or damaged"
+    return FileFormatError(msg, name=entry.path, hint="check the file, set its format, or declare the schema")

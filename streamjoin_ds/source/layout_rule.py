@@ -1,6 +1,6 @@
-"""Which layout the next batch has: by the rates that the source sees, or as a schedule says.
+"""The rule for the layout of the next batch: by the rates that the source sees, or by a schedule.
 
-It is asked in Spark's planner process at the start of each batch. What it decides is written into the offset, so a
+The rule is asked in Spark's planner process at the start of each batch. Its decision is written into the offset, so a
 replay does the same (DAB Join, section 5.2, where each joiner decides for itself).
 """
 
@@ -16,15 +16,15 @@ __all__ = ["LayoutRule", "Progress"]
 
 _log = logging.getLogger(__name__)
 
-# A change must save at least this share of the rows that are shipped: while it is under way, older epochs cost copies.
+# The least share of the shipped rows that a change must save: until it is complete, older epochs cost copies.
 LEAST_SAVED = 0.15
-# So many epochs at most have tuples in the windows where rates decide: each costs every new tuple its copies.
+# Most epochs that have tuples in the windows, where rates decide. Every new tuple is copied for each of them.
 MOST_LIVE = 2
-# A stream's short estimate says something from so many records on.
+# Least records of an estimate of a stream's rate; with fewer it tells nothing.
 LEAST_ROWS = 100
-# Half-lives of a stream's estimates, in windows: a glance, a short one and a long one.
+# Half-lives of a stream's estimates, in windows: the shortest, the short and the long estimate.
 _HALF_LIVES = (1 / 64, 1 / 16, 1 / 2)
-# The least window that they are parts of, in microseconds: a second is no trend.
+# The least window length that half-lives are measured by, in microseconds: changes within a second are no trend.
 _LEAST_EXTENT_US = 20_000_000
 
 
@@ -35,9 +35,9 @@ class Progress:
     Attributes
     ----------
     seqs : tuple of int
-        Of each stream the number of its next record.
+        For each stream the number of its next record.
     times_us : tuple of int or None
-        Of each stream the largest event time before that; None: there was none.
+        For each stream the largest event time before that record; None: there was none.
     """
 
     seqs: tuple[int, ...]
@@ -55,7 +55,7 @@ class LayoutRule:
     Parameters
     ----------
     plan : Plan
-        With a `layout_schedule` that decides; without one the rates do. Layouts get as many cells as the plan has.
+        Its `layout_schedule` decides. Without one the rates do; the layouts then have as many cells as the plan.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -68,33 +68,33 @@ class LayoutRule:
 
     @property
     def follows_rates(self) -> bool:
-        """Whether rates decide: nobody says the layout, and there is more than one."""
+        """Whether rates decide: no schedule gives the layout, and the plan has more than one cell."""
         return not self._schedule and self._plan.cells > 1
 
     def decided(self, before: LayoutFacts, start: Progress, over: EpochsOver) -> LayoutFacts:
-        """Return what the batch that begins here has.
+        """Return the layout facts of the batch that begins here.
 
         Parameters
         ----------
         before : LayoutFacts
-            Of the batch before it.
+            Those of the batch before it.
         start : Progress
             Where the batch begins.
         over : EpochsOver
-            What has nothing in any window any more.
+            The epochs that have nothing in any window any more, and the cells that still have something.
         """
         told = before.epochs_from(self._plan.layout)
         kept = told.cells if over.cells is None or over.epoch != told.current.number else over.cells
         epochs = told.without(over.numbers).heard_by(max(min(kept, told.cells), self._plan.cells))
         wanted = self._wanted(epochs, before, start)
         if wanted is not None and wanted != epochs.current.layout:
-            _log.info("layout %s becomes %s", epochs.current.layout, wanted)
+            _log.info("the layout changes from %s to %s", epochs.current.layout, wanted)
             epochs = epochs.entered(wanted, start.seqs, start.latest_us)
         is_first = before.epochs is None and epochs == told
         return LayoutFacts(None if is_first else epochs, before.rates)
 
     def counted(self, facts: LayoutFacts, start: Progress, end: Progress) -> LayoutFacts:
-        """Return the facts with the records of a batch in the estimates, the older the less they count."""
+        """Return the facts with a batch added to the estimates, in which older records count less."""
         if not self.follows_rates:
             return LayoutFacts(facts.epochs)
         rates = []
@@ -102,7 +102,7 @@ class LayoutRule:
             since_us, until_us = start.times_us[stream], end.times_us[stream]
             more, passed_us = end.seqs[stream] - start.seqs[stream], 0
             if since_us is None or until_us is None:
-                more = 0  # since when they came is not known
+                more = 0  # it is not known over which time they came
             else:
                 passed_us = max(until_us - since_us, 0)
             age = more / max(self._extent, 1) if self._counts else passed_us / max(self._extent, _LEAST_EXTENT_US)
@@ -119,7 +119,7 @@ class LayoutRule:
             return next((layout for rows, layout in reversed(self._schedule) if rows <= total), None)
         now, is_known = epochs.current.layout, bool(facts.rates)
         is_known = is_known and self._is_told(facts, 1)
-        if now.cells != self._plan.cells:  # there are other cores
+        if now.cells != self._plan.cells:  # the query was started with another number of cells
             if is_known:
                 return choose_layout(self._plan.cells, self._load(facts, 1))
             return self._plan.wanted or self._plan.layout
@@ -127,7 +127,8 @@ class LayoutRule:
             return None
         short, long = self._load(facts, 1), self._load(facts, 2)
         wanted = choose_layout(self._plan.cells, short)
-        # The short estimate is still on its way to the new rates: a layout in between would cost one change more.
+        # The shortest estimate disagrees where the short one is still on its way to the new rates. A layout for rates
+        # in between would cost one change more.
         if self._is_told(facts, 0) and choose_layout(self._plan.cells, self._load(facts, 0)) != wanted:
             return None
         # The short estimate knows the new rates, and the long one that they are no burst.
@@ -139,11 +140,11 @@ class LayoutRule:
 
     @staticmethod
     def _is_told(facts: LayoutFacts, estimate: int) -> bool:
-        """Whether this estimate of every stream is of enough records."""
+        """Whether this estimate of every stream rests on enough records."""
         return all(rates[2 * estimate] >= LEAST_ROWS and rates[2 * estimate + 1] for rates in facts.rates)
 
     def _load(self, facts: LayoutFacts, estimate: int) -> Load:
-        """The load by this estimate of each stream."""
+        """Return the load by this estimate of each stream's rate."""
         rates = [rates[2 * estimate] * 1e6 / rates[2 * estimate + 1] for rates in facts.rates]
         return Load.of_join(self._plan.bound, rates)
 

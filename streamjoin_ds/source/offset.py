@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 # The newest version. An offset has the lowest version that can hold it: 1 has no decision about a stream's clock, 2 has
-# some, 3 has `unmeasured` or bytes held back, 4 says something of the layout, 5 of delays.
+# some, 3 has `unmeasured` or bytes held back, 4 has facts about the layout, 5 about delays.
 OFFSET_VERSION = 5
 
 
@@ -69,26 +69,26 @@ class ClockFacts:
 
 @dataclass(frozen=True, slots=True)
 class LayoutFacts:
-    """What was decided about the layout when a batch was planned, and by what the next decision goes.
+    """What was decided about the layout when a batch was planned, and the facts for the next decision.
 
     Attributes
     ----------
     epochs : Epochs or None
-        Those of the batch; None: the one that the checkpoint began with.
+        The epochs of the batch; None: the one epoch that the checkpoint began with.
     rates : tuple of tuple of float
         Estimates of each stream's rate, in which older records count less: records and microseconds of event time, with
-        three half-lives, the shortest first. Empty: nobody asks.
+        three half-lives, the shortest first. Empty where no decision needs them.
     """
 
     epochs: Epochs | None = None
     rates: tuple[tuple[float, ...], ...] = ()
 
     def epochs_from(self, first: Layout) -> Epochs:
-        """The epochs; where nothing is said, the one of the layout that the checkpoint began with."""
+        """Return the epochs; where `epochs` is None, the one epoch of the checkpoint's first layout."""
         return self.epochs or Epochs.first(first)
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values; empty where nothing is said."""
+        """Return these facts as plain JSON values; empty where there are none."""
         facts: dict[str, Any] = {}
         if self.epochs is not None:
             facts["epochs"] = self.epochs.to_facts()
@@ -98,7 +98,7 @@ class LayoutFacts:
 
     @classmethod
     def from_facts(cls, facts: object, streams: int) -> LayoutFacts:
-        """What `to_facts` wrote; `OffsetError` for anything else."""
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
         if not isinstance(facts, Mapping) or set(facts) - {"epochs", "rates"}:
             raise _malformed(name="layout")
         rates = facts.get("rates", [])
@@ -131,13 +131,13 @@ class DelayFacts:
     waiting_rows: int = 0
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return these facts as plain JSON values."""
         facts = {"max_delay_us": self.max_delay_us, "delay_us": self.delay_us, "waiting_rows": self.waiting_rows}
         return {name: value for name, value in facts.items() if value is not None}
 
     @classmethod
     def from_facts(cls, facts: object) -> DelayFacts:
-        """What `to_facts` wrote; `OffsetError` for anything else."""
+        """Return what `to_facts` wrote; raise `OffsetError` for anything else."""
         names = {"max_delay_us", "delay_us", "waiting_rows"}
         if (
             not isinstance(facts, Mapping)
@@ -189,12 +189,12 @@ def decode_held_back(offset: Mapping[str, Any], names: Sequence[str]) -> list[in
 
 
 def decode_layout(offset: Mapping[str, Any], names: Sequence[str]) -> LayoutFacts:
-    """What an offset that `decode_offset` has read says of the layout."""
+    """Return what an offset says about the layout. `decode_offset` has checked the offset."""
     return LayoutFacts.from_facts(offset.get("layout", {}), len(names))
 
 
 def decode_delay(offset: Mapping[str, Any]) -> DelayFacts | None:
-    """What an offset that `decode_offset` has read says of delays; None where its batch had no bound."""
+    """Return what an offset that `decode_offset` has checked says about delays; None where its batch had no bound."""
     return DelayFacts.from_facts(offset["delay"]) if "delay" in offset else None
 
 
@@ -215,17 +215,18 @@ def decode_offset(offset: object, names: Sequence[str]) -> list[object]:
     if type(version) is not int or version < 1:
         raise _malformed(name="version")
     if version > OFFSET_VERSION:
-        msg = f"a logged offset has version {version}, this package reads {OFFSET_VERSION}"
+        msg = f"a logged offset has version {version}, but this package reads versions up to {OFFSET_VERSION}"
         hint = "run the version of streamjoin_ds that wrote the checkpoint, or a newer one"
         raise OffsetError(msg, name="version", hint=hint)
     if not isinstance(streams, Mapping):
         raise _malformed(name="streams")
     if set(streams) != set(names):
-        msg = "a logged offset is of other streams"
+        msg = "a logged offset has other streams than this join"
         raise OffsetError(msg, name="streams", hint=f"the streams of this join are {', '.join(names)}")
     return [streams[name] for name in names]
 
 
 def _malformed(name: str) -> OffsetError:
     msg = f"a logged offset is malformed: {name}"
-    return OffsetError(msg, name=name, hint="restore the checkpoint's offsets folder; offsets are never edited by hand")
+    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
+    return OffsetError(msg, name=name, hint=hint)

@@ -34,8 +34,10 @@ def parse_pace(text: str) -> float | None:
     except ValueError:
         speed = math.nan
     if not 0 < speed <= _MAX_SPEED:
-        msg = "the option pace is neither max nor a speed"
-        raise ArgumentError(msg, name="pace", hint="max, or a number above 0: 1 is real time, 60 a minute a second")
+        msg = "the option pace is neither max nor a number above 0"
+        raise ArgumentError(
+            msg, name="pace", hint="max, or a speed: 1 is real time, 60 is a minute of event time a second"
+        )
     return speed
 
 

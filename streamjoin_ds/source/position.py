@@ -167,4 +167,5 @@ def _frozen(value: object) -> object:
 
 def _malformed(stream: str, name: str) -> OffsetError:
     msg = f"the logged offset of stream {stream} is malformed: {name}"
-    return OffsetError(msg, name=name, hint="restore the checkpoint's offsets folder; offsets are never edited by hand")
+    hint = "restore the checkpoint's offsets folder from a copy, and never edit offsets by hand"
+    return OffsetError(msg, name=name, hint=hint)

@@ -156,7 +156,7 @@ def _value_text(value: pa.Scalar) -> str:
         return str(value.as_py())
     except (ValueError, OverflowError):  # a time that Python's types cannot hold
         is_number = pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)
-        return f"{value.value} as {value.type}" if is_number else f"no {value.type} that can be shown"
+        return f"{value.value} as {value.type}" if is_number else f"a {value.type} that cannot be shown"
 
 
 def clipped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How fast a stream is, by the first records of its input: what a layout is chosen by where nobody says it."""
+"""The rate of a stream by the first records of its input. The layout is chosen by it where no rate is given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["sampled_rate"]
 
 # Records that are looked at: enough for the proportions of two streams, and read in some milliseconds.
 _SAMPLE_ROWS = 20_000
-# Fewer say nothing: a file that has just begun would decide the layout of a year.
+# With fewer there is no rate: a file that has just begun would decide the layout for a year.
 _LEAST_ROWS = 100
 
 
@@ -29,8 +29,8 @@ def sampled_rate(stream: Stream, schema: pa.Schema) -> float | None:
     Returns
     -------
     float or None
-        None where the input has fewer than 100 records, or they tell no time, or cannot be read: whoever reads them
-        for the join says why.
+        None where the input has fewer than 100 records, or no time passes between them, or they cannot be read. The
+        join's own reader reports why an input cannot be read.
     """
     try:
         feed = open_feed(stream, schema)

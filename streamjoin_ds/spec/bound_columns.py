@@ -129,7 +129,7 @@ def travelling_columns(
             own = (*own, nanoseconds_name(field.name)) if kind == NANOSECONDS else own
         for name in own:
             if name in wanted:
-                msg = f"stream {stream.name} has a column '{name}', a name the join uses itself"
+                msg = f"column '{name}' of stream {stream.name} has a name that the join itself uses"
                 raise ColumnError(msg, name=name, hint="rename the column, or leave it out with select")
         travelling.append(pa.schema(fields))
     return tuple(travelling)

@@ -54,7 +54,7 @@ def names_hint(name: str, valid: Sequence[str], what: str) -> str:
 def check_result_name(name: str, source: str) -> None:
     """Refuse a name that a column of a Delta table cannot have."""
     if not name or set(name) & _REFUSED_CHARACTERS:
-        msg = f"the result column '{name}' of {source} holds a character that a Delta table's column cannot have"
+        msg = f"the result column '{name}' of {source} has a name that Delta does not allow for a column"
         raise ColumnError(msg, name=name, hint="leave it out with select, or rename the column")
 
 

@@ -62,7 +62,7 @@ def conformed(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mask | Non
     if values.type == kind:
         return values, None
     if _loses_digits(values.type, kind):
-        msg = f"{values.type} for {kind} would lose digits"
+        msg = f"a conversion from {values.type} to {kind} would lose digits"
         raise pa.ArrowInvalid(msg)
     cast = values.cast(kind, safe=not types.is_timestamp(values.type))
     return conformed(cast, kind) if holds_times(kind) else (cast, None)  # a cast to times may be out of range

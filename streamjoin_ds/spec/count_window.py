@@ -64,7 +64,7 @@ class CountWindow:
     def __post_init__(self) -> None:
         for count in self.counts:
             if type(count) is not int or not 0 <= count <= MAX_COUNT:
-                msg = f"a count window is not a number of tuples between 0 and {MAX_COUNT}"
+                msg = f"a count window must be a whole number of tuples, from 0 to {MAX_COUNT}"
                 raise WindowError(msg, name="window", hint=_HINT)
 
     @property
@@ -136,6 +136,6 @@ class CountWindow:
 def _count(text: object, what: str) -> int:
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        msg = f"{what} is not a number of tuples"
+        msg = f"the {what} is not of the form 'last k', with a whole number of tuples"
         raise WindowError(msg, name=what, hint=_HINT)
     return int(match[1].replace("_", ""))

@@ -69,7 +69,7 @@ def duration_us(value: object, name: str) -> int:
         total = _parsed(value, name, hint)
         is_whole = total.denominator == 1
     else:
-        msg = f"{name} is not a duration but {type(value).__name__}"
+        msg = f"{name} must be a duration, not {type(value).__name__}"
         raise ArgumentError(msg, name=name, hint=hint)
     if not is_whole or not 0 <= total <= MAX_DURATION_US:
         msg = f"{name} must be whole microseconds between 0 and 10000 years"

@@ -57,7 +57,7 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
     if all(map(types.is_decimal, both)):
         if left.scale != right.scale or max(left.precision, right.precision) > _MOST_DIGITS:
             why = f"compares decimals of different scales, or of more than {_MOST_DIGITS} digits"
-            _refuse(predicate, why, f"cast both to one decimal(p<={_MOST_DIGITS}, s)")
+            _refuse(predicate, why, f"cast both to one decimal(p, s) with p <= {_MOST_DIGITS}")
         unit = 10**left.scale
         return ("int", *_integers(_number(lo, predicate) * unit, _number(hi, predicate) * unit, predicate))
     if predicate.is_equality and all(map(types.is_boolean, both)):
@@ -66,7 +66,7 @@ def exact_bounds(left: pa.DataType, right: pa.DataType, predicate: Band) -> tupl
         return "hash", 0, 0
     if left != right or predicate.is_equality:
         _refuse(predicate, f"compares {left} with {right}", "compare columns of one type; cast one of them first")
-    why = f"needs a difference, which {left} values do not have"
+    why = f"subtracts {left} values, which have no difference"
     _refuse(predicate, why, "bands are for numbers, dates and timestamps; strings and booleans can only be equal")
 
 
@@ -97,7 +97,7 @@ def _floats(lo: Bound, hi: Bound, predicate: Band) -> tuple[float, float]:
         except OverflowError:
             end = math.inf
         if math.isinf(end):
-            _refuse(predicate, "has a bound that no float64 can hold", "bounds below 1.8e308")
+            _refuse(predicate, "has a bound that no float64 can hold", "give bounds below 1.8e308")
         ends.append(end + 0.0)  # makes -0.0 the same bound as 0.0
     return ends[0], ends[1]
 
@@ -113,7 +113,9 @@ def _integers(lo: Fraction, hi: Fraction, predicate: Band) -> tuple[int, int]:
         )
     if low < _INT64_MIN or high > _INT64_MAX:
         _refuse(
-            predicate, "has bounds outside the 64-bit integers", "bounds within -2^63 and 2^63 - 1 of the column's unit"
+            predicate,
+            "has bounds outside the 64-bit integers",
+            "give bounds from -2^63 to 2^63 - 1, in the column's unit",
         )
     return low, high
 

@@ -127,8 +127,8 @@ def not_equal(left: str | Column, right: str | Column) -> Call:
     """Return the condition ``left <> right``; it is not TRUE for null and NaN. It decides on pairs, and finds none."""
     left, right = Column.of(left), Column.of(right)
     if left.stream == right.stream:
-        msg = f"{left} and {right} are columns of one stream; a predicate is between two"
-        raise PredicateError(msg, name=str(left), hint="for a self-join list the input twice, under two names")
+        msg = f"{left} and {right} are columns of one stream, but a predicate compares two streams"
+        raise PredicateError(msg, name=str(left), hint="for a self-join, list the input twice under two names")
     return call("<>", left, right)
 
 

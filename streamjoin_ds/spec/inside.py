@@ -128,13 +128,13 @@ def to_inside(
         try:
             values, out = conformed(values, wanted.type)
         except pa.ArrowException as error:
-            msg = f"column '{name}' of stream {stream.name} comes as {values.type}, which does not fit"
+            msg = f"values of column '{name}' of stream {stream.name} come as {values.type}, which does not fit"
             raise SchemaDriftError(msg, name=name, hint=f"it must be {wanted.type}") from error
         if out is not None:
             found.refuse(out, name, _out_of_range(wanted.type))
         if not wanted.nullable and values.null_count:
             missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False))
-            found.refuse(missing, name, "null in a column that is declared never to be")
+            found.refuse(missing, name, "null in a column that is declared to have no nulls")
         found.columns[name] = _whole_microseconds(values) if is_fine else values
         if is_fine:
             found.columns[nanoseconds_name(name)] = values.view(pa.int64())

@@ -61,13 +61,13 @@ class Join(JoinParts):
             _check_stream(stream)
         names = [stream.name for stream in streams]
         if not 2 <= len(streams) <= MAX_STREAMS:
-            msg = f"a join has 2 to {MAX_STREAMS} streams, not {len(streams)}"
-            raise ArgumentError(msg, name="streams", hint="for a self-join list the input twice, under two names")
+            msg = f"a join must have 2 to {MAX_STREAMS} streams, not {len(streams)}"
+            raise ArgumentError(msg, name="streams", hint="for a self-join, list the input twice under two names")
         folded = [name.lower() for name in names]
         for name in names:
             if folded.count(name.lower()) > 1:
                 msg = f"two streams are named '{name}'"
-                hint = "give each stream its own name; Delta does not tell upper from lower case in columns"
+                hint = "give each stream its own name; upper and lower case do not make a difference"
                 raise ArgumentError(msg, name=name, hint=hint)
         if not include_self_pairs:
             _check_selves(streams)
@@ -114,15 +114,15 @@ def _check_selves(streams: Sequence[Stream]) -> None:
     sources = [stream.source for stream in streams]
     for stream in streams:
         if stream.on_bad_file == "quarantine" and stream.source is not None and sources.count(stream.source) > 1:
-            msg = f"{stream.name} is read twice: a file may be mended, or come, between, and be set aside in one"
-            hint = "on_bad_file=stop, or include_self_pairs and a condition of your own"
+            msg = f"the input of {stream.name} is read twice, and quarantine might set a file aside in one reading only"
+            hint = "set on_bad_file=stop, or include_self_pairs with a condition that leaves out self-pairs"
             raise ArgumentError(msg, name="on_bad_file", hint=hint)
 
 
 def _check_stream(stream: object) -> None:
     if not isinstance(stream, Stream):
-        msg = f"a join is made of Stream objects, not of {type(stream).__name__}"
-        raise ArgumentError(msg, name="streams", hint="Stream('e', 'eastbound.csv.gz', time='ts')")
+        msg = f"a join needs Stream objects, not {type(stream).__name__}"
+        raise ArgumentError(msg, name="streams", hint="for example Stream('e', 'eastbound.csv.gz', time='ts')")
 
 
 def _streams(predicate: Predicate) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def _predicates(on: object) -> tuple[Predicate, ...]:
         elif isinstance(item, (Band, Column, Literal, Call)):
             predicates.append(item)
         else:
-            msg = f"a predicate is a text, band(), equal() or not_equal(), not {type(item).__name__}"
+            msg = f"a predicate must be a text, band(), equal() or not_equal(), not {type(item).__name__}"
             raise ArgumentError(msg, name="on", hint="for example 'abs(e.x - w.x) <= 10'")
     return tuple(predicates)
 

@@ -25,13 +25,15 @@ __all__ = ["UNDERSTOOD", "parse_condition", "parse_predicates"]
 
 UNDERSTOOD = (
     "abs(l.a - r.b) <= c or |l.a - r.b| <= c, l.a - r.b BETWEEN c AND d, l.a BETWEEN r.b - c AND r.b + d, l.a = r.b "
-    "(these find), and conditions of = <> < <= > >=, + - * / %, abs, AND, OR, NOT, IS NULL, BETWEEN, IN (these "
-    "decide); quote a column that holds a dot: u.`PM2.5`"
+    "(these find pairs), and conditions with = <> < <= > >=, + - * / %, abs, AND, OR, NOT, IS NULL, BETWEEN, IN (these "
+    "decide which of the pairs stay); quote a column name that holds a dot: u.`PM2.5`"
 )
 
 _QUOTED = re.compile(r"""('[^']*'|"[^"]*"|`[^`]*`)""")
 _MAX_TEXT = 10_000  # most characters of a predicate
 _SHOWN = 200  # characters of it that an error shows
+
+_NO_INTERVAL = "an INTERVAL in it must be a number and a unit, such as INTERVAL 5 SECONDS"
 
 _Node = Any  # a node of sqlglot's tree: sqlglot renamed its classes between versions
 
@@ -160,7 +162,7 @@ def _tree(text: str) -> _Node:
     if len(text) > _MAX_TEXT:
         _refuse(f"it is longer than {_MAX_TEXT} characters", text)
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs") and not character.isspace() for character in text):
-        _refuse("it holds characters that cannot be seen", text)
+        _refuse("it holds invisible characters", text)
     try:
         # The text must be one condition and nothing more: `parse_one` would drop what follows a semicolon.
         trees = _StreamJoinPredicates().parse_into(sql.Condition, _without_bars(text))
@@ -217,14 +219,14 @@ class _Reader:
         found = self.expression(node, MAX_DEPTH)
         is_value = found.op not in CONDITIONS if isinstance(found, Call) else not _may_be_true(found)
         if is_value:
-            self._refuse("a term in it is no condition: it is not compared with anything")
+            self._refuse("a part of it is a value, not a condition: it is not compared with anything")
         return found
 
     def expression(self, node: _Node, depth: int) -> Expression:
         """Return the expression of any node, which may have `depth` levels."""
         node = node.unnest()
         if depth == 0:
-            self._refuse(f"it is nested more than {MAX_DEPTH} deep")
+            self._refuse(f"it is nested more than {MAX_DEPTH} levels deep")
         if isinstance(node, (sql.And, sql.Or)):
             return self._flat(node, depth)
         if type(node) in _BINARY:
@@ -234,17 +236,17 @@ class _Reader:
             return self._unary(node, depth)
         if isinstance(node, sql.Is):
             if not isinstance(node.expression, sql.Null):
-                self._refuse("IS is followed by NULL or NOT NULL only")
+                self._refuse("IS may only be followed by NULL or NOT NULL")
             return call("is_null", self.expression(node.this, depth - 1))
         if isinstance(node, sql.Between):
             if node.args.get("symmetric"):
-                self._refuse("BETWEEN takes its ends in their order, without SYMMETRIC")
+                self._refuse("BETWEEN SYMMETRIC is not supported; write the lower end first")
             parts = (node.this, node.args["low"], node.args["high"])
             return call("between", *(self.expression(part, depth - 1) for part in parts))
         if isinstance(node, sql.In):
             items = node.args.get("expressions")
             if not items or any(node.args.get(name) for name in ("query", "unnest", "field")):
-                self._refuse("IN is followed by a list in parentheses")
+                self._refuse("IN must be followed by a list in parentheses")
             return call("in", *(self.expression(part, depth - 1) for part in (node.this, *items)))
         if isinstance(node, sql.Column):
             return self._column(node)
@@ -273,9 +275,9 @@ class _Reader:
     def _column(self, node: _Node) -> Column:
         plain = isinstance(node.this, sql.Identifier) and node.name and node.args.get("db") is None
         if not plain or not (node.table or self._stream):
-            self._refuse("a column in it is not written stream.column")
+            self._refuse("a column in it is not written as stream.column")
         if self._stream and node.table not in ("", self._stream):
-            self._refuse(f"it names the stream '{node.table}', and is of {self._stream} alone")
+            self._refuse(f"it names the stream '{node.table}', but may only name {self._stream}")
         return Column(node.table or self._stream or "", node.name)
 
     def _literal(self, node: _Node) -> Literal:
@@ -289,7 +291,7 @@ class _Reader:
             return Literal(self._interval(node))
         if type(node) is sql.Cast and isinstance(node.this, sql.Literal) and node.this.is_string:
             return Literal(self._moment(node))
-        self._refuse(f"what {_named(node)} means in it is not known")
+        self._refuse(f"{_named(node)} in it is not supported")
 
     def _moment(self, node: _Node) -> date | datetime:
         kind, written = node.args["to"].this, node.this.name
@@ -300,26 +302,26 @@ class _Reader:
                 moment = datetime.fromisoformat(f"{written[:-1]}+00:00" if written[-1:] in ("Z", "z") else written)
                 return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
         except (ValueError, OverflowError):
-            self._refuse("a DATE or TIMESTAMP in it is not one, such as TIMESTAMP '2024-01-31 12:00:00' (UTC)")
-        self._refuse("the only values of a named type are DATE '...' and TIMESTAMP '...'")
+            self._refuse("a DATE or TIMESTAMP in it is not valid; write it like TIMESTAMP '2024-01-31 12:00:00' (UTC)")
+        self._refuse("of the values with a type name only DATE '...' and TIMESTAMP '...' are supported")
 
     def _interval(self, node: _Node) -> timedelta:
         unit = node.args.get("unit")
         if not isinstance(node.this, sql.Literal) or not (unit is None or isinstance(unit, sql.Var)):
-            self._refuse("an INTERVAL in it is not a number and its unit")
+            self._refuse(_NO_INTERVAL)
         try:
             return signed_duration(f"{node.this.name} {unit.name if unit else ''}", "an interval")
         except ArgumentError:
-            self._refuse("an INTERVAL in it is not a number and its unit")
+            self._refuse(_NO_INTERVAL)
 
     def _number(self, literal: str) -> int | Decimal:
         # A Decimal keeps what was written. The number is made exact for the column's type when the join is bound.
         try:
             value = Decimal(literal)
         except InvalidOperation:
-            self._refuse("a number in it is not one")
+            self._refuse("a number in it cannot be read")
         if value and abs(value.adjusted()) > MAX_EXPONENT:
-            self._refuse("a number in it is finite in no type")
+            self._refuse("a number in it is too large or too close to zero")
         small = -(1 << 80) < value < 1 << 80
         return int(value) if small and value == value.to_integral_value() else value
 
@@ -350,4 +352,4 @@ def _refuse(why: str, text: str) -> NoReturn:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
     msg = f"cannot read the predicate '{shown}': {why}"
-    raise PredicateSyntaxError(msg, name=shown, hint=f"understood: {UNDERSTOOD}") from None
+    raise PredicateSyntaxError(msg, name=shown, hint=f"valid are {UNDERSTOOD}") from None

@@ -47,10 +47,10 @@ class PeriodicWindow:
     def __post_init__(self) -> None:
         for number in (self.every_us, *self.windows_us):
             if type(number) is not int or not 1 <= number <= MAX_DURATION_US:
-                msg = "a periodic window's T or W is not a number of microseconds between 1 and 10000 years"
+                msg = "T and W of a periodic window must be whole microseconds, from 1 to 10000 years"
                 raise WindowError(msg, name="window", hint=_HINT)
         if len(self.lags) != len(self.windows_us) or self.lags[:1] != (0,):
-            msg = "a periodic window has one lag a stream, and that of the first stream is 0"
+            msg = "a periodic window needs one lag for each stream, and that of the first stream must be 0"
             raise WindowError(msg, name="lag", hint="lags are counted from the windows of the first stream")
         for lag in self.lags:
             if type(lag) is not int or abs(lag) * self.every_us > MAX_DURATION_US:
@@ -123,7 +123,7 @@ class PeriodicWindow:
         parts = [_parts(windows[name], f"window of {name}") for name in streams]
         for name, part in zip(streams, parts, strict=True):
             if part[0] != parts[0][0]:
-                msg = f"the window of {name} comes at other times than that of {streams[0]}"
+                msg = f"the windows of {streams[0]} and {name} have different periods"
                 raise WindowError(msg, name=name, hint="give every stream the same 'every'; 'for' and 'lag' may differ")
         return cls(parts[0][0], tuple(part[1] for part in parts), tuple(part[2] for part in parts))
 
@@ -140,10 +140,10 @@ def _parts(text: object, what: str) -> tuple[int, int, int]:
     """Return T and W in microseconds, and the lag."""
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        msg = f"{what} is not a periodic window"
+        msg = f"the {what} is not of the form 'every T for W'"
         raise WindowError(msg, name=what, hint=_HINT)
     try:
         return duration_us(match[1], what), duration_us(match[2], what), int(match[3] or 0)
     except ArgumentError as error:
-        msg = f"{what} is not a periodic window: a duration in it cannot be read"
+        msg = f"a duration in the {what} cannot be read"
         raise WindowError(msg, name=what, hint=_HINT) from error

@@ -31,7 +31,7 @@ def stream_name(text: str) -> str:
     A stream's name becomes a prefix of column names: at most 64 letters, digits and underscores, not a digit first.
     """
     if not isinstance(text, str) or not _NAME.fullmatch(text) or len(text) > 64:
-        msg = "a stream's name must be letters, digits and underscores, not starting with a digit"
+        msg = "a stream's name must be at most 64 letters, digits and underscores, and not begin with a digit"
         raise ArgumentError(msg, name=str(text)[:64], hint="for example 'e' or 'north_gate'")
     return text
 
@@ -87,14 +87,14 @@ class Band:
         if isinstance(lo, timedelta) or isinstance(hi, timedelta):
             lo, hi = lo or timedelta(0), hi or timedelta(0)  # zero needs no unit
         if isinstance(lo, timedelta) != isinstance(hi, timedelta):
-            msg = f"one bound of the band on {self.left} is a duration, the other is not"
-            raise PredicateError(msg, name=str(self.left), hint="give both as durations or both as numbers")
+            msg = f"one end of the band on {self.left} is a duration, the other is a number"
+            raise PredicateError(msg, name=str(self.left), hint="give both ends as durations or both as numbers")
         # Plain Python numbers are kept: NumPy's could not be written down (``repr``) and read again.
         object.__setattr__(self, "lo", lo)
         object.__setattr__(self, "hi", hi)
         if self.lo > self.hi:  # type: ignore[operator]  # both durations or both numbers, as of the check above
             msg = f"the band on {self.left} and {self.right} is empty: its lower end is above its upper end"
-            raise PredicateError(msg, name=str(self.left), hint="lo <= hi; a width is not negative")
+            raise PredicateError(msg, name=str(self.left), hint="give lo <= hi, or a width (eps) of 0 or more")
 
     @property
     def is_equality(self) -> bool:
@@ -111,8 +111,8 @@ class Band:
 
 def _two_streams(left: Column, right: Column) -> None:
     if left.stream == right.stream:
-        msg = f"{left} and {right} are columns of one stream; a predicate is between two"
-        raise PredicateError(msg, name=str(left), hint="for a self-join list the input twice, under two names")
+        msg = f"{left} and {right} are columns of one stream, but a predicate compares two streams"
+        raise PredicateError(msg, name=str(left), hint="for a self-join, list the input twice under two names")
 
 
 def band(
@@ -135,7 +135,7 @@ def band(
     left, right = Column.of(left), Column.of(right)
     if (eps is None) == (lo is None and hi is None):
         msg = f"the band on {left} needs either eps or both lo and hi"
-        raise PredicateError(msg, name=str(left), hint="band(l, r, 10) or band(l, r, lo=-5, hi=10)")
+        raise PredicateError(msg, name=str(left), hint="for example band(l, r, 10) or band(l, r, lo=-5, hi=10)")
     if eps is not None:
         width = _plain(_bound(eps, left), left)
         return Band(left, right, negated(width), width)
@@ -166,7 +166,7 @@ def _plain(bound: Any, column: Column) -> Bound:
         if timedelta(microseconds=microseconds) != bound:  # pandas' durations have nanoseconds
             msg = f"the bounds of the band on {column} are not whole microseconds"
             raise PredicateError(
-                msg, name=str(column), hint="columns of nanoseconds have bands of whole microseconds too"
+                msg, name=str(column), hint="round them to microseconds, also for columns of nanoseconds"
             )
         if abs(microseconds) > MAX_DURATION_US:
             msg = f"the bounds of the band on {column} are longer than 10000 years"

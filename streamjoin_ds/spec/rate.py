@@ -17,18 +17,18 @@ def checked_rate(rate: object, name: str) -> float | None:
     Raises
     ------
     ArgumentError
-        It is no finite number greater than 0.
+        It is not a finite number greater than 0.
     """
     if rate is None:
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0 or not math.isfinite(rate):
-        msg = f"the rate of {name} is no number greater than 0"
+        msg = f"the rate of {name} must be a number greater than 0"
         raise ArgumentError(msg, name="rate", hint=_HINT)
     return float(rate)
 
 
 def rate_from_text(text: str, name: str) -> float | None:
-    """Return the rate that a flag says.
+    """Return the rate that the text of a flag gives.
 
     Raises
     ------

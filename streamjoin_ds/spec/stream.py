@@ -57,8 +57,8 @@ class Generator:
             pairs = [("", "")]
         misread = any(not key for key, _ in pairs) or len(dict(pairs)) != len(pairs)
         if misread or not text.startswith(GENERATOR_PREFIX):
-            msg = "the generator is not written in the form that is understood"
-            hint = f"{GENERATOR_PREFIX}NAME?parameter=value&parameter=value, each parameter once"
+            msg = "the text of a generator cannot be read"
+            hint = f"write {GENERATOR_PREFIX}NAME?parameter=value&parameter=value, each parameter once"
             raise ArgumentError(msg, name="generator", hint=hint)
         return cls(name, {key: _number(value) for key, value in pairs})
 
@@ -136,7 +136,7 @@ class Stream:
         object.__setattr__(self, "source", _source(self.source, self.name))
         if not isinstance(self.time, str) or not self.time:
             msg = f"stream {self.name} does not say which column is its event time"
-            raise ArgumentError(msg, name=self.name, hint="time='ts'")
+            raise ArgumentError(msg, name=self.name, hint="for example time='ts'")
         object.__setattr__(self, "delay", duration_text(duration_us(self.delay, f"delay of {self.name}")))
         choices = (
             (self.format, FORMATS, "format"),
@@ -145,14 +145,16 @@ class Stream:
         )
         for value, valid, what in choices:
             if value not in valid:
-                msg = f"{what} of stream {self.name} is not known"
+                msg = f"stream {self.name} has an unknown {what}"
                 raise ArgumentError(msg, name=what, hint=f"one of {', '.join(valid)}")
         object.__setattr__(self, "delimiter", _delimiter(self.delimiter, self.name))
         for name in ("idle_timeout", "max_ahead"):
             object.__setattr__(self, name, _positive(getattr(self, name), f"{name} of {self.name}"))
         if self.max_ahead is not None and isinstance(self.source, Generator):
-            msg = f"stream {self.name} is generated: none of its tuples is ahead of the others"
-            raise ArgumentError(msg, name="max_ahead", hint="leave it out; it is for records that devices wrote")
+            msg = f"stream {self.name} is generated, so it cannot have max_ahead"
+            raise ArgumentError(
+                msg, name="max_ahead", hint="leave it out: it is for files, whose records can be from the future"
+            )
         if self.schema is not None:
             object.__setattr__(self, "schema", _schema(self.schema, self.name))
             check_time_column(self.schema, self)
@@ -257,16 +259,16 @@ def _positive(given: Duration | None, what: str) -> str | None:
         return None
     microseconds = duration_us(given, what)
     if not microseconds:
-        msg = f"{what} is no time at all"
-        raise ArgumentError(msg, name=what.split()[0], hint="for example '10m'; leave it out for none")
+        msg = f"{what} must be longer than 0"
+        raise ArgumentError(msg, name=what.split()[0], hint="for example '10m'; leave it out to have none")
     return duration_text(microseconds)
 
 
 def _delimiter(given: object, name: str) -> str:
     character = _DELIMITER_NAMES.get(given, given) if isinstance(given, str) else ""
     if len(character) != 1 or character not in _DELIMITERS:
-        msg = f"the delimiter of stream {name} is not one that CSV files can have"
-        raise ArgumentError(msg, name="delimiter", hint="one of , ; | : a space, or tab")
+        msg = f"the delimiter of stream {name} cannot be used in a CSV file"
+        raise ArgumentError(msg, name="delimiter", hint="for example , ; | : a space, or tab")
     return character
 
 
@@ -277,14 +279,12 @@ def _condition(where: object, name: str) -> Expression:
 
         return parse_condition(where, name)
     if not isinstance(where, (Column, Literal, Call)):
-        msg = f"where of stream {name} is not a condition but {type(where).__name__}"
+        msg = f"where of stream {name} must be a condition, not {type(where).__name__}"
         raise ArgumentError(msg, name="where", hint="a text, for example 'altitude > 1000'")
     for stream in streams_of(where):
         if stream != name:
             msg = f"where of stream {name} names the stream '{stream}'"
-            raise ArgumentError(
-                msg, name="where", hint="a condition on several streams belongs in the join's predicates"
-            )
+            raise ArgumentError(msg, name="where", hint="put a condition on several streams into the join's predicates")
     return where
 
 
@@ -313,8 +313,8 @@ def _schema(schema: object, name: str) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     if not isinstance(schema, Mapping):
-        msg = f"the schema of stream {name} is not one"
-        raise ArgumentError(msg, name=name, hint="a pyarrow.Schema, or a mapping of column to Arrow type name")
+        msg = f"the schema of stream {name} must be a schema or a mapping, not {type(schema).__name__}"
+        raise ArgumentError(msg, name=name, hint="a pyarrow.Schema, or a mapping of column names to Arrow type names")
     return pa.schema([_field(column, kind, name) for column, kind in schema.items()])
 
 
@@ -322,8 +322,8 @@ def _field(column: object, kind: object, name: str) -> pa.Field:
     try:
         return pa.field(column, arrow_type(kind) if isinstance(kind, str) else kind)
     except (ValueError, KeyError, TypeError):
-        msg = f"column '{column}' of stream {name} is given a type that is not known"
-        hint = "an Arrow type: int64, double, string, timestamp[us, tz=UTC]; or pass a pyarrow.Schema"
+        msg = f"the schema of stream {name} gives column '{column}' an unknown type"
+        hint = "an Arrow type, such as int64, double, string or timestamp[us, tz=UTC]; or pass a pyarrow.Schema"
         raise ColumnError(msg, name=str(column), hint=hint) from None
 
 

@@ -77,7 +77,7 @@ def terms_of(join: JoinParts, schemas: Mapping[str, pa.Schema], asked: Sequence[
         for part in conjuncts(normalised(expression)):
             columns = columns_of(part)
             if not columns:
-                msg = f"a part of '{expression}' is about no stream"
+                msg = f"a part of '{expression}' names no column"
                 raise PredicateError(msg, name=str(expression)[:200], hint="name a column, for example 'e.altitude'")
             kinds = {column: column_type_compared(join, schemas, column) for column in columns}
             facts = json.dumps([expression_facts(part), [str(kind) for kind in kinds.values()]])

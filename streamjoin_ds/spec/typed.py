@@ -100,7 +100,7 @@ def typed_condition(expression: Expression, type_of: TypeOf) -> Typed:
     """
     root = _typed(expression, type_of)
     if root.family not in ("boolean", "nothing"):
-        _refuse(expression, f"is {root.family}, not a condition", "compare it with something")
+        _refuse(expression, f"is of type {root.family}, not a condition", "compare it with something")
     return root
 
 
@@ -115,7 +115,11 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
     if op in ("and", "or", "not"):
         for argument in args:
             if argument.family not in ("boolean", "nothing"):
-                _refuse(expression, f"has {argument.family} where a condition belongs", "compare it with something")
+                _refuse(
+                    expression,
+                    f"has a value of type {argument.family} where a condition belongs",
+                    "compare it with something",
+                )
         return Typed(op, "boolean", args)
     if any(argument.family == "nothing" for argument in args):
         return Typed("null", "nothing")
@@ -124,7 +128,9 @@ def _typed(expression: Expression, type_of: TypeOf) -> Typed:
         return _comparison(expression, args, families)
     if len(args) == 1:
         if families[0] not in ("number", "float", "interval"):
-            _refuse(expression, f"needs a number, not {families[0]}", "numbers and durations have a sign")
+            _refuse(
+                expression, f"needs a number or a duration, not {families[0]}", "- and abs() take numbers and durations"
+            )
         return Typed(op, families[0], args, args[0].magnitude, args[0].scale)
     return _arithmetic(expression, args, families)
 
@@ -186,7 +192,11 @@ def _comparison(expression: Call, args: tuple[Typed, ...], families: list[str]) 
         hint = next((text for family, text in hints.items() if family in families), "cast one of them in the input")
         _refuse(expression, f"compares {left} with {right}", hint)
     if left == "list or struct" or (left == "boolean" and expression.op not in ("=", "<>")):
-        _refuse(expression, f"compares {left} values, which have no order", "booleans can be equal or not")
+        _refuse(
+            expression,
+            f"applies {expression.op} to {left} values",
+            "compare booleans with = or <>, and no lists or structs",
+        )
     if left in EXACT:
         _common(expression, args)
     return Typed(expression.op, "boolean", args)
@@ -207,8 +217,8 @@ def _arithmetic(expression: Call, args: tuple[Typed, ...], families: list[str]) 
         return _exact(expression, "timestamp", args)
     if op == "*" and {left, right} == {"number", "interval"} and not args[left == "interval"].scale:
         return _exact(expression, "interval", args)
-    hint = "numbers; times and durations may be added and subtracted, durations multiplied by whole numbers"
-    _refuse(expression, f"has {left} {op} {right}, which has no meaning", hint)
+    hint = "calculate with numbers, add and subtract times and durations, multiply durations by whole numbers"
+    _refuse(expression, f"calculates {left} {op} {right}, which is not defined", hint)
 
 
 def _exact(expression: Call, family: str, args: tuple[Typed, ...]) -> Typed:
@@ -237,7 +247,7 @@ def _common(expression: Call, args: tuple[Typed, ...]) -> int:
 
 def _refuse_size(expression: Expression) -> NoReturn:
     why = f"could need a number of more than {_MOST_DIGITS} digits"
-    _refuse(expression, why, "divide (that is float64), or bring a factor to another side")
+    _refuse(expression, why, "divide, which calculates in float64, or move a factor to the other side")
 
 
 def _refuse(expression: Expression, why: str, hint: str) -> NoReturn:

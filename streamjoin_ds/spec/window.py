@@ -110,7 +110,7 @@ class TimeWindow:
     def __post_init__(self) -> None:
         for window_us in self.windows_us:
             if type(window_us) is not int or not 0 <= window_us <= MAX_DURATION_US:
-                msg = "a window is not a number of microseconds between 0 and 10000 years"
+                msg = "a time window must be whole microseconds, from 0 to 10000 years"
                 raise WindowError(msg, name="window", hint="for example TimeWindow.of('15s', ['e', 'w'])")
 
     @property
@@ -186,12 +186,12 @@ def each_stream(window: object, streams: Sequence[str]) -> Mapping[str, object] 
         return None
     for name in window:
         if name not in streams:
-            msg = f"window names the stream '{name}', which is not in the join"
+            msg = f"the window names the stream '{name}', which is not in the join"
             raise WindowError(msg, name=name, hint=f"the streams are {', '.join(streams)}")
     for name in streams:
         if name not in window:
-            msg = f"window says nothing of the stream '{name}'"
-            raise WindowError(msg, name=name, hint="give one duration for all streams, or one for each")
+            msg = f"no window is given for the stream '{name}'"
+            raise WindowError(msg, name=name, hint="give one window for all streams, or one for each")
     return window
 
 
@@ -201,7 +201,7 @@ def streams_of_text(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, window = (piece.strip() for piece in part.partition("="))
         if not equals or name in windows:
-            msg = "window is not of the form stream=duration,stream=duration"
-            raise WindowError(msg, name=name, hint="for example 'e=6h,w=0s', each stream once")
+            msg = "the window is not of the form stream=window,stream=window, or names a stream twice"
+            raise WindowError(msg, name=name, hint="for example 'e=6h,w=0s'")
         windows[name] = window
     return windows

@@ -16,7 +16,7 @@ __all__ = ["WINDOW_FORMS", "WindowLike", "parse_window", "window_from_facts"]
 
 WindowLike = Duration | Mapping[str, Duration] | WindowKind
 
-WINDOW_FORMS = "15s, last 1000, every 10s for 60s, every 10s for 60s lag 3; for each stream its own: e=6h,w=0s"
+WINDOW_FORMS = "15s, last 1000, every 10s for 60s, every 10s for 60s lag 3; or one for each stream: e=6h,w=0s"
 
 _KINDS: Mapping[str, type[TimeWindow] | type[CountWindow] | type[PeriodicWindow]] = {
     "time": TimeWindow,
@@ -44,15 +44,17 @@ def parse_window(window: WindowLike, streams: Sequence[str]) -> WindowKind:
     """
     if isinstance(window, (TimeWindow, CountWindow, PeriodicWindow)):
         if window.streams != len(streams):
-            msg = f"the window is for {window.streams} streams, the join has {len(streams)}"
+            msg = f"the window is for {window.streams} streams, but the join has {len(streams)}"
             raise WindowError(msg, name="window", hint="give one window for all streams, or one for each")
         return window
     windows = each_stream(window, streams)
     kinds = {name: _kind(text) for name, text in (windows or {"": window}).items()}
     for name, kind in kinds.items():
         if kind != next(iter(kinds.values())):
-            msg = f"the window of {name} is of another kind than that of {next(iter(kinds))}"
-            raise WindowError(msg, name=name, hint="all time (15s), all count (last 1000), or all periodic (every ...)")
+            msg = f"the windows of {next(iter(kinds))} and {name} are of different kinds"
+            raise WindowError(
+                msg, name=name, hint="one kind for all: time (15s), count (last 1000) or periodic (every ...)"
+            )
     return _KINDS[next(iter(kinds.values()))].of(window, streams)  # type: ignore[arg-type]  # its texts were looked at
 
 
@@ -66,7 +68,7 @@ def window_from_facts(facts: Mapping[str, Any]) -> WindowKind:
 
 def _kind(text: object) -> str:
     if not isinstance(text, (str, timedelta)):
-        msg = f"a window is a text or a timedelta, not {type(text).__name__}"
+        msg = f"a window must be a text or a timedelta, not {type(text).__name__}"
         raise WindowError(msg, name="window", hint=WINDOW_FORMS)
     if CountWindow.is_text(text):
         return "count"

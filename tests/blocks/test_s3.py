@@ -222,7 +222,7 @@ def test_credentials_that_are_refused(tmp_path: Path) -> None:
         ):
             with pytest.raises(StreamJoinError, match=r"invalid access key id|access denied") as caught:
                 attempt()
-            assert "check connection, credentials and rights" in caught.value.hint
+            assert "check this machine's connection, credentials and rights" in caught.value.hint
             assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 

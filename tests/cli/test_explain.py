@@ -114,7 +114,7 @@ def test_every_kind_of_window_by_flag_and_by_file(
 def test_mixed_kinds_of_windows_are_refused(streams: tuple[str, ...]) -> None:
     done = explain(*streams, "--on", "abs(l.x - r.x) <= 0.5", "--window", "l=last 3,r=15s")
     assert done.exit_code == 2
-    assert done.stderr.startswith("streamjoin: WINDOW: the window of r is of another kind than that of l")
+    assert done.stderr.startswith("streamjoin: WINDOW: the windows of l and r are of different kinds")
 
 
 def test_an_unknown_column_is_named(streams: tuple[str, ...]) -> None:
@@ -139,30 +139,30 @@ def test_no_spark_is_imported(streams: tuple[str, ...]) -> None:
 
 def test_how_the_engine_is_to_work_by_flag_and_by_file(streams: tuple[str, ...], tmp_path: Path) -> None:
     plain = explain(*streams, *JOIN).stdout
-    assert "threads     1 a cell\n" in plain
-    assert "merges      runs in blocks once, many at a time" in plain
+    assert "threads     1 for each cell\n" in plain
+    assert "merges      runs in blocks are merged once, many at a time" in plain
     assert "index       chosen run by run\n" in plain
     assert "  order  " not in plain
     path = tmp_path / "join.toml"
     path.write_text('threads = 4\nindex = {l = ["x", "ts"], r = "scan"}\nmerge_runs = 9\nkernel = "scalar"\n')
     told = explain(*streams, *JOIN, "--config", str(path)).stdout
     assert "kernel      scalar\n" in told
-    assert "threads     1 to 4 a cell, as each batch's work asks, on leased cores where these are free\n" in told
+    assert "threads     1 to 4 for each cell, by the work of its batch, on leased cores where some are free\n" in told
     assert "index       l in buckets of x, sorted by ts; r scanned\n" in told
     assert "merges      9 runs of like size become one\n" in told
     flags = ("--no-pin", "--threads", "2", "--index", "l.x", "--order", "r,l")
     told = explain(*streams, *JOIN, "--config", str(path), *flags).stdout
-    assert "threads     1 to 2 a cell, as each batch's work asks, not pinned\n" in told
+    assert "threads     1 to 2 for each cell, by the work of its batch, not pinned\n" in told
     assert "index       l sorted by x\n" in told
 
 
 def test_whether_a_batch_is_forced_to_the_device(streams: tuple[str, ...], tmp_path: Path) -> None:
-    assert "durable     forced to the device before it counts" in explain(*streams, *JOIN).stdout
+    assert "durable     each batch is forced to the device before it counts" in explain(*streams, *JOIN).stdout
     assert "durable     left to the system" in explain(*streams, *JOIN, "--no-durable").stdout
     path = tmp_path / "join.toml"
     path.write_text("durable = false\n")
     assert "durable     left to the system" in explain(*streams, *JOIN, "--config", str(path)).stdout
-    assert "durable     forced" in explain(*streams, *JOIN, "--config", str(path), "--durable").stdout
+    assert "durable     each batch is forced" in explain(*streams, *JOIN, "--config", str(path), "--durable").stdout
 
 
 def test_the_order_of_three_streams_is_told(streams: tuple[str, ...], tmp_path: Path) -> None:
@@ -175,10 +175,13 @@ def test_the_order_of_three_streams_is_told(streams: tuple[str, ...], tmp_path: 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (("--index", "l.s2"), "COLUMN: the index of stream l is to be by 's2', which nothing is compared with"),
+        (
+            ("--index", "l.s2"),
+            "COLUMN: the index of stream l has the column 's2', which no predicate and no window",
+        ),
         (("--index", "q.x"), "ARGUMENT: the index names the stream 'q', which is not in the join"),
         (("--index", "nonsense"), "ARGUMENT: 'nonsense' does not name a stream's column"),
-        (("--order", "l"), "ARGUMENT: the order is not of the join's streams"),
+        (("--order", "l"), "ARGUMENT: the order does not name each of the join's streams once"),
         (("--threads", "999"), "ARGUMENT: the number of threads is out of range"),
     ],
 )

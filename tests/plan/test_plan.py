@@ -73,7 +73,7 @@ def test_a_plan_is_checked() -> None:
         a_plan(exchange="carrier pigeon")
     assert caught.value.name == "exchange"
     assert "pigeon" not in str(caught.value)
-    with pytest.raises(LayoutError, match="3 group counts, the join 2 streams"):
+    with pytest.raises(LayoutError, match="3 group counts, but the join has 2 streams"):
         Plan(bound_join(), Layout((1, 1, 1)), 1)
     with pytest.raises(ArgumentError, match="partition"):
         Plan(bound_join(), Layout((1, 1)), 0)
@@ -87,7 +87,7 @@ def test_explain_says_what_is_done() -> None:
     assert "find window of e and w [-6h, 15s] by exact integers" in text
     assert "find abs(e.x - w.x) <= 0.1 [-0.1, 0.1] by float64 subtraction" in text
     assert "find abs(e.`PM2.5` - w.`PM2.5`) <= 5 [-5.0, 5.0] by float64 subtraction" in text
-    assert "find e.id = w.id [0, 0] by hash, then the values" in text
+    assert "find e.id = w.id [0, 0] by a hash, then the values" in text
     assert "[-1h, 0s] by exact integers" in text
     assert "[-2, 2] days by exact integers" in text
     assert "[-30, 30] of 1e-2 by exact integers" in text
@@ -102,9 +102,9 @@ def test_explain_says_what_is_done() -> None:
 def test_explain_weighs_copies_by_rates() -> None:
     load = Load((1.0, 3.0), (1000.0, 3000.0))
     text = explain(a_plan(), load, ["said", "found"])
-    assert "rates       e 1/s (as said), w 3/s (as the input begins)" in text
+    assert "rates       e 1/s (as given), w 3/s (from the first records)" in text
     assert "cost        2.25 stored rows" in text
-    _, _, choices = text.partition("by what a tuple meets\n")
+    _, _, choices = text.partition("by the rows that a tuple meets\n")
     first = "2x3: 2.25 stored rows for each row read; a cell holds 1,500 rows, a tuple meets 312"
     assert choices.splitlines()[0].strip() == first
     assert "cost" not in explain(a_plan(), Load((0.0, 0.0), (0.0, 0.0)))

@@ -54,5 +54,5 @@ def test_streams_say_both_and_facts_of_old_have_neither() -> None:
     assert (plain.idle_timeout_us, plain.max_ahead_us) == (None, None)
     with pytest.raises(ArgumentError, match="stream r is generated"):
         Stream("r", Generator("band2d"), max_ahead="1h")
-    with pytest.raises(ArgumentError, match="idle_timeout of r is no time at all"):
+    with pytest.raises(ArgumentError, match="idle_timeout of r must be longer than 0"):
         Stream("r", idle_timeout="0s")

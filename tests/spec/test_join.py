@@ -38,7 +38,7 @@ E, W = Stream("e", "e.csv"), Stream("w", "w.csv")
         ([E], {}, "streams", "two names"),
         ([Stream(f"s{n}") for n in range(9)], {}, "streams", "two names"),
         ([E, Stream("e", "x")], {}, "e", "its own name"),
-        ([E, Stream("E", "x")], {}, "e", "upper from lower case"),
+        ([E, Stream("E", "x")], {}, "e", "upper and lower case"),
         ([E, "w.csv"], {}, "streams", "Stream("),
         ([E, W], {"on": "e.x = W.x"}, "W", "did you mean 'w', as names are case-sensitive"),
         ([E, W], {"on": "e.x = v.x"}, "v", "the streams are e, w"),
@@ -153,7 +153,7 @@ def test_a_subclass_comes_back_as_itself() -> None:
 def test_a_self_join_sets_no_files_aside() -> None:
     """A file that is set aside moves the numbers after it, but by its number a self-join knows a tuple as itself."""
     streams = [Stream(name, source="data/", on_bad_file=kind) for name, kind in (("a", "stop"), ("b", "quarantine"))]
-    with pytest.raises(ArgumentError, match="b is read twice") as caught:
+    with pytest.raises(ArgumentError, match="the input of b is read twice") as caught:
         Join(streams, "abs(a.x - b.x) <= 1", "1s")
     assert caught.value.name == "on_bad_file"
     assert Join(streams, "abs(a.x - b.x) <= 1", "1s", include_self_pairs=True).streams[1].on_bad_file == "quarantine"

@@ -117,6 +117,6 @@ def test_killed_cut_off_restarted_inspected_and_tidied(
 
 def test_a_folder_that_is_none_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     write_input(tmp_path)
-    with pytest.raises(ArgumentError, match="not one that Arrow can open"):
+    with pytest.raises(ArgumentError, match="Arrow cannot open the folder of blocks"):
         started(spark, tmp_path, "s4://bucket/blocks")
     assert not (tmp_path / "checkpoint").exists()

@@ -208,7 +208,7 @@ def test_a_streaming_frame_needs_a_watermark(spark: SparkSession, inputs: dict[s
 
 
 def test_what_the_engine_cannot_do_is_refused_at_once(spark: SparkSession, inputs: dict[str, Path]) -> None:
-    with pytest.raises(ColumnError, match="which nothing is compared with"):
+    with pytest.raises(ColumnError, match="which no predicate and no window compares"):
         joins()["floats"].dataframe(still(spark, inputs), index="l.s")
     with pytest.raises(ArgumentError, match="number of threads is out of range"):
         joins()["floats"].dataframe(still(spark, inputs), threads=0)

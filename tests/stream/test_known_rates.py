@@ -56,10 +56,10 @@ def test_of_unknown_streams() -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, float("inf"), float("nan"), True, "fast"])
 def test_a_rate_is_checked(rate: object) -> None:
-    with pytest.raises(ArgumentError, match="the rate of r is no number greater than 0") as caught:
+    with pytest.raises(ArgumentError, match="the rate of r must be a number greater than 0") as caught:
         Stream("r", rate=rate)  # type: ignore[arg-type]
     assert caught.value.name == "rate"
-    with pytest.raises(ArgumentError, match="no number greater"):
+    with pytest.raises(ArgumentError, match="must be a number greater than 0"):
         known_rates(handed_over(r=None, s=None), {"r": rate})  # type: ignore[dict-item]
 
 
@@ -79,8 +79,8 @@ def test_it_travels_and_changes_no_fingerprint() -> None:
 def test_explain_shows_the_three_best_for_these_rates() -> None:
     text = join_of(generated("r", 100), generated("s", 100)).explain(cells=16, rates={"r": 1000, "s": 20_000})
     assert "layout      1x16 = 16 cells" in text
-    assert "rates       r 1,000/s (as said), s 20,000/s (as said)" in text
-    _, _, choices = text.partition("by what a tuple meets\n")
+    assert "rates       r 1,000/s (as given), s 20,000/s (as given)" in text
+    _, _, choices = text.partition("by the rows that a tuple meets\n")
     assert [line.split(":")[0].strip() for line in choices.splitlines()[:3]] == ["1x16", "2x8", "4x4"]
     assert "layout      4x4 = 16 cells" in join_of(generated("r", 100), generated("s", 100)).explain(cells=16)
 

@@ -61,7 +61,7 @@ def load_kernels(name: str = "auto") -> Kernels:
         return Kernels(reference, name)
     if compiled is not None and name in compiled.implementations():
         return Kernels(compiled, name)
-    msg = "this kernel is not one that can run here"
+    msg = "this kernel cannot run on this machine or with this installation"
     raise KernelError(msg, name="kernel", hint=f"one of {', '.join(kernel_names())}")
 
 

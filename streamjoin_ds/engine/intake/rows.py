@@ -150,7 +150,7 @@ class RowIntake:
         if isinstance(rows, Sequence) and all([isinstance(row, Mapping) for row in rows]):
             return self._read_dicts(list(rows))
         msg = f"rows of stream {self._source.name} are neither a table nor dicts"
-        hint = "an Arrow table or batch, a pandas frame, a list of dicts"
+        hint = "an Arrow table or batch, a pandas frame, a dict, or a list of dicts"
         raise ArgumentError(msg, name=self._source.name, hint=hint)
 
     def _read_dicts(self, rows: list[Mapping[str, Any]]) -> ReceivedRows:
@@ -290,7 +290,7 @@ class RowIntake:
         try:
             return [moment_ns(value, self._source.time_unit) for value in values]
         except TypeError as error:
-            msg = f"a value of column '{self._time.name}' of stream {self._source.name} is no event time: {error}"
+            msg = f"a value of column '{self._time.name}' of stream {self._source.name} is not an event time: {error}"
             hint = f"a datetime, a date, or a number in {self._source.time_unit}, the stream's time_unit"
             raise SchemaDriftError(msg, name=self._time.name, hint=hint) from error
 

@@ -85,7 +85,7 @@ class JoinOrder:
         if forced != "auto":
             names = [] if isinstance(forced, str) else list(forced)
             if sorted(names) != sorted(bound.names):
-                msg = "the order is not of the join's streams"
+                msg = "the order does not name each of the join's streams once"
                 raise ArgumentError(msg, name="order", hint=f"auto, or all of {', '.join(bound.names)}, each once")
             self._forced = tuple(bound.names.index(name) for name in names)
         self._sides: dict[int, tuple[tuple[Sequence[Run], object, TailBuffer, int], _Side]] = {}

@@ -204,8 +204,8 @@ class JoinPipeline:
         """Join new tuples with one window, step by step.
 
         Return the number of pairs found in the first step, the tables of their results, and the pieces that find the
-        rest. The work is cut so that the pairs come in the order of a single probing: by slices of the probes where the
-        window is a grid, else by groups of runs that all probes meet.
+        rest. The work is cut so that the pairs come in the order of a single probing: the probes are cut where the
+        window is a bucket grid (`_even`), else the runs are (`WindowProbe.begin_parts`).
         """
         count, (stream,) = len(arrived.selection), arrived.order
         step, window = self._step((arrived.stream,), stream), arrived.windows[stream]
@@ -238,15 +238,15 @@ class JoinPipeline:
         return rows, tables, self._left(pieces[len(blocks) :], probings[len(blocks) :])
 
     def _left(self, pieces: Sequence[ProbeBatch], probings: Sequence[ProbeCursor]) -> list[_Tables]:
-        """Return the pieces that find what is left."""
+        """Return the pieces that find the rest of these probings' results."""
         left = zip(pieces, probings, strict=True)
         return [self._piece(piece, PieceProgress(piece.count_pairs), probing) for piece, probing in left]
 
     def _even(self, arrived: ProbeBatch, wanted: int) -> list[ProbeBatch]:
         """Return new tuples that meet a bucket grid, cut into batches of like size.
 
-        The pairs come slice by slice, of a slice first those with the grid, then those with the tail. So a cut is
-        between two slices, or anywhere where there is no tail.
+        Pairs come slice by slice, and within a slice first those with the grid, then those with the tail. So a cut lies
+        between two slices, or anywhere if there is no tail.
         """
         count, window = len(arrived.selection), arrived.windows[arrived.order[0]]
         most = -(-count // self._slice_probes)

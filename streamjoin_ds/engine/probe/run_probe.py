@@ -31,7 +31,7 @@ _LINE_KEYS = 8  # keys in a line of the cache
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Runs that one kernel takes all probes through: the number of the first, the kernel, their rows."""
+    """Neighbouring runs that all probes meet in one kernel: the number of the first, the kernel, the rows of all."""
 
     run_number: int
     kernel: RunsProbe
@@ -105,10 +105,10 @@ class RunProbe:
         return kernel, 0
 
     def costs(self, runs: Sequence[Probed]) -> list[float]:
-        """Return what all probes cost in each run, in nanoseconds; nothing where none can match.
+        """Return what all probes cost in each run, in nanoseconds; 0 where none can match.
 
-        All sorted runs count with the share of rows that a probe tests in the largest: a stream's runs are alike, and a
-        sample of each would cost more than it tells.
+        For every sorted run the share of rows that a probe tests is taken to be that of the largest: a stream's runs
+        are alike, and to sample each would cost more than it gains.
         """
         tuning, count = self._tuning, self.count
         reaches = [
@@ -195,9 +195,9 @@ class RunByRunProbe:
     ----------
     probes : RunProbe
     runs : sequence of Probed
-        The runs in which places are numbers.
+        The runs to which the run numbers of steps and pairs refer.
     steps : sequence of Stretch or Neighbours
-        A kernel of its own meets the run of a stretch.
+        What is probed, in this order. The run of a stretch has a kernel of its own; neighbours share one.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ class RunByRunProbe:
 
     @property
     def row_count(self) -> int:
-        """The rows of the runs; a run that only a part of the probes meets counts with as large a part of its rows."""
+        """The rows of the runs; a run that only a share of the probes meets counts with that share of its rows."""
         return sum(self._rows)
 
     @property

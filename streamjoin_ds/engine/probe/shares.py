@@ -1,4 +1,4 @@
-"""Shares of like cost: where the work of a probing, or new tuples, are cut for several threads.
+"""Shares of like cost: where the work of a probing, or a batch of new tuples, is cut for several threads.
 
 ::
 
@@ -6,7 +6,7 @@
     three parts of like cost              |----------->|<---------->|<----------->|
                                                        └── run 1 is cut by its probes, run 3's edge is near enough
 
-CellJoin deals basic windows of one size to threads, to each as many as to the next (Gedik et al., 2007, eq. 2). Runs
+CellJoin deals basic windows of one size to threads, the same number to each (Gedik et al., 2007, eq. 2). Runs
 differ in size, so here they count by their cost, and a large one is cut. It is cut by its probes, never by its rows,
 because its pairs come probe after probe: so the parts, one after the other, give the pairs in the order of one thread.
 """
@@ -31,7 +31,7 @@ def tiles_of(count: int) -> int:
 
 
 class Stretch(NamedTuple):
-    """A run, and which of the probes are to meet it: of `parts` equal parts, those from `begin` to `end`.
+    """A run, and the probes that meet it: of `parts` equal parts of all probes, those from `begin` to `end`.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Stretch(NamedTuple):
         return slice(begin, min(end, count))
 
     def share_of(self, rows: int) -> int:
-        """Return the rows of a run, as large a part of them as of the probes."""
+        """Return how many of a run's rows count for this stretch: the same share as of the probes."""
         return rows * (self.end - self.begin) // self.parts
 
 
@@ -81,8 +81,8 @@ def like_shares(costs: Sequence[float], parts: int, tiles: int, snap_share: floa
     tiles : int
         In how many equal parts the probes of a run may be cut.
     snap_share : float
-        A cut goes to the edge of a run if it is so near, as a share of a part's cost: a kernel for a few probes would
-        cost more than it evens out.
+        A cut moves to the edge of a run if the edge is nearer than this share of a part's cost: one more kernel call,
+        for a few probes, would cost more than the better balance gains.
     """
     before = [0.0, *accumulate(costs)]
     share = before[-1] / parts
@@ -97,7 +97,7 @@ def like_shares(costs: Sequence[float], parts: int, tiles: int, snap_share: floa
 
 
 def _edge(before: Sequence[float], target: float, tiles: int, near: float) -> tuple[int, int]:
-    """Return the run, and the tile of its probes, at which so much of the cost is before."""
+    """Return the run, and the tile of its probes, before which `target` of the cost lies."""
     number = min(bisect_right(before, target), len(before) - 1) - 1
     low, high = target - before[number], before[number + 1] - target
     if min(low, high) <= near:

@@ -37,15 +37,15 @@ def _of_stream(bound: BoundJoin, stream: int, wanted: str | Sequence[str]) -> st
     name = bound.names[stream]
     if isinstance(wanted, str):
         if wanted not in _WORDS:
-            msg = f"the index of stream {name} is not understood"
+            msg = f"the index of stream {name} is neither a known word nor columns"
             raise ArgumentError(msg, name="index", hint="auto, scan, or one or two columns of each stream")
         return wanted
     keys = [key.column for key in bound.keys[stream]]
     for column in wanted:
         if column not in keys:
-            msg = f"the index of stream {name} is to be by '{column}', which nothing is compared with"
-            raise ColumnError(msg, name=column, hint=names_hint(column, keys, "what is compared is"))
+            msg = f"the index of stream {name} has the column '{column}', which no predicate and no window compares"
+            raise ColumnError(msg, name=column, hint=names_hint(column, keys, "the compared columns are"))
     if not 1 <= len(wanted) <= _MOST_COLUMNS or len(set(wanted)) < len(wanted):
-        msg = f"the index of stream {name} is not of one or two different columns"
+        msg = f"the index of stream {name} must be one or two different columns"
         raise ArgumentError(msg, name="index", hint="the first makes buckets, the second sorts each of them")
     return tuple(wanted)

@@ -68,7 +68,7 @@ class SortLayout:
         """
         numbers = (first, second)
         if any(type(number) is not int or not -1 <= number < keys for number in numbers) or not width > 0:
-            msg = "this is no grid of the run's keys"
+            msg = "this is not a sort layout of the run's keys"
             raise ValueError(msg)
         return cls(first, second, width)
 
@@ -204,7 +204,7 @@ class SortLayoutChooser:
         keys: Mapping[int, npt.NDArray[np.float64] | npt.NDArray[np.int64]],
         rows: int,
     ) -> tuple[float, float]:
-        """Return how many buckets a probe visits, and which share of a run's rows it tests; scanned: none, and all.
+        """Return how many buckets a probe visits, and which share of a run's rows it tests; 0 and 1.0 where it scans.
 
         Parameters
         ----------
@@ -222,9 +222,9 @@ class SortLayoutChooser:
         keys: Mapping[int, npt.NDArray[np.float64] | npt.NDArray[np.int64]],
         rows: int,
     ) -> tuple[dict[int, Sample], dict[tuple[int, int], float]]:
-        """Return samples of the keys that some streams ask by, and which share of the rows lies in the tightest band.
+        """Return samples of the keys that some streams ask by, and for each the share of the rows in its tightest band.
 
-        The streams are taken together, as stream 0.
+        The streams count together as one, which has the number 0.
         """
         bands = [band for band in self._bands if band.partner in partners and band.key in keys]
         samples = {band.key: Sample(keys[band.key], self.tuning) for band in bands}

@@ -149,7 +149,7 @@ class RunStore:
             # Keys that are not a view of their column are made at the first probe. They are counted as if made already.
             _cache.put(key, run, run.size_bytes + _KEY_BYTES * run.rows * (len(form.keys) - 1))
         if _text(run_facts(run)) != _text(expected):
-            _cache.discard(key, "it is not what the state says")
+            _cache.discard(key, "it is another run than the state says")
             raise _foreign(name)
         return run
 
@@ -192,7 +192,7 @@ def restored_run(form: RunForm, tuples: pa.RecordBatch, facts: Mapping[str, Any]
         raise ValueError(msg)
     level = facts.get("level", 0)
     if type(level) is not int or level < 0:
-        msg = "the run's level is no number of merges"
+        msg = "the run's level is not a number of merges"
         raise ValueError(msg)
     run = SealedRun(form, tuples, layout, zone)
     run.level = level
@@ -206,7 +206,7 @@ def _text(facts: Mapping[str, Any]) -> str:
 
 def _foreign(name: str) -> BlockCorruptError:
     msg = f"block {name} holds another run than the state says"
-    return BlockCorruptError(msg, name=name, hint="restore the checkpoint's files, all of one moment")
+    return BlockCorruptError(msg, name=name, hint="restore all of the checkpoint's files from one copy")
 
 
 def _limits(tuning: CacheTuning) -> tuple[int, int]:

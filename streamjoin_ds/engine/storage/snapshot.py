@@ -190,8 +190,8 @@ def _run(form: RunForm, piece: pa.Buffer, entry: Mapping[str, Any]) -> SealedRun
 
 def _stored(store: RunStore | None) -> RunStore:
     if store is None:
-        msg = "a state blob has part of its windows in blocks, and no folder of blocks was given"
-        raise BlockMissingError(msg, name="blocks", hint="restore it with the store it was saved with")
+        msg = "a state blob has part of its windows in blocks, but no folder of blocks was given"
+        raise BlockMissingError(msg, name="blocks", hint="restore it with the store with which it was saved")
     return store
 
 

@@ -141,8 +141,8 @@ def leased_threads(
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Lease cores for several threads, as many as are free; yield how many threads there are to be, and their cores.
 
-    No cores: the threads run unpinned. That is so for one thread, and where nothing can be leased. Where others have
-    the cores, `fair` threads run beside them, and no more.
+    No cores: the threads run unpinned. That is so for one thread, and where nothing can be leased. It is also so where
+    others have so many cores that fewer than `fair`, or fewer than two, are free: then `fair` threads run beside them.
 
     Parameters
     ----------

@@ -36,8 +36,8 @@ class ProbeTuning:
     what `slice_probes` probes cost in a run."""
 
     snap_share: float = 0.03
-    """Where a cut between two parts is so near to the edge of a run, as a share of a part's cost, it goes there. Worked
-    out: a part then costs at most 1.06 times the mean, and the tenth that is allowed leaves room for whole tiles."""
+    """A cut between two parts moves to the edge of a run that is nearer than this share of a part's cost. Worked out: a
+    part then costs at most 1.06 times the mean. A tenth more is allowed, which leaves room for whole tiles."""
 
     probed_run_ns: float = 6.0
     """What a probe costs in a run that is sorted by one key, whatever the run's rows. This and the next four were
@@ -53,8 +53,8 @@ class ProbeTuning:
     """What a pair costs in a run that is scanned."""
 
     missed_line_ns: float = 20.0
-    """What a probe costs besides in a run so large that its neighbours find nothing in the cache. Runs of 200 000 rows
-    were measured; larger ones cost up to three times as much."""
+    """What a probe costs in addition in a run so large that neighbouring probes share no line of the cache. Runs of
+    200 000 rows were measured; larger ones cost up to three times as much."""
 
     chain_slices: int = 4
     """Slices (`slice_probes`) in one piece of a join of three streams and more. The pieces decide the order of the
@@ -139,15 +139,15 @@ class ThreadTuning:
 
     worth_ns: int = 20_000_000
     """Work of a cell's batch for each thread that it asks for, in nanoseconds of one thread (`threads/demand.py`).
-    Not measured by itself: to lease cores and to make threads takes two milliseconds."""
+    Not measured by itself: to lease cores and to make threads takes two milliseconds, a tenth of it."""
 
     kept_share: float = 0.5
     """A cell keeps its number of threads while each has this share of `worth_ns` to do, at least. Not measured; without
     it a load near a limit would change the number with every batch."""
 
     first_row_ns: float = 1000.0
-    """What a new tuple of a cell is taken to cost before one was measured, in nanoseconds. Not measured by itself: so
-    that a worker that begins with a backlog uses its cores."""
+    """What a new tuple of a cell is taken to cost before one was measured, in nanoseconds. Not measured by itself: it
+    lets a worker that begins with a backlog use its cores."""
 
     cost_weight: float = 0.5
     """Weight of a cell's last batch in what a new tuple costs. Not measured."""

@@ -182,7 +182,7 @@ class FileFeed:
             seq += 1
         if end is not None and end != start and (state != end.digest or seq != end.seq):
             path = entries[-1].path if entries else self._location.path
-            raise changed(path, "or one read with it is not what it was when the batch was planned")
+            raise changed(path, "or another file of the same batch has changed since the batch was planned")
 
     def _read_to(
         self, entry: FileEntry, reading: _Reading, limit: int | None, clock: _AheadClock | None
@@ -208,7 +208,7 @@ class FileFeed:
             digest = RollingDigest.at_start_of(start.digest)
             digest.update(content_digest(entry))
             if digest.text != start.digest:
-                raise changed(entry.path, "is not what it was when its first rows were read")
+                raise changed(entry.path, "has changed since its first rows were read")
             return digest
         return verify_segment(entry, start)
 

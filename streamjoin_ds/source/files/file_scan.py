@@ -298,7 +298,7 @@ class FileScan:
             sizes = difference(sum_of([tail.sizes, *bad.sizes]), sum_of(bad.sizes_before))
             names = name_sum(bad.names, tail.names)
             after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
-        _log.warning("stream %s: %s of %s is set aside: %s", self._stream.name, kind, name, reason)
+        _log.warning("stream %s: a bad file is set aside (%s): %s: %s", self._stream.name, kind, name, reason)
         running = np.array([tail.time], np.int64)
         self._pieces.append(_ScannedPiece(tail, None, None, running, np.zeros(1, bool), False, aside, after))
         self._tail = after

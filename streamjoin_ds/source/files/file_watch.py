@@ -41,36 +41,36 @@ _DIGESTS = 1 << 64  # digests of names are below this
 
 def changed(path: str, how: str) -> FileChangedError:
     """Return the error for a file that is no longer what was read from it."""
-    msg = f"the file {path} {how}"
-    hint = "a file may grow at its end, and files may be added after the last; no more"
+    msg = f"the input {path} {how}"
+    hint = "put it back as it was; a file may only grow at its end, and new files must sort after those that were read"
     return FileChangedError(msg, name=path, hint=hint)
 
 
 def continued(path: str, line: int) -> FileChangedError:
     """Return the error for a file whose last line was taken without a newline, and which now goes on with that line."""
-    msg = f"the file {path} goes on with its line {line}, which was taken as its last when it was finished"
-    hint = "put the file back as it was, and what follows in a file of its own; a line that may go on ends in a newline"
+    msg = f"the file {path} goes on in line {line}, which was read as its last, complete line"
+    hint = "put the file back as it was, and what follows into a new file; end each complete line with a newline"
     return FileChangedError(msg, name=path, hint=hint)
 
 
 def missing(path: str, stream: Stream) -> FileMissingError:
     """Return the error for a file that is gone, though it was read or is being read."""
     msg = f"the file {path} of stream {stream.name} is not there any more"
-    hint = "put it back as it was; with missing_files=ignore, files may go once they are read and their batch is done"
+    hint = "put it back as it was; with missing_files=ignore, files may be removed once their batch is done"
     return FileMissingError(msg, name=path, hint=hint)
 
 
 def order_error(path: str, stream: Stream) -> FileOrderError:
     """Return the error for a new file whose name sorts before a file that was read already."""
-    msg = f"the file {path} appeared after files of stream {stream.name} whose names sort behind it were read"
+    msg = f"the file {path} came late: stream {stream.name} has already read files whose names sort after it"
     return FileOrderError(msg, name=path, hint="files are read in the order of their names: give new ones later names")
 
 
 def late_names(names: Sequence[str], expected: str, location: Location) -> Sequence[str] | None:
-    """Return the names that came late: `expected` is the digest of the others. None where they cannot be told.
+    """Return the names that came late: `expected` is the digest of the others. None where they cannot be found.
 
-    One or two late names are found by their digests. For more, the three to 64 newest files are tried together, also
-    without any one of them: a file that was read may have changed meanwhile, and then it is new too.
+    One or two late names are found by their digests. For more, the newest files are tried together, up to 64 of them,
+    also without any one of them: a file that was read may have changed meanwhile, and then it is among the newest.
     """
     surplus = int(difference(name_sum(names), expected), 16)
     if surplus == 0:
@@ -113,10 +113,12 @@ def verify_prefix(location: Location, entry: FileEntry, position: FilePosition) 
             while digest.offset < position.offset:
                 data = text.read(digest.offset, min(_READ_BYTES, position.offset - digest.offset))
                 if not data:
-                    raise changed(entry.path, f"is shorter than what was read of it, {position.offset} bytes of text")
+                    raise changed(
+                        entry.path, f"is shorter than the {position.offset} bytes of text that were read from it"
+                    )
                 digest.update(data)
     if digest.text != position.digest:
-        how = f"is not what was read from it: the first {position.offset} bytes or rows have changed"
+        how = f"has changed in its first {position.offset} bytes or rows, which were read already"
         raise changed(entry.path, how)
     return digest
 
@@ -129,7 +131,9 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
         data = text.read(begin, position.offset - begin)
     digest.update(data)
     if digest.text != position.digest:
-        raise changed(entry.path, f"is not what was read from it, at byte {begin} to {position.offset} of its text")
+        raise changed(
+            entry.path, f"has changed in bytes {begin} to {position.offset} of its text, which were read already"
+        )
     return digest
 
 
@@ -221,8 +225,10 @@ class FileWatch:
     def _check_done(self, done: Sequence[FileEntry], start: FilePosition) -> None:
         folder = self._location.path
         if len(done) < start.files:
-            msg = f"{start.files} files of {folder} were read, of these {len(done)} are there"
-            raise FileMissingError(msg, name=folder, hint="put them back, or allow it with missing_files=ignore")
+            msg = f"{start.files} files of {folder} were read, but only {len(done)} of them are there"
+            raise FileMissingError(
+                msg, name=folder, hint="put the others back, or allow this with missing_files=ignore"
+            )
         late = set(self._check_names([entry.name for entry in done], start.names))
         known = [f"{entry.name}/{entry.size}" for entry in done if entry.name not in late]
         if name_sum(known) != start.sizes:
@@ -266,8 +272,8 @@ class FileWatch:
                 self._check_names(there, names)
             elif there:
                 _log.warning(
-                    "stream %s: of %d files up to %s that were read, %d are there: whether one of these came later "
-                    "cannot be told",
+                    "stream %s: of %d files that were read, up to %s, only %d are there: a file that came late would "
+                    "not be noticed among them",
                     *(self._stream.name, count, last, len(there)),
                 )
         for late in done[first:]:
@@ -333,7 +339,7 @@ class FileWatch:
         text = self._location.format_of(entry) != "parquet"
         if text and not is_gzip(entry.name):
             if entry.size < tail.offset:
-                raise changed(entry.path, f"has shrunk to {entry.size} bytes, {tail.offset} of it were read")
+                raise changed(entry.path, f"has shrunk to {entry.size} bytes, but {tail.offset} bytes of it were read")
             size, _, inode = before
             if entry.inode == inode and entry.size > size:
                 verify_segment(entry, tail)

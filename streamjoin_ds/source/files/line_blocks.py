@@ -69,7 +69,7 @@ class LineBlocks:
             long = self._long_line()
             if long == 0:
                 msg = f"a line of {self._path} is longer than {MAX_LINE_BYTES} bytes"
-                raise FileFormatError(msg, name=self._path, hint="a record is one line; is this the right format?")
+                raise FileFormatError(msg, name=self._path, hint="check the format: each record must be one line")
             cut = len(self._rest) if self.ended and complete else self._rest.rfind(b"\n") + 1
             cut = cut if long is None else long
             if cut or self.ended:
@@ -144,5 +144,7 @@ class TextFormat:
             times = raw.table.column(self._time)
             if len(times) and times.null_count == len(times) and f'"{self._time}"'.encode() not in lines.data:
                 msg = f"the file {self._path} of stream {self._stream} has no column '{self._time}'"
-                raise SchemaDriftError(msg, name=self._time, hint="every record needs its event time")
+                raise SchemaDriftError(
+                    msg, name=self._time, hint="name the column of the event time with time; every record needs it"
+                )
         return raw

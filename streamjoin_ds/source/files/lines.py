@@ -163,7 +163,7 @@ def _check_drift(lines: Lines, form: LineFormat, file: str) -> None:
             continue
         return
     if len(columns) == 1 and (column := columns.pop()):
-        msg = f"column '{column}' of {file} has another type than the join was made with"
+        msg = f"column '{column}' of {file} has another type than in the join"
         raise SchemaDriftError(msg, name=column, hint="correct the file, or start a new join with the new type")
 
 
@@ -184,7 +184,7 @@ def missing_columns(wanted: Sequence[str], found: Sequence[str], stream: str, fi
     for name in wanted:
         times = list(found).count(name)
         if times != 1:
-            how = "has no column" if times == 0 else f"has {times} times the column"
+            how = "has no column" if times == 0 else f"has {times} columns named"
             msg = f"the file {file} of stream {stream} {how} '{name}'"
             hint = f"its columns are {clipped(', '.join(found))}"
             raise SchemaDriftError(msg, name=name, hint=hint)

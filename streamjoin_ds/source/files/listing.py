@@ -96,7 +96,7 @@ class Location:
         self.format = format
         self.stream = stream
         if not self._ending and "*" in last:
-            msg = f"the path of stream {stream} holds a pattern that is not understood"
+            msg = f"the path of stream {stream} holds a pattern that is not supported"
             raise FileFormatError(msg, name=last, hint="a file, a folder, or /folder/*.extension")
         self._clock = clock
         self.names_listed: list[str] = []  # what `names` returned last
@@ -135,7 +135,9 @@ class Location:
                 self._listed_s = now
         except OSError:
             msg = f"the input of stream {self.stream} is not there: {self.path}"
-            raise FileMissingError(msg, name=self.path, hint="a file or a folder that exists and may be read") from None
+            raise FileMissingError(
+                msg, name=self.path, hint="give a file or a folder that exists and can be read"
+            ) from None
         return self.names_listed
 
     def _list(self) -> bool:
@@ -156,7 +158,7 @@ class Location:
         if folders:
             self.folders = sorted(self.folders + folders)
             _log.warning(
-                "stream %s: %d sub-folders of %s are not read, for example %s",
+                "stream %s: sub-folders are not read: %d in %s, for example %s",
                 *(self.stream, len(self.folders), self.path, folders[0]),
             )
         self.generation += 1
@@ -231,9 +233,7 @@ class Location:
                     where = "is" if folder == place else "lies in"
                     msg = f"the input of stream {self.stream} {where} {kind} table, not plain files: {folder}"
                     read = f"spark.readStream.format('{spark_format}').load(...)"
-                    hint = (
-                        f"read it as the table it is: StreamJoin.dataframe with {read}; or give a folder of plain files"
-                    )
+                    hint = f"read the table with StreamJoin.dataframe and {read}, or give a folder of plain files"
                     raise FileFormatError(msg, name=str(folder), hint=hint)
 
     def format_of(self, entry: FileEntry) -> str:
@@ -247,8 +247,8 @@ class Location:
         kind = format_of(entry.name, self.format)
         if kind is None:
             endings = ", ".join(end for ends in EXTENSIONS.values() for end in ends)
-            msg = f"the format of {entry.path} cannot be told by its name"
-            hint = f"say format='csv', or name it with one of {endings} (and .gz)"
+            msg = f"the name of {entry.path} does not tell its format"
+            hint = f"set format, for example to csv, or end the name with one of {endings} (and .gz)"
             raise FileFormatError(msg, name=entry.path, hint=hint)
         return kind
 

@@ -87,13 +87,15 @@ class ParquetRows:
             raise
         except (pa.ArrowInvalid, OSError):
             msg = f"the file {entry.path} is not Parquet, or is cut off"
-            raise FileFormatError(msg, name=entry.path, hint="write it aside and rename it when it is whole") from None
+            raise FileFormatError(
+                msg, name=entry.path, hint="write it under another name, and rename it when it is complete"
+            ) from None
         found = self._file.schema_arrow
         missing_columns(schema.names, found.names, stream, entry.path)
         for column in schema:
             if column.name != time and not _fits(found.field(column.name).type, column):
                 kind = found.field(column.name).type
-                msg = f"column '{column.name}' of {entry.path} is {kind}, the join was made with {column.type}"
+                msg = f"column '{column.name}' of {entry.path} has the type {kind}, but {column.type} in the join"
                 hint = "correct the file, or start a new join with the new type"
                 raise SchemaDriftError(msg, name=column.name, hint=hint)
         physical = (self._file.schema.column(place) for place in range(len(self._file.schema)))

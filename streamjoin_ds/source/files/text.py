@@ -41,7 +41,7 @@ def open_text(path: str) -> Text:
         return _GzipText(path) if is_gzip(path) else _PlainText(path)
     except FileNotFoundError:
         msg = f"the file {path} is not there any more"
-        hint = "put it back as it was: what was read of it must be readable again"
+        hint = "put it back as it was, because it must be read again"
         raise FileMissingError(msg, name=path, hint=hint) from None
 
 
@@ -212,8 +212,10 @@ class _GzipText:
 
     def _broken(self, decoder: _Decoder, how: str) -> FileFormatError:
         where = f"byte {decoder.raw - len(decoder.pending)}, after {decoder.offset} bytes of text"
-        msg = f"the file {self._path} {how}: {where}"
-        return FileFormatError(msg, name=self._path, hint="write it aside and rename it when it is whole")
+        msg = f"the file {self._path} {how}, at {where}"
+        return FileFormatError(
+            msg, name=self._path, hint="write it under another name, and rename it when it is complete"
+        )
 
     def __enter__(self) -> _GzipText:
         return self

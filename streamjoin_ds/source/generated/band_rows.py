@@ -58,7 +58,7 @@ class Band2dRows(_RegularRows):
         self.high = parameters.integer("high", 10_000, -(1 << 24), 1 << 24)
         if self.low > self.high:
             msg = "the parameter low of the generator band2d is above high"
-            raise ArgumentError(msg, name="low", hint="low <= high")
+            raise ArgumentError(msg, name="low", hint="give low <= high")
         kinds = {
             "r": {"x": pa.int32(), "y": pa.float32(), "z": pa.string()},
             "s": {"a": pa.int32(), "b": pa.float32(), "c": pa.float64(), "d": pa.bool_()},
@@ -98,7 +98,7 @@ class Band1dRows(_RegularRows):
         self.drift_rows = parameters.integer("drift_rows", 10_000_000, 2)
         if not 0 <= self.high - self.low < 1 << 32:
             msg = "the parameters low and high of the generator band1d do not enclose 1 to 4294967296 keys"
-            raise ArgumentError(msg, name="high", hint="low <= high < low + 4294967296")
+            raise ArgumentError(msg, name="high", hint="give low <= high < low + 4294967296")
         super().__init__(parameters, [pa.field("key", pa.int64(), nullable=False)])
 
     def _block(self, name: str, block: int, begin: int, end: int) -> dict[str, np.ndarray]:

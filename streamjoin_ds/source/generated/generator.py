@@ -39,7 +39,7 @@ class GeneratorKind:
 
 _COMMON = {
     "rate": "tuples a second of event time (1000)",
-    "rates": "instead of rate: '0s:1000,60s:10000', each rate from that time after the start on",
+    "rates": "instead of rate: '0s:1000,60s:10000', each rate with the time after the start at which it begins",
     "rows": "tuples in all; 0 for an endless stream (0)",
     "seed": "whole number >= 0 (0)",
     "start": "event time of the first tuple, ISO 8601 or microseconds (2024-01-01T00:00:00Z)",
@@ -56,10 +56,10 @@ GENERATORS: Mapping[str, GeneratorKind] = {
         Band1dRows,
         {
             **_COMMON,
-            "keys": "uniform, gaussian, gamma or drift, a gaussian whose middle wanders (uniform)",
+            "keys": "uniform, gaussian, gamma, or drift: a gaussian whose middle wanders (uniform)",
             "low": "least key (0)",
             "high": "greatest key (2147483647)",
-            "drift_rows": "of keys=drift: rows in which the middle goes up and comes back (10000000)",
+            "drift_rows": "for keys=drift: rows in which the middle goes up and comes back (10000000)",
         },
     ),
     "sensor": GeneratorKind(
@@ -67,11 +67,11 @@ GENERATORS: Mapping[str, GeneratorKind] = {
         SensorRows,
         {
             **_COMMON,
-            "sensors": "how many take turns (16)",
-            "disorder": "how far behind in time a reading may come, in order to be in time (2s)",
-            "late": "share of readings that come far later than that (0.0005)",
+            "sensors": "how many sensors take turns (16)",
+            "disorder": "how far behind its due time a reading usually is, at most (2s)",
+            "late": "share of readings that are up to 20 times as far behind (0.0005)",
             "nan": "share of readings that are NaN (0.001)",
-            "gaps": "share of the time for which a sensor gives no reading, a null (0.02)",
+            "gaps": "share of the time in which a sensor reads null (0.02)",
             "shift": "added to every temperature (0)",
         },
     ),
@@ -79,7 +79,7 @@ GENERATORS: Mapping[str, GeneratorKind] = {
 
 
 def parse_generator(text: str) -> Generator:
-    """Read the text form ``gen:band2d?side=r&rate=5117&seed=1``.
+    """Return the generator in a text such as ``gen:band2d?side=r&rate=5117&seed=1``.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def generator_schema(stream: Stream) -> pa.Schema:
     """Return the columns of a generated stream. The first is the time column, under the name the stream gives it."""
     if not isinstance(stream.source, Generator):
         msg = f"stream {stream.name} is not generated"
-        raise ArgumentError(msg, name=stream.name, hint="Generator('band2d', {...})")
+        raise ArgumentError(msg, name=stream.name, hint="for example Generator('band2d', {...})")
     time = pa.field(stream.time, pa.timestamp("us", tz="UTC"), nullable=False)
     return pa.schema([time, *synthetic_rows(stream.source).columns])
 

@@ -119,15 +119,15 @@ class Parameters:
         for piece in str(text).split(","):
             since, colon, rate = piece.partition(":")
             if not colon:
-                raise self._wrong(name="rates", valid="'0s:1000,60s:10000', the first from 0s on")
+                raise self._wrong(name="rates", valid="for example '0s:1000,60s:10000'; the first time is 0s")
             try:
                 pieces.append((duration_us(since, "rates"), self._rate("rates", rate)))
             except StreamJoinError:
-                raise self._wrong(name="rates", valid="'0s:1000,60s:10000', the first from 0s on") from None
+                raise self._wrong(name="rates", valid="for example '0s:1000,60s:10000'; the first time is 0s") from None
         since_us = [since for since, _ in pieces]
         rising = since_us[0] == 0 and all(before < after for before, after in pairwise(since_us))
         if not rising or "rate" in self._values:
-            raise self._wrong(name="rates", valid="times that rise from 0s, and no parameter rate beside it")
+            raise self._wrong(name="rates", valid="times that rise from 0s; leave out the parameter rate")
         return Schedule.of(start, pieces)
 
     def _rate(self, name: str, value: int | float | str) -> Fraction:
@@ -136,7 +136,7 @@ class Parameters:
         except (ValueError, ZeroDivisionError):
             rate = Fraction(0)
         if not 0 < rate <= 1_000_000_000 or rate.denominator > _MAX_DENOMINATOR:
-            raise self._wrong(name, "tuples a second: above 0, at most 1000000000, at most six decimals")
+            raise self._wrong(name, "tuples a second, above 0 and at most 1000000000, with at most six decimals")
         return rate
 
     def _wrong(self, name: str, valid: str) -> ArgumentError:
@@ -222,7 +222,7 @@ class Schedule:
 def _in_range(ts: int) -> int:
     if not MIN_TS_US <= ts <= MAX_TS_US:
         msg = "a generated stream leaves the years 1 to 9999"
-        raise ArgumentError(msg, name="start", hint="an earlier start, a higher rate or fewer rows")
+        raise ArgumentError(msg, name="start", hint="give an earlier start, a higher rate or fewer rows")
     return ts
 
 

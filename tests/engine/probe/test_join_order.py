@@ -119,5 +119,5 @@ def test_the_order_is_shown_and_can_be_forced() -> None:
 
 @pytest.mark.parametrize("order", ["a", ("a", "b"), ("a", "b", "b"), ("a", "b", "d"), ("a", "b", "c", "c")])
 def test_an_order_that_is_none_is_refused(order: Any) -> None:
-    with pytest.raises(ArgumentError, match="not of the join's streams"):
+    with pytest.raises(ArgumentError, match="does not name each of the join's streams"):
         JoinEngine(skewed("hot value")[0], order=order)

@@ -52,6 +52,6 @@ def known_crowd(facts: Mapping[str, Any]) -> int:
     """
     crowd = facts.get("crowd", USUAL_CROWD)
     if type(crowd) is not int or crowd < USUAL_CROWD:
-        msg = "this is no number of rows in a bucket"
+        msg = "this is not a number of rows in a bucket"
         raise ValueError(msg)
     return crowd

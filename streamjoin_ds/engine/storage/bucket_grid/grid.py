@@ -347,7 +347,7 @@ class BucketRun(BucketRows, UnsortedRun):
         """Return the shape in words, the columns of the payload, and the rebuild that is under way."""
         del streams
         beside = ", ".join(sorted(self.payload.names))
-        told = self.shape.told(keys) + (f", beside them {beside}" if beside else "")
+        told = self.shape.told(keys) + (f", with {beside} beside them" if beside else "")
         return told if self.rebuild is None else f"{told}; {self.rebuild.describe()}"
 
 

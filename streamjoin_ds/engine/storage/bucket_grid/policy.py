@@ -115,7 +115,9 @@ class BucketGridPolicy:
             try:
                 made = self._made(window, shape, facts, lowest_kept, copied)
             except MemoryError:  # with the rows that were beside it there may be too many for a grid: runs serve
-                _log.debug("stream %s: no memory for its saved bucket grid: runs serve on", window.form.stream_name)
+                _log.debug(
+                    "stream %s: no memory for its saved bucket grid: the rows stay in runs", window.form.stream_name
+                )
                 return window
             made.layout = _layout(facts.get("layout"), len(window.form.keys))
             return made
@@ -154,7 +156,7 @@ def _uncopied(window: Window, facts: Mapping[str, Any]) -> tuple[Window, pa.Reco
     if not facts["move"]["rows"]:
         return window, pa.RecordBatch.from_pylist([], window.form.run_schema)
     if len(window.sealed) < 2:
-        msg = "the rows that were copied are not there"
+        msg = "the rows that the rebuild had copied are missing"
         raise ValueError(msg)
     return Window(window.form, window.sealed[:-1], window.tail), window.sealed[-1].tuples
 

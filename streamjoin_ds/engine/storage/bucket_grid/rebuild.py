@@ -82,7 +82,7 @@ class GridRebuild(Generic[_Grid]):
 
     def describe(self) -> str:
         """Return the rebuild in words, for `explain`."""
-        return f"being made anew in {self.to.shape.buckets}, {self.to.rows} rows are there"
+        return f"being rebuilt in {self.to.shape.buckets} buckets, {self.to.rows} rows are copied"
 
     def to_facts(self) -> dict[str, Any]:
         """Return what is not in the new grid's rows, as plain JSON values."""
@@ -107,7 +107,7 @@ class GridRebuild(Generic[_Grid]):
             More parts of the new grid's memory are to be touched than there are.
         """
         if place < -_parts(to):
-            msg = "more of the new grid is to come than there is"
+            msg = "more of the new grid is left to touch than it has"
             raise ValueError(msg)
         return cls(run_alone(to.putting(given, INT64_MIN)), place)
 
@@ -132,7 +132,7 @@ def rebuild_told(facts: Mapping[str, Any], run: BucketRows, rows: int) -> tuple[
     is_told = type(place) is int and type(built_rows) is int and facts["rows"] == rows
     is_known = is_told and max(shape.keys) < len(run.form.keys)
     if not (is_known and place < run.shape.buckets and 0 <= built_rows <= MAX_GRID_ROWS):
-        msg = "these are not the facts of rows on their way"
+        msg = "these are not the facts of a rebuild"
         raise ValueError(msg)
     return shape, place
 

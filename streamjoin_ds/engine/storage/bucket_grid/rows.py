@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["TOO_MANY", "BucketRows"]
 
 _PAGE_BYTES = 4096
-TOO_MANY = "a grid has as many rows as can be numbered"
+TOO_MANY = "a bucket grid already has as many rows as it can number"
 
 
 class BucketRows(BucketColumns):

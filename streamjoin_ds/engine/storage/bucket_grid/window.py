@@ -139,7 +139,7 @@ class BucketWindow(Window):
         try:
             return (yield from window._resized(others))
         except MemoryError:  # the grid goes on as it is
-            _log.debug("stream %s: no memory to rebuild the bucket grid: it serves on", self.form.stream_name)
+            _log.debug("stream %s: no memory to rebuild the bucket grid: it stays as it is", self.form.stream_name)
             run.rebuild = None
             run.end_change()
             return window
@@ -202,7 +202,7 @@ class BucketWindow(Window):
         if not (yield from run.rebuild.advancing(run, tuning.rebuild.copied_rows * arrived_rows, lowest)):
             return self
         made = run.replaced(run.rebuild.to)
-        _log.debug("stream %s: the bucket grid is rebuilt, %d rows are in it", self.form.stream_name, made.rows)
+        _log.debug("stream %s: the bucket grid is rebuilt and has %d rows", self.form.stream_name, made.rows)
         give_back()
         return BucketWindow(self.form, made, (), self.tail, None, self.lowest_kept, self.layout)
 
@@ -234,7 +234,7 @@ class BucketWindow(Window):
         elif shape is not None:
             run.rebuild = GridRebuild(run.empty(self.form, shape, rows, run.zone, run.payload))
             told = self.form.stream_name, why, rows, shape.told(self.form.columns)
-            _log.debug("stream %s: the bucket grid is %s; one for %d rows is begun, %s", *told)
+            _log.debug("stream %s: the bucket grid is %s; a rebuild for %d rows begins, %s", *told)
 
     def _suits_all(self, run: BucketRun, shape: GridShape, rows: int) -> bool:
         """Whether a shape serves every neighbour whose conditions narrow what it meets."""

@@ -277,7 +277,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> 
                 more = run.rebuild.to.rows - (copied if moving[-2:] == [True, True] else 0)
                 assert more <= (1 + tuning.rebuild.copied_rows) * count * 1.5 + 100, "a push copies a few"
                 copied = run.rebuild.to.rows
-                assert "being made anew" in "".join(join.explain())
+                assert "being rebuilt" in "".join(join.explain())
     assert len(shapes) >= 3
     assert 2 <= sum(moving) < len(moving) / 2
 
@@ -579,7 +579,7 @@ def test_full_windows_with_a_payload_give_what_runs_give(sizes: tuple[int, ...],
             assert run.payload.rows <= 2 * run.rows + 512 + max(sizes)
             thinned += run.payload.rows < held
         found += len(expected)
-    assert "beside them bytes, flag, k, maybe, parts" in "\n".join(join.explain())
+    assert "with bytes, flag, k, maybe, parts beside them" in "\n".join(join.explain())
     assert found > 1000
     assert thinned > 2
     pushed(join, {}, 10**9)
