@@ -271,7 +271,7 @@ def test_it_is_quick_and_says_where_and_with_what(quick):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--to", "nowhere/figures.html"], "the folder to write the page to does not exist"),
+        (["--to", "nowhere/figures.html"], "the folder of the page to write does not exist"),
         (["pim-tree-99", "--to", "figures.html"], "there is no figure 'pim-tree-99'"),
     ],
 )
