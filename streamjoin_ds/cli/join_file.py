@@ -151,7 +151,8 @@ READING_KEYS = tuple(name for name in READER_OPTIONS if name not in ("max_rows_p
 
 JOIN_KEYS: dict[str, Key] = {
     "on": Key(
-        'A condition on results, for example "abs(e.x - w.x) <= 0.1 AND e.y > w.y"; of several all must hold.',
+        'A condition on results, for example "abs(e.x - w.x) <= 0.1 AND e.y > w.y". If there are '
+        "several, all must hold.",
         (str, _LIST),
         example=["abs(e.x - w.x) <= 0.1"],
     ),
@@ -249,8 +250,8 @@ JOIN_KEYS: dict[str, Key] = {
         example="1h",
     ),
     "on_bad_file": Key(
-        "What a file that cannot be read does: stop (it stops the join) or quarantine (it is set aside, as a row of "
-        "the rejects); or e=quarantine for one stream.",
+        "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
+        "row of the rejects); or e=quarantine for one stream.",
         (str, _TABLE),
         "[default: stop]",
         one_of=ON_BAD_FILE,
@@ -298,8 +299,8 @@ STREAM_KEYS: dict[str, Key] = {
         "A record that is further ahead of the stream than this is rejected.", note="[default: no limit]", example="1h"
     ),
     "on_bad_file": Key(
-        "What a file that cannot be read does: stop (it stops the join) or quarantine (it is set aside, as a row of "
-        "the rejects).",
+        "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
+        "row of the rejects).",
         note="[default: stop]",
         one_of=ON_BAD_FILE,
     ),

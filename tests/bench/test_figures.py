@@ -110,7 +110,7 @@ def test_keys_are_the_same_in_pieces_and_distributed_as_named():
 
 def test_a_wrong_count_ends_the_run():
     outcome = TrialOutcome({}, {}, 6, 7, [])
-    with pytest.raises(BenchError, match="finds 6 matches, an independent count 7"):
+    with pytest.raises(BenchError, match="finds 6 matches, but an independent count 7"):
         verified(Trial(), outcome)
 
 

@@ -151,7 +151,7 @@ def measure_rates(cells: int, ratio: int) -> list[RatesOutcome]:
     return [
         RatesOutcome(cells, ratio, "grid", fixed / read, (str(square),)),
         RatesOutcome(cells, ratio, "dab grid, by the source's rule", adaptive / read, tuple(told)),
-        RatesOutcome(cells, ratio, "dab grid, if a change were free", best / read, tuple(ideal)),
+        RatesOutcome(cells, ratio, "dab grid, if changes cost nothing", best / read, tuple(ideal)),
     ]
 
 

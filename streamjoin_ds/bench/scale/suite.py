@@ -85,11 +85,13 @@ def measure_scale(
     """
     for case in cases:
         if case.keys not in KEYS:
-            msg = f"there are no keys '{case.keys}'"
+            msg = f"there is no distribution of keys '{case.keys}'"
             raise ArgumentError(msg, name=case.keys, hint=f"one of {', '.join(KEYS)}")
         if not (1 <= case.cells <= MAX_CELLS and 2 <= case.streams <= _MOST_STREAMS and case.ratio >= 1):
-            msg = "a case is out of range"
-            raise ArgumentError(msg, name="cells", hint=f"1 to {MAX_CELLS} cells, 2 to {_MOST_STREAMS} streams")
+            msg = "a case has a number of cells or streams, or a ratio, that is out of range"
+            raise ArgumentError(
+                msg, name="cells", hint=f"1 to {MAX_CELLS} cells, 2 to {_MOST_STREAMS} streams, a ratio of 1 or more"
+            )
     outcomes = []
     for number, case in enumerate(cases, 1):
         outcomes += measure_case(case, work)
