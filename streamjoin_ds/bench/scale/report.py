@@ -18,7 +18,7 @@ __all__ = ["facts", "tables"]
 def facts(
     outcomes: Sequence[Outcome], drifts: Sequence[DriftOutcome], rates: Sequence[RatesOutcome]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return all outcomes as plain JSON values. `Outcome`, `DriftOutcome` and `RatesOutcome` say what is what."""
+    """Return all outcomes as plain JSON values. `Outcome`, `DriftOutcome` and `RatesOutcome` define them."""
     return {
         "schemes": [_facts(outcome) for outcome in outcomes],
         "drift": [_facts(outcome) for outcome in drifts],
