@@ -315,7 +315,7 @@ def _without_metadata(found: Recovery, spark: SparkFiles, newest_held: int) -> N
     if newest_held >= 0:
         found.refusal = f"the checkpoint's metadata is torn or gone, and the tables hold batches up to {newest_held}"
         return
-    found.notes.append("the query's id is torn or gone, and no table holds a batch: the query begins anew")
+    found.notes.append("the query's id is torn or gone, and no batch was found in a table: the query begins anew")
     found.aside += there
     found.aside = [path for path in found.aside if path in there]
 
