@@ -185,7 +185,11 @@ JOIN_KEYS: dict[str, Key] = {
     "available_now": Key("Read what is there, then stop.", (bool,)),
     "trigger": Key("Least time from the start of one batch to the next.", example="1s"),
     "max_rows_per_batch": Key(
-        "Most records of a batch, all streams together.", (int,), example=1_000_000, limits={"minimum": 1}
+        "Most records of a batch, all streams together.",
+        (int,),
+        "[default: 1000000]",
+        example=50_000,
+        limits={"minimum": 1},
     ),
     "max_delay": Key(
         "How long a tuple may wait for the commit of its batch, if machine and load allow it: 500ms.",

@@ -114,6 +114,6 @@ def other_join() -> FingerprintMismatchError:
     msg = "this checkpoint belongs to another join: streams, predicates, window, selection or self-pairs differ"
     hint = (
         "restore the join's former definition, or start with a new checkpoint; a self-join of one DataFrame also needs "
+        "a new one if a version that paired each tuple with itself wrote the old one"
     )
-    hint += "a new one if a version that paired each tuple with itself wrote the old one"
     return FingerprintMismatchError(msg, name="state", hint=hint)
