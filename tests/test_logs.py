@@ -147,8 +147,8 @@ def test_an_entry_is_put_or_refused(tmp_path: Path, debug: pytest.LogCaptureFixt
     path, entry = str(tmp_path / "pairs"), LogEntry("WRITE", 0)
     assert put_entry(path, 7, entry)
     assert not put_entry(path, 7, entry)
-    assert f"the entry WRITE of version 7 of {path} is put (0 files added, 0 removed)" in debug.text
-    assert "is refused: another writer's stands there" in debug.text
+    assert f"the entry WRITE of version 7 of {path} is written (0 files added, 0 removed)" in debug.text
+    assert "is refused, as another writer has this version" in debug.text
 
 
 def test_of_a_uri_only_the_last_part_is_logged() -> None:

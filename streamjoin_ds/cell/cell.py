@@ -144,7 +144,9 @@ class Cell:
             for engine, chunk in staff.timed(self._joined(accepted, guests, watermark, next_seqs)):
                 if (matches + chunk.num_rows) // _TELL_MATCHES > matches // _TELL_MATCHES:
                     share = engine.progress.fraction
-                    _log.warning("cell %s: %d matches, %.0f %% of its batch", self.label, matches, 100 * share)
+                    _log.warning(
+                        "cell %s has found %d matches in %.0f %% of its batch", self.label, matches, 100 * share
+                    )
                 matches += chunk.num_rows
                 ids = pa.array(np.full(chunk.num_rows, self.task.batch_id, np.int64))
                 writer.write(pa.Table.from_arrays([*chunk.columns, ids], schema=schema))
@@ -167,7 +169,7 @@ class Cell:
         watermark: int | None,
         next_seqs: list[int | None],
     ) -> Iterator[tuple[WindowJoin, pa.Table]]:
-        """The results of the batch, by the epoch of their oldest tuple."""
+        """Yield the results of the batch, each with the engine of its epoch: older epochs first."""
         for older in self.windows.older:
             of_epoch = guests.get(older.epoch.number, {})
             for chunk in older.push_guests(of_epoch, watermark, next_seqs):
@@ -178,7 +180,7 @@ class Cell:
                 yield current.engine, chunk
 
     def _sorted_out(self, rows: Iterable[Any]) -> tuple[list[dict[int, _Part]], dict[str, list[_Aside]]]:
-        """Return the tuples by stream and part, and what the source set aside by kind."""
+        """Return the tuples by stream and part, and the rows that the source set aside, by kind."""
         parts: list[dict[int, _Part]] = [defaultdict(_Part) for _ in range(self.streams)]
         asides: dict[str, list[_Aside]] = {"late": [], "rejects": []}
         for row in rows:

@@ -1,4 +1,4 @@
-"""The states of another number of cells: those that stay keep what they have, new ones get the clocks of the others."""
+"""The states of a query whose number of cells changes: old cells keep theirs, new ones get the clocks of the others."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def states_of_cells(states: Mapping[int, bytes], heard: int, wanted: int) -> dic
     states : mapping of int to bytes
         State rows by cell.
     heard : int
-        So many cells heard of the batch before. The clocks of others stand still; they have nothing else.
+        The number of cells that heard of the batch before. The clocks of all other cells stand still, and those cells
+        have no windows.
     wanted : int
-        At least the number of cells that have windows.
+        The number of cells that hear of the next batch; at least the number of cells that have windows.
 
     Raises
     ------
@@ -35,7 +36,7 @@ def states_of_cells(states: Mapping[int, bytes], heard: int, wanted: int) -> dic
             raise StateCorruptError(msg, name="state", hint=hint)
     for cell in (cell for cell in states if cell >= min(heard, wanted)):
         if CellState.decode(states[cell]).epochs != []:
-            msg = f"cell {cell} is in no layout, and has windows"
+            msg = f"cell {cell} belongs to no layout, but has windows"
             raise StateCorruptError(msg, name="state", hint="this is a defect, please report it; nothing was changed")
     new = replace(CellState.decode(states[0]), batches=0, windows=b"", retired=[], epochs=[]).encode()
     return {cell: states[cell] if cell < heard else new for cell in range(wanted)}

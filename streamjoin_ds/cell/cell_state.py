@@ -36,12 +36,12 @@ class KeptEpoch:
     ----------
     epoch : Epoch
     end_seqs : tuple of int, or None
-        Of each stream the number of the first record after the epoch; None: the epoch takes new tuples.
+        For each stream the number of the first record after the epoch; None while the epoch takes new tuples.
     last_positions : tuple of int or None
-        Of each stream the largest position (event time, or number of a count window) of the epoch's own tuples, in all
+        For each stream the largest position (event time, or number of a count window) of the epoch's own tuples, in all
         cells; all None while it takes new tuples.
     window_bytes : int
-        How much of `CellState.windows` is its.
+        How many bytes of `CellState.windows` belong to the epoch.
     """
 
     epoch: Epoch
@@ -50,14 +50,14 @@ class KeptEpoch:
     window_bytes: int
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the facts as plain JSON values."""
         ends = None if self.end_seqs is None else list(self.end_seqs)
         last = list(self.last_positions)
         return {"epoch": self.epoch.to_facts(), "end": ends, "last": last, "bytes": self.window_bytes}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> KeptEpoch:
-        """What `to_facts` wrote."""
+        """Return the epoch whose facts `to_facts` gave."""
         ends = None if facts["end"] is None else tuple(facts["end"])
         return cls(Epoch.from_facts(facts["epoch"], len(facts["last"])), ends, tuple(facts["last"]), facts["bytes"])
 
@@ -82,8 +82,8 @@ class CellState:
         Blocks that the windows no longer name: the batch that left each out, and its name. They are removed some
         batches later.
     epochs : list of KeptEpoch, or None
-        The epochs whose windows `windows` holds, one after the other. None: the checkpoint's first, which takes new
-        tuples.
+        The epochs whose windows `windows` holds, one after the other. None: only the checkpoint's first epoch, which
+        still takes new tuples.
     grid : dict or None
         Layout of cells and state partitions of a DataFrame query. Only the state under `LAYOUT_KEY` has it, and that
         state has no windows.
@@ -99,7 +99,7 @@ class CellState:
     epochs: list[KeptEpoch] | None = None
 
     def engine_blobs(self) -> list[bytes]:
-        """What `WindowJoin.save` gave for each epoch, the oldest first."""
+        """Return what `WindowJoin.save` gave for each epoch, the oldest first."""
         if self.epochs is None:
             return [self.windows]
         ends = list(accumulate(epoch.window_bytes for epoch in self.epochs))

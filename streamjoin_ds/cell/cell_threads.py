@@ -30,7 +30,7 @@ _demands: OrderedDict[tuple[str, str, ThreadTuning], ThreadDemand] = OrderedDict
 
 
 def demand_of(plan: Plan, tuning: ThreadTuning) -> ThreadDemand:
-    """Return what this process knows of a join's cost; nothing, where it is a new worker."""
+    """Return what this process knows of a join's cost. A new worker knows nothing yet."""
     key = plan.join_id, plan.bound.fingerprint, tuning
     demand = _demands.pop(key, None) or ThreadDemand(tuning)
     _demands[key] = demand

@@ -130,7 +130,7 @@ class CellWindows:
 
     @property
     def engine(self) -> WindowJoin:
-        """The engine of the epoch that takes new tuples, of a cell that its layout has."""
+        """The engine of the epoch that takes new tuples, whose layout must have this cell."""
         assert self.current is not None, "the newest layout has this cell"
         return self.current.engine
 
@@ -182,12 +182,14 @@ class CellWindows:
         demand.did(rows, staff.cpu_ns)
 
     def enter(self, epoch: Epoch, largest_us: Sequence[int | None]) -> None:
-        """Have new tuples go to this epoch, which may be the one that they went to before.
+        """Make new tuples go to this epoch, which may be the one that they went to before.
 
         Parameters
         ----------
+        epoch : Epoch
+            The current epoch of the batch.
         largest_us : sequence of int or None
-            Of each stream the largest event time before them.
+            For each stream the largest event time before the new tuples.
         """
         newest = -1
         for windows in self._live:

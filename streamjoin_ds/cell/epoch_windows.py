@@ -1,8 +1,8 @@
-"""The windows that one epoch has in one cell: an engine of their own, and which tuples in it are the epoch's own.
+"""The windows of one epoch in one cell: they have an engine of their own.
 
-Two streams: guests, which are tuples of newer epochs, probe and are not kept. More streams: a combination of one older
-tuple and several newer ones is found here too, so guests are kept, and results without a tuple of the epoch are left
-out: they are found in a newer epoch.
+Tuples of newer epochs come here as guests. In a join of two streams guests probe and are not kept. In a join of more
+streams guests are kept, because a combination of one older tuple and several newer ones is found here too. Results
+without a tuple of this epoch are then left out: a newer epoch finds them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class EpochWindows:
     epoch : Epoch
     engine : WindowJoin
     store : RunStore or None
-        Of the engine's blocks; None where windows stay inline.
+        The store of the engine's blocks; None where windows stay inline.
     end_seqs : tuple of int, optional
-        Of each stream the first record after the epoch. None: the epoch takes new tuples.
+        For each stream the number of the first record after the epoch. None: the epoch takes new tuples.
     last_positions : tuple of int or None, optional
-        Of each stream the largest position (event time, or number of a count window) that a tuple of the epoch's own
-        may have; of an epoch that takes no more of them (`close`).
+        For each stream the largest position (event time, or number of a count window) that one of the epoch's own
+        tuples may have. It is known only once the epoch takes no more tuples of its own (`close`).
     """
 
     def __init__(
@@ -52,16 +52,17 @@ class EpochWindows:
         self.last_positions = last_positions or (None,) * len(bound.names)
 
     def close(self, next_epoch: Epoch, largest_us: Sequence[int | None]) -> None:
-        """Take no more tuples of the epoch's own; nothing happens if it took none before.
+        """Take no more tuples of the epoch's own; do nothing where the epoch was closed before.
 
-        What ends it is told by all tuples of each stream, those in other cells included: cells share blocks, so an
-        epoch must be over in all of them at once.
+        All tuples of each stream decide when the epoch is over, those in other cells included: cells share blocks, so
+        an epoch must be over in all of them at once.
 
         Parameters
         ----------
         next_epoch : Epoch
+            The epoch that takes the tuples from now on.
         largest_us : sequence of int or None
-            Of each stream the largest event time so far.
+            For each stream the largest event time so far.
         """
         if self.end_seqs is not None:
             return
@@ -78,7 +79,7 @@ class EpochWindows:
         watermark_us: int | None,
         next_seqs: Sequence[int | None],
     ) -> Iterator[pa.Table]:
-        """Join tuples of newer epochs with the epoch's own, which takes no more of these.
+        """Join tuples of newer epochs with the epoch's own tuples. The epoch must be closed.
 
         Yields
         ------

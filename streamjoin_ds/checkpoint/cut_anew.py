@@ -63,7 +63,7 @@ class Ends:
     def move(self, name: str, row: Mapping[str, Any]) -> str:
         """Move a stream to its end in the batch of a ledger row. Return why that cannot be done; empty if it was."""
         if row.get("decided") is None and name in self._decides:
-            return "was committed by an older version, whose ledger does not say what was decided when it was planned"
+            return "was committed by an older version, whose ledger does not record what the source decided for it"
         decided = json.loads(row.get("decided") or "{}")
         feed, at, read = self._feeds[name], self._at[name], row["read"]
         self._clocks[name] = ClockFacts.from_facts(decided.get("clock", {}))
@@ -73,8 +73,8 @@ class Ends:
         if "position" in decided:
             self._at[name] = feed.position(decided["position"])
             agree = self._at[name].seq == at.seq + read
-            return "" if agree else f"cannot be done again: the ledger and the checkpoint disagree on {name}"
+            return "" if agree else f"cannot be done again: ledger and checkpoint disagree on the position of {name}"
         if feed.frontier(at, read).rows < read:
-            return f"cannot be done again: the input of {name} lacks records of it"
+            return f"cannot be done again: the input of stream {name} lacks some of its records"
         self._at[name] = feed.advance(at, read)
         return ""

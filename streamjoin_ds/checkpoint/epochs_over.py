@@ -1,7 +1,8 @@
-"""Which epochs have nothing in the windows any more, and which cells keep nothing: the next batch does without them.
+"""The file that says which epochs have no tuples in any window any more, and which cells keep nothing.
 
-The cells tell it with a batch, and the driver leaves it in the checkpoint. Where the file is lost, the next batch tells
-it again: a missing file costs copies, nothing else.
+The cells report this with a batch, and the driver writes it into the checkpoint. The next batches then do without those
+epochs and cells. Where the file is lost, the next batch reports the same again: that costs copies of tuples, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NAME = "epochs_over.json"
 
 
 def note_epochs_over(checkpoint: Path, seqs: Sequence[int], over: EpochsOver) -> None:
-    """Leave what is over once the streams have come to these records."""
+    """Write what is over for all batches that begin at these records or later ones."""
     path, aside = checkpoint / _NAME, checkpoint / f".{_NAME}.{os.getpid()}"
     facts = {"over": sorted(over.numbers), "epoch": over.epoch, "cells": over.cells, "seqs": list(seqs)}
     aside.write_text(json.dumps(facts))
@@ -29,7 +30,7 @@ def note_epochs_over(checkpoint: Path, seqs: Sequence[int], over: EpochsOver) ->
 def epochs_over(checkpoint: Path, seqs: Sequence[int]) -> EpochsOver:
     """Return what is over for a batch that begins at these records.
 
-    A checkpoint may have been taken back to before it was: then it is not.
+    Nothing is over for a batch that begins before the records of the file: the checkpoint was taken back.
     """
     try:
         facts = json.loads((checkpoint / _NAME).read_bytes())

@@ -30,7 +30,7 @@ from streamjoin_ds.spec.columns import schema_facts
 __all__ = ["CheckpointIdentity"]
 
 _FILE = "join.json"
-_VERSION = 2  # 1: of the first generation
+_VERSION = 2  # the first generation is still written as version 1
 _SPARK_FILES = ("metadata", "offsets", "commits", "state")
 
 
@@ -93,10 +93,12 @@ class CheckpointIdentity:
             return None
         except NotADirectoryError:
             msg = "the checkpoint is a file"
-            raise ForeignCheckpointError(msg, name="checkpoint", hint="give a folder, or one to be made") from None
+            raise ForeignCheckpointError(
+                msg, name="checkpoint", hint="give a folder; it is made if it does not exist"
+            ) from None
         except OSError as error:
             msg = f"the checkpoint's {_FILE} cannot be opened"
-            raise StateCorruptError(msg, name=_FILE, hint="see who may read the checkpoint's folder") from error
+            raise StateCorruptError(msg, name=_FILE, hint="check who may read the checkpoint's folder") from error
         try:
             return cls._from_facts(json.loads(data))
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, OSError) as error:
@@ -150,8 +152,8 @@ class CheckpointIdentity:
             raise ValueError(msg)
         bound = bound_from_facts(facts["bound"])
         if bound.fingerprint != facts["fingerprint"]:
-            msg = "this checkpoint was written under another version of the contract, which joined other rows"
-            hint = "use the version of streamjoin-ds that wrote it, or a new checkpoint and a new table"
+            msg = "this checkpoint was written by a version of streamjoin-ds that joins other rows than this one"
+            hint = "use the version that wrote it, or a new checkpoint and a new table"
             raise FingerprintMismatchError(msg, name="contract", hint=hint)
         layout = Layout(tuple(facts["layout"]))
         return cls(facts["join_id"], bound, layout, facts["partitions"], facts.get("generation", 0))

@@ -231,8 +231,8 @@ class _Sizes:
     def of(self, block: str) -> int | None:
         if self._found is None:
             if self._store is None:
-                msg = "the windows' blocks do not lie in the checkpoint"
-                hint = "--blocks-in FOLDER: what dataframe(blocks=...) was given"
+                msg = "the windows' blocks are not in the checkpoint, and it does not say where they are"
+                hint = "give --blocks-in FOLDER, the folder that dataframe(blocks=...) was given"
                 raise ArgumentError(msg, name="blocks", hint=hint)
             self._found = {file.name: file.size_bytes for file in self._store.files()}
         return self._found.get(block)
@@ -255,8 +255,8 @@ def _opened(checkpoint: str) -> tuple[Path, CheckpointIdentity | None]:
 
 
 def _no_join() -> ForeignCheckpointError:
-    msg = "there is no checkpoint of a join here"
-    hint = "the folder that `streamjoin run --checkpoint` was given, or checkpointLocation of a query over dataframe()"
+    msg = "the given folder holds no checkpoint of a join"
+    hint = "give the folder of `streamjoin run --checkpoint`, or the checkpointLocation of a query over dataframe()"
     return ForeignCheckpointError(msg, name="checkpoint", hint=hint)
 
 

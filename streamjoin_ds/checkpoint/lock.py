@@ -165,7 +165,9 @@ def _locked(path: Path, take_over: bool, briefly: bool) -> int | None:
             continue
         except OSError as error:
             os.close(descriptor)
-            _log.warning("the checkpoint's file system has no locks (%s): see that one driver uses it", error.strerror)
+            _log.warning(
+                "the checkpoint's file system has no locks (%s): make sure that only one driver uses it", error.strerror
+            )
             return None
         if _is_there(path, descriptor):
             os.ftruncate(descriptor, 0)
@@ -206,7 +208,7 @@ def _who(holder: bytes) -> str:
 
 def _in_use(holder: bytes) -> CheckpointInUseError:
     msg = f"the checkpoint is in use by {_who(holder)}"
-    hint = "stop that one first; if it is stopped or cut off and will not end, --take-over (take_over=True)"
+    hint = "end that process first; if it hangs or is cut off and cannot be ended, use --take-over (take_over=True)"
     return CheckpointInUseError(msg, name="checkpoint", hint=hint)
 
 

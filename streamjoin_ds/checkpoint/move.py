@@ -14,7 +14,7 @@ their own: each cell's state under the label that it has among the new partition
 Numbers of batches go on, and the query keeps its id. No window changes. A cell that is new gets the clocks of the
 others and no windows.
 
-Until ``join.json`` is replaced nothing has happened: what is written is left over, and the next move removes it. A
+Until ``join.json`` is replaced the query has not moved: nothing uses the new files, and the next move removes them. A
 driver that slept all the while writes states and commits into the old folder, where nobody reads them.
 """
 
@@ -53,15 +53,16 @@ def is_movable(checkpoint: Path, identity: CheckpointIdentity) -> bool:
 
 
 def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> CheckpointIdentity:
-    """Give a checkpoint so many cells for new tuples, and as many state partitions. Return its new identity.
+    """Give a checkpoint another number of cells for new tuples, and as many state partitions. Return its new identity.
 
     Parameters
     ----------
     checkpoint : Path
-        Of a query that is not running, and whose files fit together (`recovered`).
+        The checkpoint of a query that is not running, and whose files fit together (`recovered`).
     identity : CheckpointIdentity
+        The checkpoint's identity.
     cells : int
-        At least 1.
+        The new number of cells, at least 1.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
     shutil.rmtree(folder, ignore_errors=True)
     last = max(spark.offsets, default=-1)
     batch = last + 1 if last in spark.commits else max(last, 0)
-    if batch:  # else all of it is done again from nothing
+    if batch:  # batch 0 begins without a state
         _write_state(spark, batch, folder / "state", _dealt(spark, identity, batch, last, cells), cells)
     # A batch that is planned and not done has to have the partitions of the one before, with which Spark compares it.
     for number in (number for number in spark.offsets if number >= last - 1):
@@ -95,7 +96,7 @@ def moved(checkpoint: Path, identity: CheckpointIdentity, cells: int) -> Checkpo
     put(checkpoint / "join.json", new.to_json())
     if identity.generation:
         shutil.rmtree(replace(identity, generation=identity.generation - 1).spark_folder(checkpoint) / "state", True)
-    _log.info("the checkpoint's %d cells become %d, from batch %d on", identity.partitions, cells, batch)
+    _log.info("the checkpoint changes from %d cells to %d, from batch %d on", identity.partitions, cells, batch)
     return new
 
 
@@ -105,7 +106,7 @@ def _fence(entry: Path) -> None:
         with entry.open("x") as file:
             file.write(FENCE)
     except FileExistsError:
-        msg = "a driver of this checkpoint that was believed dead has planned a batch"
+        msg = "another driver of this checkpoint, which was believed dead, has planned a batch"
         raise CheckpointInUseError(msg, name="checkpoint", hint="stop that driver, and start again") from None
     force(str(entry))
     force(str(entry.parent))
@@ -115,7 +116,7 @@ def _fence(entry: Path) -> None:
 def _dealt(
     spark: SparkFiles, identity: CheckpointIdentity, batch: int, last: int, cells: int
 ) -> dict[int, dict[bytes, bytes]]:
-    """Return for each new partition the keys and values of its cells as of the beginning of a batch."""
+    """Return for each new partition the keys and values of its cells, as they are when `batch` begins."""
     rows = spark.state(batch)
     states = {cell_of_label(label_of(key), identity.partitions): blob_of(row) for key, row in rows.items()}
     heard = max(_epochs(spark, identity, batch - 1).cells, identity.partitions)
@@ -137,7 +138,7 @@ def _epochs(spark: SparkFiles, identity: CheckpointIdentity, batch: int) -> Epoc
 def _write_state(
     spark: SparkFiles, version: int, folder: Path, dealt: dict[int, dict[bytes, bytes]], cells: int
 ) -> None:
-    """Write a state as Spark keeps it: a snapshot for each partition, and what it says of the operator."""
+    """Write a state as Spark keeps it: the operator's metadata, and a snapshot for each partition."""
     operator, new = spark.checkpoint / "state" / "0", folder / "0"
     # Hadoop's checksums are not written: it reads a file without them.
     for path in (path for path in operator.glob("_metadata/**/*") if path.is_file() and path.suffix != ".crc"):

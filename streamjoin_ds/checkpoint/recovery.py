@@ -87,7 +87,7 @@ class Recovery:
         Raises
         ------
         RecoveryError
-            There is a `refusal`. Nothing was changed.
+            There is a `refusal`, or there are `torn_offsets`. Nothing was changed.
         """
         if refusal := self.refusal or self.torn_offsets:
             raise RecoveryError(refusal, name="checkpoint", hint=_HINT)
@@ -154,7 +154,7 @@ def recovered(checkpoint: Path, tables: TableSet, partitions: int) -> list[Any]:
     Returns
     -------
     list
-        Offsets (`SourceOptions.cuts`).
+        Offsets (`SourceOptions.cuts`); empty where every batch to come is cut anew.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def planned_recovery(
     found = Recovery(checkpoint)
     found.tails = [tail for tail in tails.values() if tail.torn]
     for tail in found.tails:
-        found.notes.append(f"the log of {tail.path} is whole up to version {tail.version} only")
+        found.notes.append(f"the log of {tail.path} is whole only up to version {tail.version}")
         if tail.refusal:
             found.refusal = f"the log of {tail.path} is torn after version {tail.version}; {tail.refusal}"
     held = [tail.last_batch for tail in tails.values() if tail.last_batch is not None]
@@ -201,13 +201,13 @@ def planned_recovery(
     found.last = last = _last_offsets(spark, _held_by_all(tails))
     torn = sorted(number for number in {*spark.offsets, *spark.torn_offsets} if number > last)
     if torn:
-        found.notes.append(f"the offset log is whole up to batch {last} only")
+        found.notes.append(f"the offset log is whole only up to batch {last}")
         if newest_held > last:
             found.torn_offsets = (
                 f"the offsets of batch {last + 1} are torn, and the tables hold batches up to {newest_held}"
             )
     if last > 0 and last - 1 not in spark.offsets and last not in spark.commits:
-        found.notes.append(f"batch {last} is in all tables, and its state is whole: it is done")
+        found.notes.append(f"batch {last} is in all tables and its state is whole, so it counts as done")
         found.completed = last
     done = last if last in spark.commits or found.completed is not None else last - 1
     following = max(done + 1, 0)
@@ -217,7 +217,7 @@ def planned_recovery(
         back = min(back, max(last, 0))  # a batch that is not done writes the entry again anyway
     batch = _with_state(spark, back, fits)
     if batch < back:
-        found.notes.append(f"the state of batch {back} is not whole, that of batch {batch} is")
+        found.notes.append(f"the state of batch {back} is not whole; the newest whole one is that of batch {batch}")
     found.batch = max(batch, 0)
     _go_back(found, spark, torn, back, batch)
     return found
@@ -279,7 +279,9 @@ def _go_back(found: Recovery, spark: SparkFiles, torn: list[int], back: int, bat
     again = range(batch, found.last + 1)
     if not all(number in spark.offsets for number in again):
         missing = next(number for number in again if number not in spark.offsets)
-        found.refusal = found.refusal or f"batch {batch} has to be done again, and the offsets of {missing} are gone"
+        found.refusal = (
+            found.refusal or f"batch {batch} has to be done again, but the offsets of batch {missing} are gone"
+        )
         return
     folder = found.checkpoint
     commits = sorted(
@@ -287,7 +289,7 @@ def _go_back(found: Recovery, spark: SparkFiles, torn: list[int], back: int, bat
     )
     later = [number for number in again if number > batch]
     if later:
-        found.notes.append(f"batches {batch} to {found.last} are done again, as they were cut")
+        found.notes.append(f"batches {batch} to {found.last} are done again, with the same records as before")
     found.kept = {number: spark.offsets[number] for number in later}
     # Commits go first, the newest first: at every moment a batch that counts as done must have its offsets.
     found.aside += [folder / "commits" / str(number) for number in reversed(commits)]
@@ -313,7 +315,7 @@ def _without_metadata(found: Recovery, spark: SparkFiles, newest_held: int) -> N
     if newest_held >= 0:
         found.refusal = f"the checkpoint's metadata is torn or gone, and the tables hold batches up to {newest_held}"
         return
-    found.notes.append("the query's id was not written to its end: it had done nothing yet, and begins anew")
+    found.notes.append("the query's id is torn or gone, and no batch was found in a table: the query begins anew")
     found.aside = there
 
 

@@ -70,8 +70,8 @@ def repaired(
     folder = local_path(checkpoint)
     identity = None if folder is None or not folder.exists() else CheckpointIdentity.load(folder)
     if folder is None or identity is None:
-        msg = "there is no checkpoint of a join here"
-        hint = "the folder that `streamjoin run --checkpoint` was given"
+        msg = "the given folder holds no checkpoint of a join"
+        hint = "give the folder of `streamjoin run --checkpoint`"
         raise ForeignCheckpointError(msg, name="checkpoint", hint=hint)
     folder = folder.resolve()
     return _Repair(folder, identity, TableSet(to or _table(folder)), session, dry_run=dry_run).run()
@@ -82,7 +82,7 @@ def _table(folder: Path) -> str:
         return noted_table(folder)
     except (OSError, KeyError, TypeError, ValueError):
         msg = "the checkpoint does not say where its tables lie"
-        raise ArgumentError(msg, name="to", hint="--to PATH: the table of matches") from None
+        raise ArgumentError(msg, name="to", hint="give --to PATH, the table of matches") from None
 
 
 class _Repair:
@@ -137,9 +137,9 @@ class _Repair:
             since = last_punctuation(self._tables.root)
         except StreamJoinError:
             since = None
-        when = "none are" if since is None else f"those before {_moment(since)} are"
+        complete = "no results are" if since is None else f"only the results before {_moment(since)} are"
         advice = "restore a spare copy of the checkpoint, or begin with a new checkpoint and a new table"
-        self._say(f"{why}: of the results {when} complete; {advice}", is_mended=False)
+        self._say(f"{why}; {complete} known to be complete; {advice}", is_mended=False)
 
     # ------------------------------------------------------------------ the query's id
 
@@ -154,9 +154,9 @@ class _Repair:
         if not found:
             return True  # nothing was committed: a restart begins anew
         if len(found) > 1:
-            self._lost("the query's id is torn, and the tables name several")
+            self._lost("the query's id is torn or gone, and the tables name several ids")
             return False
-        self._say("the query's id is torn or gone: it is written again, as the tables tell it", is_mended=True)
+        self._say("the query's id is torn or gone: it is written again, from the tables", is_mended=True)
         if not self._dry_run:
             (self._folder / ".metadata.crc").unlink(missing_ok=True)
             put(self._folder / "metadata", json.dumps({"id": found.pop()}))
@@ -199,7 +199,7 @@ class _Repair:
         if not batches:
             return {}
         if sorted(batches) != list(range(last + 1, last + 1 + len(batches))):
-            self._lost(f"the checkpoint ends at batch {last}, and the ledger lacks batches after it")
+            self._lost(f"the checkpoint ends at batch {last}, and the ledger lacks some of the batches after it")
             return None
         names = self._identity.bound.names
         offset = source_offset(spark.offsets[last]) if last >= 0 else None
@@ -212,7 +212,7 @@ class _Repair:
                     self._lost(f"batch {batch} {problem}")
                     return None
             found[str(batch)] = _entry(ends.offset())
-        text = f"the checkpoint ends at batch {last}, the tables hold batches up to {max(batches)}: it catches up"
+        text = f"the checkpoint ends at batch {last}, and the tables hold batches up to {max(batches)}: it catches up"
         self._say(text, is_mended=True)
         return found
 

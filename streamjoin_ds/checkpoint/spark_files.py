@@ -99,14 +99,14 @@ class SparkFiles:
         return self.setting("spark.sql.streaming.stateStore.providerClass")
 
     def setting(self, name: str) -> str:
-        """Return a setting of the query by the newest entry of the offset log; empty where it is not there."""
+        """Return a setting of the query by the newest entry of the offset log; empty where the entry lacks it."""
         if not self.offsets:
             return ""
         conf = json.loads(self.offsets[max(self.offsets)].splitlines()[1]).get("conf", {})
         return str(conf.get(name, ""))
 
     def state(self, version: int) -> dict[bytes, bytes]:
-        """Return the keys and values of a version that `has_state`, of all partitions."""
+        """Return the keys and values of all partitions as of a version, for which `has_state` must be true."""
         found: dict[bytes, bytes] = {}
         for partition in range(self.partitions):
             files = []
@@ -244,8 +244,8 @@ def _is_object(line: str) -> bool:
 
 
 def _is_state(data: bytes) -> bool:
-    """Whether a file of the state is there to its end: LZ4's blocks, and the empty one that closes them.
+    """Whether a file of the state is whole: its LZ4 blocks, and the empty block that ends them, are all there.
 
-    A codec without such marks only tells whether the file holds anything but zeros.
+    Other codecs have no such end. There the file only has to hold something other than zeros.
     """
     return plain_of(data) is not None if is_lz4(data) else bool(data.strip(b"\0"))

@@ -5,8 +5,8 @@
     file    block, block, ..., empty block          block  "LZ4Block"  method  packed size  size  xxh32  bytes
     plain   (key size, key, value size, value) ..., -1                 sizes are 4 bytes, the largest first
 
-Keys and values are Spark's rows of fixed form: 8 bytes that tell what is null, 8 bytes a field, then what has no fixed
-size. A removed key has the value size -1.
+Keys and values are Spark's rows: 8 bytes whose bits say which fields are null, 8 bytes for each field, then the fields
+of variable size. A removed key has the value size -1.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["blob_of", "file_of", "is_lz4", "key_of", "label_of", "plain_of", "ro
 
 _MAGIC, _HEADER = b"LZ4Block", struct.Struct("<8sBiiI")
 _SEED, _STORED, _LEVEL = 0x9747B28C, 0x10, 0x05
-_BLOCK_BYTES = 1 << 15  # the level says so
+_BLOCK_BYTES = 1 << 15  # the block size that `_LEVEL` stands for: 2 ** (10 + level)
 _SIZE, _KEY, _TWO = struct.Struct(">i"), struct.Struct("<qii"), struct.Struct("<qq")
 _THREE = struct.Struct("<qqq")
 _VERSION = 1  # first field of the state of a cell (`STATE_DDL`)
 
 
 def is_lz4(data: bytes) -> bool:
-    """Whether a file begins as one with LZ4 blocks does; also one that was cut off before that is told."""
+    """Whether a file begins like one of LZ4 blocks; true also of a file that was cut off within its first bytes."""
     return _MAGIC.startswith(data[: len(_MAGIC)])
 
 
 def plain_of(data: bytes) -> bytes | None:
-    """Return what a file's blocks hold; None where the file is not there to its end, or a block is damaged."""
+    """Return the decompressed contents of a file's blocks; None where the file is cut off or a block is damaged."""
     at, codec = 0, pa.Codec("lz4_raw")
     found: list[bytes] = []
     while at + _HEADER.size <= len(data):

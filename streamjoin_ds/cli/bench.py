@@ -50,31 +50,35 @@ _PATHS = "paths"
 
 @click.group("bench", cls=SuiteGroup, add_help_option=False)
 def command() -> None:
-    """Measure the fixed workloads on this machine, beside their peers."""
+    """Measure fixed workloads on this machine, beside Spark's own way and DuckDB."""
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     peers = click.Choice([*SIDES[1:], "none"])
     options = [
-        click.option(
-            "--json", "as_json", is_flag=True, help="The measures as a list of JSON objects on standard output."
-        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects."),
         click.option(
             "--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Measured runs of each side."
         ),
         click.option(
-            "--quick", is_flag=True, help="One measured run, peers stopped after 5 s: a look, not a measurement."
+            "--quick", is_flag=True, help="Only look whether all works: one measured run, and peers stop after 5 s."
         ),
         click.option(
             "--data",
             type=click.Path(path_type=Path),
-            help=f"Folder of the recorded data.  [default: {_DATA}, if there]",
+            help=f"Folder of the recorded data.  [default: {_DATA}, if it exists]",
         ),
         click.option(
-            "--peer", "peers", multiple=True, type=peers, help="Measure beside this one only.  [default: all]"
+            "--peer",
+            "peers",
+            multiple=True,
+            type=peers,
+            help="Peer to measure beside; may be repeated.  [default: all]",
         ),
         click.option(
-            "--rows", type=click.IntRange(min=100), help="Tuples a side of generated workloads, not their fixed size."
+            "--rows",
+            type=click.IntRange(min=100),
+            help="Tuples a side of generated workloads, instead of their fixed size.",
         ),
     ]
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
@@ -86,8 +90,9 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **given: Any) -> None:
     """Measure WORKLOADS (default: all) from source to committed table, beside Spark's own way and DuckDB.
 
-    Each side does the same join on the same cores, in a process of its own; starting that, and a query, is not counted.
-    The number of matches of every run is checked against an independent count. Medians over paired runs.
+    Each side does the same join on the same cores, in a process of its own. The time to start the process and the query
+    is not counted. The number of matches of every run is checked against an independent count. The results are medians
+    over paired runs.
     """
     data, peers = given["data"], given["peers"]
     if data is None and _DATA.is_dir():
@@ -114,15 +119,16 @@ def paths(workloads: tuple[str, ...], as_json: bool, quick: bool, runs: int, **g
 
 @command.command("engine", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("workloads", nargs=-1, metavar="[WORKLOADS]...")
-@click.option("--json", "as_json", is_flag=True, help="The measures as a list of JSON objects on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each contestant.")
-@click.option("--quick", is_flag=True, help="One run, windows 64 times smaller: a look, not a measurement.")
+@click.option("--quick", is_flag=True, help="Only look whether all works: one run, and windows 64 times smaller.")
 def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) -> None:
     """Measure the engine alone, without Spark (default: all WORKLOADS but `product`): speed, latency, scaling, memory.
 
-    `product` is all of 10^6 rows with all of 10^6 others, of which it reads about a minute: bounded memory, and how far
-    it is. Each contestant is a process of its own, pinned to its cores, in turns with its peer or beside a roof
-    measured in the same run. Medians over the runs.
+    `product` joins all of 10^6 rows with all of 10^6 others and reads the results for about a minute: it shows that
+    memory is bounded, and how far the join got. Each contestant is a process of its own, pinned to its cores. It takes
+    turns with its peer, or stands beside a limit of the machine that is measured in the same run. The results are
+    medians over the runs.
     """
     progress = Console(stderr=True)
 
@@ -138,21 +144,21 @@ def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) ->
 
 @command.command("stream", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("measures", nargs=-1, metavar=f"[{'|'.join(MEASURES)}]...")
-@click.option("--json", "as_json", is_flag=True, help="The findings as a list of JSON objects on standard output.")
-@click.option("--quick", is_flag=True, help="Windows of seconds, a few batches: a look, not a measurement.")
+@click.option("--json", "as_json", is_flag=True, help="Print the measurements as a list of JSON objects.")
+@click.option("--quick", is_flag=True, help="Only look whether all works: windows of seconds, and a few batches.")
 @click.option(
     "--peer",
     "peers",
     multiple=True,
     type=click.Choice([*SIDES[1:], "none"]),
-    help="Measure beside this one only.  [default: spark-tuned, duckdb]",
+    help="Peer to measure beside; may be repeated.  [default: spark-tuned, duckdb]",
 )
 @click.option(
     "--rate",
     type=click.IntRange(min=100),
     default=30_000,
     show_default=True,
-    help="Tuples a second and stream, of the measure `rate`.",
+    help="Tuples a second of each stream, for the measure `rate`.",
 )
 def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[str, ...], rate: int) -> None:
     """Measure joins whose windows are full (default: all MEASURES but `rate`, which takes many minutes).
@@ -183,7 +189,7 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
     "path",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     required=True,
-    help="The HTML file to write; one that is there is replaced.",
+    help="HTML file to write; an existing file is replaced.",
 )
 @click.option(
     "--runs",
@@ -192,19 +198,19 @@ def stream(measures: tuple[str, ...], as_json: bool, quick: bool, peers: tuple[s
     show_default=True,
     help="Runs of each point.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the generated tuples.")
-@click.option("--quick", is_flag=True, help="Tiny windows, two short runs: a look, not a measurement.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the tuples.")
+@click.option("--quick", is_flag=True, help="Only look whether all works: tiny windows, and two short runs.")
 def figures(names: tuple[str, ...], path: Path, runs: int, seed: int, quick: bool) -> None:
     """Redraw Figures 7, 12 and 13 of CellJoin and 8 to 13 of PIM-Tree from runs of this engine on this machine.
 
-    Writes one HTML page that needs no network: each FIGURE (default: all; "pim-tree-9", "celljoin-7") as a plot and as
-    a table, with what was measured and, in words, what the paper reported. About ten minutes on two cores. Every trial
-    is checked against an independent count of the matches.
+    Writes one HTML page that needs no network. It shows each of FIGURES (default: all; for example "pim-tree-9") as a
+    plot and as a table, and says how it was measured and what the paper reported. That takes about ten minutes on two
+    cores. Every trial is checked against an independent count of the matches.
     """
     figures_page.load_plotly()
     if not path.absolute().parent.is_dir():
-        msg = "the folder to write the page to does not exist"
-        raise ArgumentError(msg, name="--to", hint="make the folder first, or name another file")
+        msg = "the folder of the page to write does not exist"
+        raise ArgumentError(msg, name="--to", hint="make the folder first, or give another file")
     progress = Console(stderr=True)
 
     def say(line: str) -> None:
@@ -216,14 +222,27 @@ def figures(names: tuple[str, ...], path: Path, runs: int, seed: int, quick: boo
 
 
 @command.command("scale", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--cells", multiple=True, type=click.IntRange(1, 4096), help="Numbers of cells; may be repeated.")
-@click.option("--streams", multiple=True, type=click.IntRange(2, 5), help="Numbers of streams.  [default: 2]")
-@click.option("--ratio", multiple=True, type=click.IntRange(min=1), help="Rate of the last stream.  [default: 1]")
-@click.option("--keys", multiple=True, type=click.Choice(list(KEYS)), help="How keys are distributed.  [default: all]")
-@click.option("--rows-per-cell", type=click.IntRange(min=100), help="Rows in a window.  [default: 16000]")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of the keys.")
-@click.option("--json", "as_json", is_flag=True, help="The outcomes as a JSON object on standard output.")
-@click.option("--quick", is_flag=True, help="Few cells and rows: a look, in which chance outweighs the layouts.")
+@click.option("--cells", multiple=True, type=click.IntRange(1, 4096), help="Number of cells; may be repeated.")
+@click.option(
+    "--streams", multiple=True, type=click.IntRange(2, 5), help="Number of streams; may be repeated.  [default: 2]"
+)
+@click.option(
+    "--ratio",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Rate of the last stream, over that of each other one.  [default: 1]",
+)
+@click.option("--keys", multiple=True, type=click.Choice(list(KEYS)), help="Distribution of the keys.  [default: all]")
+@click.option(
+    "--rows-per-cell", type=click.IntRange(min=100), help="Rows in a window, for each cell.  [default: 16000]"
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the keys.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as one JSON object.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Only look whether all works: so few cells and rows that chance outweighs the layouts.",
+)
 def scale(
     cells: tuple[int, ...],
     streams: tuple[int, ...],
@@ -236,11 +255,11 @@ def scale(
 ) -> None:
     """Simulate layouts of many cells: grids, ranges of a band attribute, and ranges with a grid where keys are hot.
 
-    Nothing is joined: of each tuple it is counted which cells it goes to, and of each cell what it receives and would
-    find. The load of a cell is 4 for each row and 1 for each pair. Beside each scheme stands what no layout can be
-    better than. Layouts are chosen from one window's keys and simulated on the next window's. With --cells, --streams,
-    --ratio or --keys all combinations of those are simulated, and nothing that moves; otherwise a fixed list, drifting
-    keys and changing rates, in some minutes.
+    Nothing is joined. The simulator counts to which cells each tuple goes, and what each cell receives and would find.
+    The load of a cell is 4 for each row and 1 for each pair. Beside each scheme stand the bounds that no layout can
+    beat. A layout is chosen from the keys of one window and simulated on those of the next. With --cells, --streams,
+    --ratio or --keys the command simulates all combinations of these, without drifting keys or changing rates. Without
+    them it simulates a fixed list, drifting keys and changing rates, which takes some minutes.
     """
     progress = Console(stderr=True)
 

@@ -1,4 +1,4 @@
-"""What a machine must have, checked one by one: a value, a state, and what to type."""
+"""What a machine must have, checked one by one: a value, a state, and a hint."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def spark_checks(session_factory: Callable[[], Any]) -> Iterator[Check]:
         yield from _compare(python_facts(), facts)
         yield Check("worker's pinning", facts["pinning"])
     except Exception as error:
-        yield Check("Python worker", error_text(error)[0], "missing", "the session's log has the worker's own words.")
+        yield Check("Python worker", error_text(error)[0], "missing", "the session's log has the worker's error.")
     folder = Path(tempfile.mkdtemp(prefix="streamjoin-doctor-"))
     try:
         spark.range(3).write.format("delta").save(str(folder / "table"))
@@ -207,7 +207,11 @@ def _pinning() -> str:
     if cores:
         return f"{len(cores)} cores to lease for kernel threads, {len(free_cores())} of them free"
     allowed = control_group_cores()
-    why = "this system pins none" if allowed is None else f"the control group allows {allowed:g} cores' worth of time"
+    why = (
+        "this system cannot pin threads"
+        if allowed is None
+        else f"the control group allows {allowed:g} cores' worth of time"
+    )
     return f"kernel threads run unpinned: {why}"
 
 
@@ -279,14 +283,14 @@ def _class_archive(*, make: bool) -> Check:
         return Check(name, f"{path.stat().st_size / 2**20:.0f} MiB, Spark starts with it: {path}")
     if archive.refusal is not None:
         return Check(name, f"none: {archive.refusal}")
-    return Check(name, "not there yet: made after the first join, or by `streamjoin doctor --spark`")
+    return Check(name, "not there yet: the first join makes it, or `streamjoin doctor --spark`")
 
 
 def _shared_memory() -> Check:
     try:
         usage = shutil.disk_usage(_SHARED_MEMORY)
     except OSError:
-        return Check("shared memory", f"no {_SHARED_MEMORY}", "warning", "blocks then lie on disk only.")
+        return Check("shared memory", f"no {_SHARED_MEMORY}", "warning", "without it blocks lie on disk only.")
     value = f"{usage.free / 2**20:.0f} of {usage.total / 2**20:.0f} MiB free in {_SHARED_MEMORY}"
     if usage.free < _SMALL_SHARED_MEMORY_BYTES:
         return Check("shared memory", value, "warning", "in a container, start it with --shm-size=1g.")

@@ -34,14 +34,14 @@ DATA_SETS: Mapping[str, DataSet] = {
 @click.argument("name", type=click.Choice(list(DATA_SETS)))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def command(name: str, folder: Path) -> None:
-    """Put the files of a recorded data set into FOLDER. A file that is there is left, and refused if it is another."""
+    """Put the files of a recorded data set into FOLDER. A file with other content is not replaced: it is an error."""
     chosen = DATA_SETS[name]
     root = files("streamjoin_ds") / "_data" / name
     contents = {file: (root / file).read_bytes() for file in chosen.files}
     for file, content in contents.items():
         target = folder / file
         if target.exists() and (not target.is_file() or target.read_bytes() != content):
-            msg = f"a file of this name is there, and is another: {target}"
+            msg = f"the file {target} is there already, with other content"
             raise ArgumentError(msg, name=file, hint="give another folder, or move that file away")
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in contents.items():

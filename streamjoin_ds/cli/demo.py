@@ -53,7 +53,7 @@ def demo_join(seconds: int) -> StreamJoin:
 
 
 @click.command("demo")
-@click.option("--seconds", type=click.IntRange(1, 3600), default=20, show_default=True, help="How long to run, about.")
+@click.option("--seconds", type=click.IntRange(1, 3600), default=20, show_default=True, help="About how long to run.")
 @click.option(
     "--to",
     type=click.Path(path_type=Path),
@@ -99,7 +99,7 @@ def _folder(to: Path | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="streamjoin-demo-"))
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         msg = f"the folder {to} is not empty"
-        raise ArgumentError(msg, name="to", hint="name a new or empty folder, or leave --to out")
+        raise ArgumentError(msg, name="to", hint="give a new or empty folder, or leave --to out")
     to.mkdir(parents=True, exist_ok=True)
     return to.resolve()
 

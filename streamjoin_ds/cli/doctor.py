@@ -14,13 +14,13 @@ from streamjoin_ds.cli.checks import Check, machine_checks, spark_checks
 __all__ = ["command"]
 
 
-@click.command("doctor", short_help="Check what this machine has and lacks, and say what to type.")
+@click.command("doctor", short_help="Check that this machine has what a join needs, and say what to do.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--spark", "with_spark", is_flag=True, help="Ask inside a Spark worker too; write a Delta table.")
+@click.option("--spark", "with_spark", is_flag=True, help="Also check a Spark worker, and write a Delta table.")
 def command(as_json: bool, with_spark: bool) -> None:
-    """Check what this machine has and lacks.
+    """Check that this machine has what a join needs.
 
-    Each problem comes with what to type. Exit status 1 if something that a join needs is missing.
+    Each problem comes with a hint that says what to do. The exit status is 1 if something that a join needs is missing.
     """
     found = chain(machine_checks(), _inside_spark() if with_spark else ())
     if as_json:
@@ -47,8 +47,8 @@ def _any_missing(checks: Iterable[Check]) -> bool:
 def _summary(checks: list[Check]) -> str:
     counts = {state: sum(check.state == state for check in checks) for state in ("missing", "warning")}
     if not any(counts.values()):
-        return "All that is needed is there."
-    return f"{counts['missing']} missing, {counts['warning']} to look at."
+        return "Everything that a join needs is there."
+    return f"{counts['missing']} missing, {counts['warning']} with a warning."
 
 
 def _printed_lines(checks: Iterable[Check]) -> Iterator[Check]:
@@ -69,7 +69,7 @@ def _printed_table(checks: Iterable[Check]) -> Iterator[Check]:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("", no_wrap=True)
     table.add_column("found", overflow="fold")
-    table.add_column("what to type", overflow="fold")
+    table.add_column("what to do", overflow="fold")
     colours = {"ok": "green", "warning": "yellow", "missing": "bold red"}
     with Live(table, vertical_overflow="visible"):
         for check in checks:

@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.command("explain")
 @join_options
 def command(config: Path | None, **given: Any) -> None:
-    """Show the plan of a join: what finds, what decides, the grid and its cost, the exchange, the engine's options."""
+    """Show the plan of a join: what finds and decides matches, layout and cost, exchange, engine's options."""
     request = request_of(config, given)
     options = {key: request.run[key] for key in (*EXPLAINED, "source_options") if key in request.run}
     click.echo(request.join.explain(**({"exchange": "auto"} | options)))

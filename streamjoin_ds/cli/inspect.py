@@ -17,10 +17,8 @@ __all__ = ["command"]
 @click.command("inspect")
 @click.argument("checkpoint", metavar="CHECKPOINT")
 @click.option("--blocks", "with_blocks", is_flag=True, help="List every run and its block.")
-@click.option(
-    "--blocks-in", metavar="FOLDER", help="Where its blocks lie, if dataframe(blocks=...) was given a folder."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("--blocks-in", metavar="FOLDER", help="Folder of its blocks, if dataframe(blocks=...) was given one.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: bool) -> None:
     """Show the cells of a CHECKPOINT as of its last committed batch: windows, blocks, sizes, watermarks."""
     from streamjoin_ds.spark.session import spark_session
@@ -31,7 +29,7 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
         return
     layout = f"; layout {found.layout}" if found.layout else ""
     if found.older_layouts:
-        layout += f", and {', '.join(found.older_layouts)} until its tuples have expired"
+        layout += f"; older tuples are still in {', '.join(found.older_layouts)}"
     click.echo(f"join {found.join_id} of {', '.join(found.streams)}{layout}")
     if found.batch_id is None:
         click.echo("no batch is committed yet")
@@ -43,7 +41,7 @@ def command(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
             f"stream {name}: {count} bad files, or rests of files, are set aside; the table of rejects names them"
         )
     for name, size in found.held_back_bytes.items():
-        click.echo(f"stream {name}: {size:,} bytes of a last line without its newline waited for their end")
+        click.echo(f"stream {name}: {size:,} bytes of an unfinished last line were not read")
     sizes = found.blocks.values()
     missing = sum(size is None for size in sizes)
     total = f"batch {found.batch_id}; {len(found.blocks)} blocks, {decimal(sum(size or 0 for size in sizes))}"

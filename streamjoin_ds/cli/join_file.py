@@ -151,102 +151,125 @@ READING_KEYS = tuple(name for name in READER_OPTIONS if name not in ("max_rows_p
 
 JOIN_KEYS: dict[str, Key] = {
     "on": Key(
-        'What a result must fulfil, for example "abs(e.x - w.x) <= 0.1 AND e.y > w.y"; several must all hold.',
+        'A condition on results, for example "abs(e.x - w.x) <= 0.1 AND e.y > w.y". If there are '
+        "several, all must hold.",
         (str, _LIST),
         example=["abs(e.x - w.x) <= 0.1"],
     ),
     "where": Key(
-        'Which tuples of a stream to take: "e.altitude > 1000", or "e: altitude > 1000".',
+        'A condition on the tuples of one stream: "e.altitude > 1000", or "e: altitude > 1000". Others are left out.',
         (str, _LIST),
         example="e.altitude > 1000",
     ),
     "window": Key(
-        "15s: how long a tuple waits for others; 'last 1000': the last tuples of each stream; "
-        "'every 10s for 60s': once in each common window, [lag 3] windows apart. Or one for each stream: "
-        "e=6h,w=0s.",
+        "Which tuples may meet. 15s: those whose event times are at most so far apart, or e=6h,w=0s for each stream. "
+        "'last 1000': a tuple meets the last 1000 of each other stream. 'every 10s for 60s': those that share a window "
+        "of 60s, one of which ends every 10s; with 'lag 3' those in windows that are 3 apart.",
         (str, _TABLE),
         "[required]",
         example="15s",
     ),
-    "select": Key("Columns of a result: e.icao24,w.*", (str, _LIST), "[default: all]", example=["e.icao24", "w.*"]),
-    "time": Key("Event time column; NAME=COLUMN,... for one each.", (str, _TABLE), "[default: ts]", example="ts"),
+    "select": Key("Columns of a result: e.icao24,w.*.", (str, _LIST), "[default: all]", example=["e.icao24", "w.*"]),
+    "time": Key("Column of the event time: ts, or e=ts,w=time.", (str, _TABLE), "[default: ts]", example="ts"),
     "delay": Key("How late a tuple may be: 30s, or e=30s,w=0s.", (str, _TABLE), "[default: 0s]", example="30s"),
     "delimiter": Key(
-        "Between the fields of CSV files: ';', tab; e=';' for one stream alone.",
+        "What separates the fields of CSV files: ';' or tab, or e=';' for one stream alone.",
         (str, _LIST),
         "[default: ,]",
         example=";",
     ),
-    "to": Key("Table of matches; its companions lie beside it.", note="[required]", example="./matches"),
-    "checkpoint": Key("Folder that a restart goes on from.", note="[required]", example="./matches.ckpt"),
-    "available_now": Key("Take in what is there, then stop.", (bool,)),
-    "trigger": Key("At least this long from batch to batch.", example="1s"),
+    "to": Key("Table of matches; the join's other tables lie beside it.", note="[required]", example="./matches"),
+    "checkpoint": Key(
+        "Folder of the checkpoint, from which a restart goes on.", note="[required]", example="./matches.ckpt"
+    ),
+    "available_now": Key("Read what is there, then stop.", (bool,)),
+    "trigger": Key("Least time from the start of one batch to the next.", example="1s"),
     "max_rows_per_batch": Key(
-        "Upper limit of a batch, all streams together.", (int,), example=1_000_000, limits={"minimum": 1}
+        "Most records of a batch, all streams together.",
+        (int,),
+        "[default: 1000000]",
+        example=50_000,
+        limits={"minimum": 1},
     ),
     "max_delay": Key(
-        "How long a tuple may wait for the commit of its batch, where machine and load allow: 500ms.",
+        "How long a tuple may wait for the commit of its batch, if machine and load allow it: 500ms.",
         note="[default: no bound]",
         example="500ms",
     ),
-    "layout": Key("Groups a stream, 1x2.", note="[default: by cost, and follows the rates]", example="1x2"),
-    "cells": Key("Cells that work side by side.", (int,), "[default: as many as cores]", limits={"minimum": 1}),
-    "exchange": Key("How tuples cross to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES)),
-    "kernel": Key("One kernel implementation.", note="[default: auto]", one_of=KERNELS),
-    "threads": Key(
-        "Kernels side by side in a cell, at most; as many fewer cells.", (int,), "[default: 1]", limits={"minimum": 1}
+    "layout": Key(
+        "Number of groups of each stream: 1x2.", note="[default: chosen by cost; it follows the rates]", example="1x2"
     ),
-    "pin": Key("Whether kernel threads, where a cell has several, get cores of their own.", (bool,), "[default: pin]"),
+    "cells": Key(
+        "Number of cells, which work side by side.", (int,), "[default: as many as cores]", limits={"minimum": 1}
+    ),
+    "exchange": Key(
+        "How tuples get from the source to the cells.", note="[default: auto]", one_of=("auto", *EXCHANGES)
+    ),
+    "kernel": Key("Kernel implementation to use.", note="[default: auto]", one_of=KERNELS),
+    "threads": Key(
+        "Most kernels that work side by side in a cell; there are then as many times fewer cells.",
+        (int,),
+        "[default: 1]",
+        limits={"minimum": 1},
+    ),
+    "pin": Key(
+        "Whether the kernel threads of a cell that has several get cores of their own.", (bool,), "[default: pin]"
+    ),
     "index": Key(
-        "How windows are laid out: e.latitude,e.longitude,w.latitude; or scan.",
+        "Columns by which windows are laid out: e.latitude,e.longitude,w.latitude; or scan.",
         (str, _LIST, _LISTS),
-        "[default: auto, run by run]",
+        "[default: auto, chosen for each run]",
         example={"e": ["latitude", "longitude"], "w": "scan"},
     ),
     "order": Key(
-        "In which order streams join: e,w,x.", (str, _LIST), "[default: auto, by selectivity]", example=["e", "w", "x"]
+        "Order in which the streams join: e,w,x.",
+        (str, _LIST),
+        "[default: auto, by selectivity]",
+        example=["e", "w", "x"],
     ),
     "merge_runs": Key(
-        "Merge ratio: so many runs of like size become one.",
+        "Merge ratio: how many runs of like size are merged into one.",
         (int,),
-        "[default: each row once, many runs at a time]",
+        "[default: each row is merged once, many runs at a time]",
         limits={"minimum": 2},
     ),
     "durable": Key(
-        "Whether a batch is on the device before it counts: a power cut loses nothing.", (bool,), "[default: durable]"
+        "Whether a batch is on the device before it counts, so that a power cut loses nothing.",
+        (bool,),
+        "[default: durable]",
     ),
     "take_over": Key(
-        "Go on where a driver holds the checkpoint that no longer works but is not gone (stopped, cut off).", (bool,)
+        "Take the checkpoint from a driver that still holds it but no longer works (stopped, cut off).", (bool,)
     ),
     "idle_timeout": Key(
-        "After so long without a record a stream holds nothing up: 10m, or e=10m.",
+        "Time without a record after which a stream no longer holds up the others: 10m, or e=10m.",
         (str, _TABLE),
         "[default: never]",
         example="10m",
     ),
     "max_ahead": Key(
-        "A record further ahead of its stream is rejected: 1h, or e=1h.",
+        "A record that is further ahead of its stream than this is rejected: 1h, or e=1h.",
         (str, _TABLE),
-        "[default: none is]",
+        "[default: no limit]",
         example="1h",
     ),
     "on_bad_file": Key(
-        "A file that cannot be read on stops the join, or is set aside, a row in the rejects; or e=quarantine "
-        "for one stream.",
+        "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
+        "row of the rejects); or e=quarantine for one stream.",
         (str, _TABLE),
         "[default: stop]",
         one_of=ON_BAD_FILE,
         example="quarantine",
     ),
     "rate": Key(
-        "Tuples a second, which a new checkpoint's layout is chosen by: 1000, or e=1000,w=20000.",
+        "Tuples a second, by which the layout is chosen at first: 1000, or e=1000,w=20000.",
         (float, _NUMBERS),
-        "[default: as the input begins]",
+        "[default: the rate at which the input begins]",
         example={"e": 1000, "w": 20_000},
     ),
-    "master": Key("Spark's master.", note="[default: local, on the cores there are]", example="local[2]"),
+    "master": Key("Spark's master.", note="[default: local, on all cores]", example="local[2]"),
     "conf": Key(
-        "A setting of the Spark session; any number of them.", (_TABLE, _LIST), example={"spark.ui.enabled": "true"}
+        "A setting of the Spark session; there may be several.", (_TABLE, _LIST), example={"spark.ui.enabled": "true"}
     ),
     **{name: _reading(name) for name in READING_KEYS},
 }
@@ -255,7 +278,7 @@ STREAM_KEYS: dict[str, Key] = {
     "source": Key(
         "A file, a folder that grows, or gen:NAME?KEY=VALUE&...", note="[required]", example="flights.csv.gz"
     ),
-    "time": Key("Event time column.", note="[default: ts]", example="ts"),
+    "time": Key("Column of the event time.", note="[default: ts]", example="ts"),
     "delay": Key("How late a tuple may be.", note="[default: 0s]", example="30s"),
     "schema": Key(
         "Columns and their Arrow types.",
@@ -263,23 +286,32 @@ STREAM_KEYS: dict[str, Key] = {
         "[default: inferred from the first file]",
         example={"ts": "timestamp[us, tz=UTC]", "x": "double"},
     ),
-    "format": Key("Of the files.", note="[default: auto, by the name]", one_of=FORMATS),
-    "time_unit": Key("Of an event time that is a number.", note="[default: us]", one_of=TIME_UNITS),
-    "delimiter": Key("Between the fields of CSV files: one character, or tab.", note="[default: ,]", example=";"),
-    "where": Key("Which tuples to take.", (str, _LIST), "[default: all]", example="altitude > 1000"),
-    "idle_timeout": Key(
-        "After so long without a record the stream holds nothing up.", note="[default: never]", example="10m"
+    "format": Key("Format of the files.", note="[default: auto, by the name]", one_of=FORMATS),
+    "time_unit": Key("Unit of an event time that is a number.", note="[default: us]", one_of=TIME_UNITS),
+    "delimiter": Key(
+        "What separates the fields of CSV files: one character, or tab.", note="[default: ,]", example=";"
     ),
-    "max_ahead": Key("A record further ahead of the stream is rejected.", note="[default: none is]", example="1h"),
+    "where": Key(
+        "A condition on the tuples; others are left out.", (str, _LIST), "[default: all]", example="altitude > 1000"
+    ),
+    "idle_timeout": Key(
+        "Time without a record after which the stream no longer holds up the others.",
+        note="[default: never]",
+        example="10m",
+    ),
+    "max_ahead": Key(
+        "A record that is further ahead of the stream than this is rejected.", note="[default: no limit]", example="1h"
+    ),
     "on_bad_file": Key(
-        "A file that cannot be read on stops the join, or is set aside, a row in the rejects.",
+        "What happens at a file that cannot be read: stop (the join stops) or quarantine (the file is set aside, as a "
+        "row of the rejects).",
         note="[default: stop]",
         one_of=ON_BAD_FILE,
     ),
     "rate": Key(
-        "Tuples a second, which a new checkpoint's layout is chosen by.",
+        "Tuples a second, by which the layout is chosen at first.",
         (float,),
-        "[default: as the input begins]",
+        "[default: the rate at which the input begins]",
         example=20_000,
     ),
 }
@@ -307,7 +339,7 @@ def read_join_file(path: Path) -> dict[str, Any]:
         elif name in JOIN_KEYS:
             JOIN_KEYS[name].check(value, name, name)
         else:
-            msg = f"{path} has the key '{name}', which is not known"
+            msg = f"the file {path} has an unknown key '{name}'"
             raise ArgumentError(msg, name=name, hint=f"one of streams, {', '.join(JOIN_KEYS)}")
     return facts
 
@@ -315,11 +347,11 @@ def read_join_file(path: Path) -> dict[str, Any]:
 def _check_streams(tables: object) -> None:
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         msg = "streams is not a table of tables"
-        raise ArgumentError(msg, name="streams", hint="a table for each stream: [streams.e], in it source = ...")
+        raise ArgumentError(msg, name="streams", hint="give each stream a table: [streams.e] with source = ...")
     for stream, table in tables.items():
         for name, value in table.items():
             if name not in STREAM_KEYS:
-                msg = f"stream {stream} has the key '{name}', which is not known"
+                msg = f"stream {stream} has an unknown key '{name}'"
                 raise ArgumentError(msg, name=name, hint=f"one of {', '.join(STREAM_KEYS)}")
             STREAM_KEYS[name].check(value, f"{name} of stream {stream}", name)
 

@@ -68,7 +68,7 @@ class Whole(click.IntRange):
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
-            self.fail(f"it is not a whole number from {self.min}.", param, ctx)
+            self.fail(f"it is not a whole number of {self.min} or more.", param, ctx)
 
 
 def flag(name: str) -> Callable[..., Any]:
@@ -92,7 +92,7 @@ def join_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--config",
             type=click.Path(path_type=Path),
-            help="TOML file with any of these options; an option given here wins.",
+            help="TOML file with any of these options; options on the command line win.",
         ),
         click.option(
             "--stream",

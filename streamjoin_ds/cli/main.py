@@ -23,15 +23,15 @@ _UNEXPECTED_ERROR_STATUS = 3
 # The help lines stand here, so that `streamjoin --help` imports no command.
 _COMMANDS = {
     "run": "Run a join until it is stopped or its input ends.",
-    "demo": "See a join of two generated sensor streams, live, then its result by Spark SQL.",
+    "demo": "Join two generated sensor streams, live, then show the matches by Spark SQL.",
     "data": "Put a small recorded data set into a folder, to try joins on.",
     "explain": "Show how a join would be carried out, and why.",
     "schema": "Print the JSON Schema of a join's TOML file, for editors.",
     "inspect": "Show what a checkpoint holds: cells, windows, blocks, watermarks.",
-    "repair": "Mend a checkpoint and its tables where a program can, and say what is lost.",
+    "repair": "Mend a checkpoint and its tables where possible, and say what is lost.",
     "vacuum": "Remove what crashes left behind in a checkpoint.",
-    "bench": "Measure the fixed workloads on this machine, beside their peers.",
-    "doctor": "Check what this machine has and lacks, and say what to type.",
+    "bench": "Measure fixed workloads on this machine, beside Spark's own way and DuckDB.",
+    "doctor": "Check that this machine has what a join needs, and say what to do.",
 }
 
 
@@ -137,11 +137,9 @@ def _verbose(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None
 def _log_options(command: Any, *, hidden: bool = False) -> Any:
     """Return a command with the options that say what is logged; of several given ones the last counts."""
     words = "|".join(LEVELS)
-    told = (
-        "Log to standard error, from this level on. Spark's workers do the same to Spark's own log.  [default: warning]"
-    )
+    told = "Log to standard error from this level on; Spark's workers log to Spark's own log.  [default: warning]"
     silent: dict[str, Any] = {"expose_value": False, "hidden": hidden}
-    verbose = click.option("--verbose", is_flag=True, callback=_verbose, help="As --log-level debug.", **silent)
+    verbose = click.option("--verbose", is_flag=True, callback=_verbose, help="Same as --log-level debug.", **silent)
     return click.option("--log-level", callback=_level, metavar=words, help=told, **silent)(verbose(command))
 
 

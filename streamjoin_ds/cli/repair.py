@@ -14,14 +14,15 @@ __all__ = ["command"]
 
 @click.command("repair")
 @click.argument("checkpoint", metavar="CHECKPOINT")
-@click.option("--to", metavar="PATH", help="The table of matches.  [default: as the last start noted it]")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+@click.option("--to", metavar="PATH", help="The table of matches.  [default: that of the last start]")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done; change nothing.")
 @click.pass_context
 def command(ctx: click.Context, checkpoint: str, to: str | None, dry_run: bool) -> None:
-    """Mend a CHECKPOINT and its tables after a power cut, a restored copy, a damaged block.
+    """Mend a CHECKPOINT and its tables after a power cut, a restored copy or a damaged block.
 
-    No row is invented: batches are done again, as they were cut, when the join is started next. What cannot be mended
-    is said, with the time up to which the results are complete; the exit status is then 1. See RUNBOOK.md.
+    No row is invented: the next start of the join does batches again, with the records that they had. If something
+    cannot be mended, the command names it, says up to which time the results are complete, and exits with status 1.
+    See RUNBOOK.md.
     """
     from streamjoin_ds.spark.session import spark_session
 
@@ -33,7 +34,7 @@ def command(ctx: click.Context, checkpoint: str, to: str | None, dry_run: bool) 
         try:
             if lock.is_driven:
                 msg = "a query of this process uses the checkpoint"
-                raise CheckpointInUseError(msg, name="checkpoint", hint="stop it first")
+                raise CheckpointInUseError(msg, name="checkpoint", hint="stop that query first")
             findings = repaired(
                 lambda: spark_session("streamjoin repair", delta=False), checkpoint, to, dry_run=dry_run
             )

@@ -68,10 +68,12 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     in_file, facts = facts, facts | flags
     if not streams:
         msg = "no streams were given"
-        raise ArgumentError(msg, name="stream", hint="--stream NAME=SOURCE, two or more times")
+        raise ArgumentError(msg, name="stream", hint="give --stream NAME=SOURCE two or more times")
     if "window" not in facts:
         msg = "no window was given"
-        raise ArgumentError(msg, name="window", hint="--window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s")
+        raise ArgumentError(
+            msg, name="window", hint="give --window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s"
+        )
     of_all, of_flags = _of_streams(in_file, streams), _of_streams(flags, streams)
     wheres = _wheres(facts.get("where", ()), streams)
     join = StreamJoin(
@@ -136,7 +138,7 @@ def _per_stream(value: Any, what: str, streams: Mapping[str, Any]) -> dict[str, 
     if not isinstance(value, Mapping) and (not isinstance(value, str) or "=" not in value):
         return dict.fromkeys(streams, value)
     if isinstance(value, str):
-        hint = f"one for all, or {','.join(f'{name}=...' for name in streams)}"
+        hint = f"give one for all streams, or {','.join(f'{name}=...' for name in streams)}"
         value = dict(_assigned(part, what, hint) for part in value.split(","))
     for name in value:
         if name not in streams:
@@ -169,8 +171,8 @@ def _wheres(given: str | Sequence[str], streams: Mapping[str, Mapping[str, Any]]
         expression = parse_condition(text)
         named = streams_of(expression)
         if len(named) != 1 or named[0] not in streams:
-            msg = "a condition of where is not about one of the streams"
-            hint = f"name one of {', '.join(streams)}: 'e.altitude > 1000'; conditions on several belong in on"
+            msg = "a condition of where is not on exactly one stream of the join"
+            hint = f"name one of {', '.join(streams)}: 'e.altitude > 1000'; conditions on several streams belong in on"
             raise ArgumentError(msg, name="where", hint=hint)
         wheres[named[0]].append(expression)
     return wheres

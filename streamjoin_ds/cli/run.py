@@ -27,13 +27,13 @@ __all__ = ["command"]
 @flag("take_over")
 @flag("master")
 @flag("conf")
-@click.option("--json", "as_json", is_flag=True, help="The totals as one JSON object on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the totals as one JSON object.")
 def command(config: Path | None, as_json: bool, **given: Any) -> None:
     """Run a join until it is stopped (Ctrl-C) or, with --available-now, its input ends."""
     request = request_of(config, given)
-    to = required(request.to, "to", "the folder of the table of matches, for example --to ./matches")
+    to = required(request.to, "to", "give the folder of the table of matches, for example --to ./matches")
     checkpoint = required(
-        request.checkpoint, "checkpoint", "a folder of its own, for example --checkpoint ./matches.ckpt"
+        request.checkpoint, "checkpoint", "give a folder of its own, for example --checkpoint ./matches.ckpt"
     )
     # Spark is imported and started only once all that was asked has been understood.
     from streamjoin_ds.spark.session import session_log_path, spark_session
@@ -51,10 +51,11 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
     for name, count in sorted((+display.totals.files_set_aside).items()):
         console.print(f"stream {name}: {count} bad files, or rests of files, were set aside; {to}_rejects names them")
     for name, size in display.totals.held_back_bytes.items():
-        console.print(f"stream {name}: {size:,} bytes of a last line without its newline wait for their end")
+        console.print(f"stream {name}: {size:,} bytes of an unfinished last line are not read yet")
+    complete = f"complete before {facts['punctuation']}" if facts["punctuation"] else "no punctuation yet"
     console.print(
         f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s; "
-        f"complete before {facts['punctuation'] or 'nothing yet'}; table: {to}",
+        f"{complete}; table: {to}",
         highlight=False,
         soft_wrap=True,
     )

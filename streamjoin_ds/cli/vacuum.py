@@ -23,18 +23,16 @@ __all__ = ["command"]
     default="1h",
     show_default=True,
     metavar="DURATION",
-    help="Only files that have not changed for so long: longer than any batch takes.",
+    help="Only files that have not changed for this long. It must be longer than any batch takes.",
 )
-@click.option(
-    "--blocks-in", metavar="FOLDER", help="Where its blocks lie, if dataframe(blocks=...) was given a folder."
-)
-@click.option("--dry-run", is_flag=True, help="List them, remove nothing.")
+@click.option("--blocks-in", metavar="FOLDER", help="Folder of its blocks, if dataframe(blocks=...) was given one.")
+@click.option("--dry-run", is_flag=True, help="Only list the files; remove nothing.")
 def command(checkpoint: str, older_than: str, blocks_in: str | None, dry_run: bool) -> None:
-    """Remove blocks of a CHECKPOINT that no state names and exchange files of batches that are done.
+    """Remove what crashes left in a CHECKPOINT: blocks that no state names, exchange files of batches that are done.
 
-    A join removes its own as it goes; this is for what crashes leave behind. It may run beside the join: what a batch
-    finds again meanwhile stays, and a join that is started waits until it is done. The tables are tidied by the join
-    itself (see `sql/maintenance.sql`).
+    While a join runs, it removes such files itself. The command may run beside the join: files that a batch needs again
+    stay, and a join that starts meanwhile waits until the command has ended. The join looks after its tables itself
+    (see `sql/maintenance.sql`).
     """
     older_than_s = duration_us(older_than, "older_than") / 1e6
     from streamjoin_ds.spark.session import spark_session

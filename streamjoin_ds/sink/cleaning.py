@@ -113,7 +113,7 @@ def vacuum(
         ``retention_hours`` is below 168: readers and running batches could lose files they need.
     """
     if retention_hours < RETENTION_HOURS:
-        message = f"files younger than {RETENTION_HOURS} hours are kept"
+        message = f"retention_hours is too small: files younger than {RETENTION_HOURS} hours must stay"
         raise ArgumentError(message, name="retention_hours", hint=f"at least {RETENTION_HOURS}")
     began_s, now_s = time.monotonic(), time.time() if now_s is None else now_s
     # The table is read first, the folder second: a file that is committed in between is young, and stays.
@@ -141,7 +141,7 @@ def vacuum(
                     table.filesystem.delete_file(info.path)
     leftovers = remove_leftovers(table_path, older_than_hours=retention_hours, dry_run=dry_run, now_s=now_s)
     told = loggable(table_path), len(removed), len(leftovers), dry_run, time.monotonic() - began_s
-    _log.debug("VACUUM of %s: %d files that no version needs, %d half-written; only a look: %s; %.3f s", *told)
+    _log.debug("VACUUM of %s: %d files that no version needs, %d half-written files; dry run: %s; %.3f s", *told)
     return [*sorted(removed), *leftovers]
 
 

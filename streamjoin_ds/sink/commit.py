@@ -358,7 +358,7 @@ class Committer:
             except (TableError, FileNotFoundError):
                 return False
             if not same_records([row for table in tables for row in table.to_pylist()], ledger.to_pylist()):
-                message = f"batch {batch.batch_id} holds other records than the batch of this number in {target.path}"
+                message = f"batch {batch.batch_id} holds other records than the batch with that number in {target.path}"
                 hint = "go on with the newest checkpoint, and with one driver; or use a new table and a new checkpoint"
                 raise ForeignCheckpointError(message, name=target.path, hint=hint)
             return True
@@ -384,10 +384,12 @@ class Committer:
         if last_us is None:
             return
         if punctuation_us is None or punctuation_us < last_us:
-            message = f"the punctuation {punctuation_us} goes back behind {last_us}, which the table has promised"
-            raise PunctuationError(message, name="punctuation", hint="nothing was added to the matches")
+            message = f"the punctuation {punctuation_us} is earlier than {last_us}, which the table already has"
+            hint = "nothing was added to the matches; this is a defect, please report it"
+            raise PunctuationError(message, name="punctuation", hint=hint)
         for report in files:
             oldest = json.loads(report.stats).get("minValues", {}).get(EVENT_TIME)
             if oldest is not None and int(np.datetime64(oldest.removesuffix("Z"), "us").astype(np.int64)) < last_us:
-                message = f"the file {report.path} holds results older than the punctuation {last_us} already given"
-                raise PunctuationError(message, name=report.path, hint="nothing was added to the matches")
+                message = f"the file {report.path} holds results older than the punctuation {last_us} of the table"
+                hint = "nothing was added to the matches; this is a defect, please report it"
+                raise PunctuationError(message, name=report.path, hint=hint)

@@ -213,7 +213,11 @@ def _replaced_remotely(table: DeltaTable, removes: Sequence[RemoveAction], adds:
 
 
 def _given_up(table_path: str) -> bool:
-    _log.debug("%d commits came before a compaction of %s, which is given up", _ATTEMPTS, loggable(table_path))
+    _log.debug(
+        "after %d attempts, each overtaken by another commit, the compaction of %s is given up",
+        _ATTEMPTS,
+        loggable(table_path),
+    )
     return False
 
 

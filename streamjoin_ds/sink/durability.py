@@ -137,7 +137,9 @@ class Durability:
         except OSError as error:
             path = str(error.filename or self._checkpoint)
             msg = f"{path} cannot be forced to the device: {error.strerror or 'the file system refuses'}"
-            raise TableWriteError(msg, name=path, hint="see to the device; durable=False does without") from error
+            raise TableWriteError(
+                msg, name=path, hint="check the device; durable=False does not force files to it"
+            ) from error
 
 
 def _is_passing(name: str) -> bool:

@@ -29,7 +29,7 @@ __all__ = ["FINGERPRINT_KEY", "JOIN_ID_KEY", "TableIdentity", "batch_is_there", 
 
 JOIN_ID_KEY = "streamjoin.joinId"
 FINGERPRINT_KEY = "streamjoin.fingerprint"
-_PLAIN_HINT = "use a new path, or the plain path (result rows as a DataFrame, written by delta-spark)"
+_PLAIN_HINT = "use a new path, or write the results of dataframe() with delta-spark"
 # Table features that change neither what a data file must look like nor what a reader must know.
 _HARMLESS_FEATURES = frozenset({"appendOnly", "invariants", "changeDataFeed", "timestampNtz"})
 _REFUSED_PROPERTIES = {
@@ -87,7 +87,7 @@ class TableIdentity:
 def check_token(name: str, value: str) -> None:
     """Refuse an id that cannot be one part of a transaction's application id."""
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
-        message = f"the {name} is not of the form that is understood"
+        message = f"the {name} has a form that is not valid"
         raise ArgumentError(message, name=name, hint="1 to 128 letters, digits, '.', '_' or '-'")
 
 
@@ -115,7 +115,7 @@ def check_table(table: LogSnapshot, path: str, schema: pa.Schema, identity: Tabl
     if properties[JOIN_ID_KEY] != identity.join_id:
         message = f"the table {path} belongs to another join, or its checkpoint was deleted or swapped"
         raise ForeignCheckpointError(
-            message, name=path, hint="go on with the table's own checkpoint, or use a new table for the new one"
+            message, name=path, hint="use the checkpoint that the table was written with, or a new table"
         )
     _check_features(table, path, properties)
     _check_columns(table, path, schema)
@@ -132,8 +132,8 @@ def _check_features(table: LogSnapshot, path: str, properties: dict[str, str]) -
     found += [(name, f"the partition column {name}") for name in table.partition_columns]
     if found:
         name, what = found[0]
-        message = f"the table {path} has {what}, which this writer cannot honour"
-        raise TableError(message, name=name, hint=f"drop it, or {_PLAIN_HINT}")
+        message = f"the table {path} has {what}, which this writer does not support"
+        raise TableError(message, name=name, hint=f"remove it from the table, or {_PLAIN_HINT}")
 
 
 @lru_cache(maxsize=64)  # asked before every commit
@@ -158,15 +158,15 @@ def _check_columns(table: LogSnapshot, path: str, schema: pa.Schema) -> None:
     here = {field["name"]: field for field in _fields_of(table.schema_text)}
     wanted = {field["name"]: field for field in _fields_wanted(schema)}
     found = [(name, "is missing") for name in wanted if name not in here]
-    found += [(name, "is surplus") for name in here if name not in wanted]
+    found += [(name, "is not one of them") for name in here if name not in wanted]
     if not found:
-        found = [(name, "is out of place") for name, other in zip(wanted, here, strict=True) if name != other]
+        found = [(name, "has another place") for name, other in zip(wanted, here, strict=True) if name != other]
     if not found:
         for name, field in wanted.items():
             if here[name]["type"] != field["type"]:
                 found.append((name, f"is {here[name]['type']}, not {field['type']}"))
             elif field["nullable"] and not here[name]["nullable"]:
-                found.append((name, "is required there, but may be null in the join's rows"))
+                found.append((name, "is required in the table, but may be null in the join's rows"))
     if found:
         name, what = found[0]
         message = f"the table {path} has other columns than the join's rows: {name} {what}"
@@ -193,7 +193,7 @@ def batch_is_there(
     if join_version is not None and query_version is None:
         message = f"the table {path} holds batches of this join from another checkpoint"
         raise ForeignCheckpointError(
-            message, name=path, hint="go on with the table's own checkpoint, or use a new table for the new one"
+            message, name=path, hint="use the checkpoint that the table was written with, or a new table"
         )
     last = -1 if query_version is None else query_version
     if every_batch and batch_id > last + 1:

@@ -136,7 +136,7 @@ def put_entry(table_path: str, version: int, entry: LogEntry) -> bool:
     is_put = (
         _put_locally(table_path, version, entry) if is_local(table_path) else _put_remotely(table_path, version, entry)
     )
-    what = "is put" if is_put else "is refused: another writer's stands there"
+    what = "is written" if is_put else "is refused, as another writer has this version"
     told = entry.operation, version, loggable(table_path), what, len(entry.adds), len(entry.removes)
     _log.debug("the entry %s of version %d of %s %s (%d files added, %d removed)", *told)
     return is_put
@@ -214,7 +214,9 @@ def read_actions(filesystem: fs.FileSystem, table_folder: str, version: int) -> 
         return [json.loads(line) for line in data.splitlines() if line.strip()]
     except ValueError as error:
         message = f"the log entry of version {version} of {table_folder} cannot be read"
-        raise TableError(message, name=table_folder, hint="was it changed by hand?") from error
+        raise TableError(
+            message, name=table_folder, hint="if it was changed by hand, restore it from a copy of the table"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +266,8 @@ def read_commit(table_path: str, version: int) -> LogCommit:
 
 def cleaned(table_path: str, version: int) -> LogCleanedError:
     """Return the error that says that an entry is not there any more."""
-    message = f"the table {table_path} has no log entry of version {version} any more"
-    hint = "entries are kept for delta.logRetentionDuration; go on with Follower(root, since=the last punctuation read)"
+    message = f"the table {table_path} no longer has the log entry of version {version}"
+    hint = "entries stay for delta.logRetentionDuration; go on with Follower(root, since=the last punctuation read)"
     return LogCleanedError(message, name=table_path, hint=hint)
 
 

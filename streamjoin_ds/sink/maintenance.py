@@ -131,7 +131,7 @@ class Maintenance:
         ):
             if value is not None and value < 1:
                 message = f"{name} must be at least 1"
-                raise ArgumentError(message, name=name, hint="a whole number")
+                raise ArgumentError(message, name=name, hint="give a whole number of 1 or more")
         self.rounds = 0
         self.failures = 0
         self._tables = tables
@@ -181,7 +181,7 @@ class Maintenance:
         if size_bytes is not None:
             self._try("compaction", path, partial(compact, path, target_size_bytes=size_bytes, log=table))
             table.forward()
-        self._try("removing what was replaced", path, partial(remove_replaced, table, self._clock()))
+        self._try("the removal of replaced files", path, partial(remove_replaced, table, self._clock()))
         if self._checkpoint_is_due(table):
             self._try("a checkpoint of the log", path, partial(self._checkpoint, path))
         # When a table was last vacuumed is in a transaction id: that stays, whereas old entries are cleaned away.

@@ -33,8 +33,10 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
     except OSError as error:
         if "Too many open files" not in str(error):
             raise
-        msg = f"the log of {path} has more entries since its last checkpoint than this process may open files"
-        raise TableError(msg, name=path, hint=f"allow it more: ulimit -n {_OPEN_FILES}") from error
+        msg = f"the log of {path} has more entries since its last checkpoint than this process may have open files"
+        raise TableError(
+            msg, name=path, hint=f"raise the limit before the process starts: ulimit -n {_OPEN_FILES}"
+        ) from error
 
 
 def _allow_open_files() -> None:

@@ -100,8 +100,10 @@ def _opened(path: str, version: int | None = None) -> DeltaTable:
     try:
         return open_table(path, version)
     except TableNotFoundError as error:
-        message = f"there is no Delta table {path}"
-        raise TableError(message, name=path, hint="the path of the matches table of a join that has run") from error
+        message = f"there is no Delta table at {path}"
+        raise TableError(
+            message, name=path, hint="give the path of the matches table of a join that has run"
+        ) from error
     except DeltaError as error:
         message = f"the table {path} cannot be opened" + ("" if version is None else f" at version {version}")
         raise TableError(
@@ -138,8 +140,8 @@ def _read(root: str, begin_us: int | None, end_us: int | None, *, empty: bool = 
 
 
 def _vacuumed(root: str) -> TableError:
-    message = f"a file of the table {root} was removed while it was being read"
-    return TableError(message, name=root, hint="VACUUM removes files that were replaced: open the table anew")
+    message = f"a file of the table {root} was removed while the table was being read"
+    return TableError(message, name=root, hint="open the table again: VACUUM has removed files that were replaced")
 
 
 class Follower:
@@ -180,7 +182,7 @@ class Follower:
 
     def __init__(self, root: str, *, from_version: int = 0, in_order: bool = True, since: int | None = None) -> None:
         if since is not None and (from_version or not in_order):
-            message = "a follower goes on since a punctuation only in order, and from no version"
+            message = "since cannot be combined with from_version or with in_order=False"
             raise ArgumentError(message, name="since", hint="Follower(root, since=the last punctuation read)")
         self._path = TableSet(root).matches
         self._filesystem, self._folder = filesystem_of(self._path)

@@ -84,7 +84,7 @@ def _loaded(text: str) -> object:
 
 
 def _refuse(name: str, hint: str) -> NoReturn:
-    message = f"a file report's {name} is not of the form that is understood"
+    message = f"a file report's {name} has a form that is not valid"
     raise ArgumentError(message, name=name, hint=hint)
 
 

@@ -42,16 +42,16 @@ def conformed(table: pa.Table, schema: pa.Schema, *, name: str, batch_id: int) -
         column = table.column(field.name)
         if not field.nullable and column.null_count:
             message = f"the {name}'s column {field.name} holds a null"
-            raise ColumnError(message, name=field.name, hint="a value is required")
+            raise ColumnError(message, name=field.name, hint="give a value in every row")
         try:
             columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            message = f"the {name}'s column {field.name} is {column.type} and does not become {field.type}"
+            message = f"the {name}'s column {field.name} is {column.type} and cannot be cast to {field.type}"
             raise ColumnError(message, name=field.name, hint=f"give {field.type}") from error
     conformed_table = pa.Table.from_arrays(columns, schema=schema)
     if any(value != batch_id for value in conformed_table.column(BATCH_ID).to_pylist()):
         message = f"the {name} has rows of another batch than the one being committed"
-        raise ColumnError(message, name=BATCH_ID, hint="one batch's rows in one commit")
+        raise ColumnError(message, name=BATCH_ID, hint="commit the rows of one batch at a time")
     return conformed_table
 
 

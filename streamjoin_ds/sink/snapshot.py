@@ -179,7 +179,10 @@ class LogSnapshot:
             return True
         self.filesystem.delete_file(f"{self.folder}/_delta_log/{entry_name(self.version + 1)}")
         told = self.version + 1, loggable(self.path)
-        _log.debug("the entry of version %d of %s was put in a past that was cleaned away: it is lost", *told)
+        _log.debug(
+            "the entry of version %d of %s is lost: before it was written, the log was cleaned up to a later version",
+            *told,
+        )
         return False
 
     def _gone(self) -> TableError:

@@ -80,8 +80,8 @@ def _checked(name: str, root: str) -> tuple[str, str]:
         message = "there is no SQL file of that name"
         raise ArgumentError(message, name="name", hint=f"one of {', '.join(sql_names())}")
     if "`" in root or "${" in root:
-        message = "the table's path cannot stand in SQL: it holds a back-tick or ${"
-        raise ArgumentError(message, name="root", hint="use a path without them")
+        message = "the table's path holds a back-tick or ${, which cannot be put into the SQL"
+        raise ArgumentError(message, name="root", hint="use a path without these")
     path = TableSet(root).root  # refuses control characters
     return (_folder() / f"{name}.sql").read_text(encoding="utf-8"), path
 

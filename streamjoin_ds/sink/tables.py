@@ -50,7 +50,8 @@ LATE_SCHEMA = pa.schema(
 )
 """A tuple that came too late; ``row`` is the tuple as JSON.
 
-``largest_ts`` is its stream's largest before it; where only the watermark went past it while its stream was idle, that.
+``largest_ts`` is the largest event time before it in its stream. Where the tuple is late only by the watermark, which
+went past it while its stream was idle, ``largest_ts`` is that watermark.
 """
 
 REJECTS_SCHEMA = pa.schema(
@@ -85,8 +86,8 @@ LEDGER_SCHEMA = pa.schema(
 """One row per batch and stream; read = stored + late + rejected + filtered. ``null_keys`` counts within ``stored``.
 
 ``files_set_aside`` counts bad files, or rests of files, that the batch set aside; each is one of ``rejected``.
-``held_back_bytes`` is how much of an unfinished last line waited when the batch was planned. ``decided`` is what was
-decided then and no count tells, as JSON: a batch that is cut anew repeats it. All three are null in older rows.
+``held_back_bytes`` is how much of an unfinished last line waited when the batch was planned. ``decided`` is JSON: what
+the source decided then and no count says; a batch that is cut anew repeats it. All three are null in older rows.
 """
 
 METRICS_SCHEMA = pa.schema(
@@ -112,14 +113,14 @@ METRICS_SCHEMA = pa.schema(
 )
 """One row per batch and cell.
 
-``held_by`` is the stream that sent nothing in the batch and holds the watermark of all, null where none does;
-``held_us`` is how far it is behind the one that is furthest, null also where it has had no tuple yet.
-``files_set_aside`` (so far) and ``held_back_bytes`` (now) are of all streams; the ledger has them stream by stream.
+``held_by`` is the stream that sent nothing in the batch and holds back the watermark; null where no stream does.
+``held_us`` is how far that stream is behind the furthest one; null also where it has had no tuple yet.
+``files_set_aside`` (so far) and ``held_back_bytes`` (now) are sums over the streams; the ledger has them by stream.
 ``threads`` is how many threads the cell had for the batch; null in older rows.
-``max_delay_us`` is the bound that was asked for, null without one, and then so are the next two. ``delay_us`` is the
-longest that a tuple of the batch before may have waited, from when the source could see it to the end of that batch;
-null for the first batch after a start. ``waiting_rows`` counts the records that the source saw and left for later
-batches; there may be more.
+``max_delay_us`` is the bound that was asked for. Without a bound it is null, and so are the next two. ``delay_us`` is
+the longest time that a tuple of the batch before may have waited, from when the source could see it to the end of that
+batch; null for the first batch after a start. ``waiting_rows`` counts the records that the source saw and left for
+later batches; there may be more.
 """
 
 PUNCTUATIONS_SCHEMA = pa.schema(
@@ -169,7 +170,7 @@ class TableSet:
     def path_of(self, table: str) -> str:
         """Return the path of the table of that name (``matches``, ``late``, ...)."""
         if table not in self.names():
-            message = f"there is no table {table!r} in a join's tables"
+            message = f"a join has no table {table!r}"
             raise ArgumentError(message, name=table, hint=f"one of {', '.join(self.names())}")
         path: str = getattr(self, table)
         return path
@@ -189,14 +190,16 @@ def _normal_path(root: str) -> str:
         raise ArgumentError(message, name="root", hint="an absolute path or a URI such as s3://bucket/folder/name")
     if root.startswith("file:") and not is_local(root):
         message = "a table's path names another host"
-        raise ArgumentError(message, name="root", hint="mount its folder and name the path, such as /data/matches")
+        raise ArgumentError(
+            message, name="root", hint="mount its folder and give the local path, such as /data/matches"
+        )
     root = absolute_location(root).rstrip("/")
     if is_local(root) and _ESCAPE.search(root):
         message = "a table's path holds a percent sign that delta-rs takes for an escape"
         raise ArgumentError(message, name="root", hint="write the path plainly, with its spaces, or rename the folder")
     if not root or root.endswith(":"):
         message = "a table cannot be the root folder"
-        raise ArgumentError(message, name="root", hint="name a folder, such as /data/matches")
+        raise ArgumentError(message, name="root", hint="give a folder, such as /data/matches")
     return root
 
 
@@ -242,7 +245,7 @@ def check_match_schema(schema: pa.Schema) -> None:
     for name, kind in ((EVENT_TIME, TIMESTAMP), (BATCH_ID, pa.int64())):
         if schema.get_field_index(name) < 0 or schema.field(name).type != kind or schema.field(name).nullable:
             message = f"the result has no required column {name} of type {kind}"
-            raise ColumnError(message, name=name, hint="add it to the match schema, not nullable")
+            raise ColumnError(message, name=name, hint="add it to the schema of the matches, not nullable")
     seen: set[str] = set()
     for column in schema:
         if column.name.lower() in seen:
@@ -251,11 +254,11 @@ def check_match_schema(schema: pa.Schema) -> None:
         seen.add(column.name.lower())
         if not column.name or _FORBIDDEN.search(column.name):
             message = f"the result column {column.name!r} has a name that Delta refuses"
-            raise ColumnError(message, name=column.name, hint="no spaces and none of , ; { } ( ) =")
+            raise ColumnError(message, name=column.name, hint="use no spaces and none of , ; { } ( ) =")
         if not _storable(column.type):
-            message = f"the result column {column.name} has type {column.type}, which Delta does not hold"
+            message = f"the result column {column.name} has type {column.type}, which Delta cannot store"
             raise ColumnError(
                 message,
                 name=column.name,
-                hint="boolean, int8..int64, float, double, string, binary, date32, timestamp[us, UTC], decimal128",
+                hint="boolean, int8 to int64, float, double, string, binary, date32, timestamp[us, UTC] or decimal128",
             )

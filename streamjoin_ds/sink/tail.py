@@ -97,12 +97,12 @@ def tail_of(path: str) -> LogTail | None:
     torn += [f"{version:020d}{_CHECKPOINT}" for version in torn_checkpoints]
     whole = [version for version in checkpoints if version not in torn_checkpoints]
     if (bad is not None or torn_checkpoints) and not _reaches(versions, max(whole, default=None), last):
-        refusal = "entries before it were cleaned away, and no whole checkpoint of the log stands for them"
+        refusal = "earlier entries were cleaned away, and no whole checkpoint of the log replaces them"
     if _LAST in names and (torn_checkpoints or not _is_json(f"{log}/{_LAST}")):
         torn.append(_LAST)
     gone = [entry for version, entry in entries.items() if bad is not None and version >= bad and entry is not None]
     if any(_is_foreign(entry) for entry in gone):
-        refusal = "it is followed by a change of the table that no join made"
+        refusal = "after that comes a change of the table that no join made"
     batches = tuple(batch for entry in gone if (batch := _batch(entry)) is not None)
     kept = (entry for version, entry in sorted(entries.items(), reverse=True) if version <= last)
     newest_own = next((entry for entry in kept if _batch(entry) is not None), [])

@@ -133,7 +133,7 @@ class CommitTarget:
         if any(not name.startswith(("_", ".")) for name in foreign):
             # VACUUM would one day take these files for orphans of ours.
             message = f"the folder {self.path} holds files, but no Delta table"
-            raise TableError(message, name=self.path, hint="name an empty folder or one that does not exist")
+            raise TableError(message, name=self.path, hint="give an empty folder or one that does not exist")
         properties = {**self._identity.properties(), **new_properties()}
         if EVENT_TIME in self.schema.names:
             properties["delta.dataSkippingStatsColumns"] = f"{EVENT_TIME},{BATCH_ID}"
@@ -254,7 +254,9 @@ class CommitTarget:
                 raise
             # The entry may have been written after all: the table is asked when the batch is done again.
             message = f"the log of {self.path} cannot be written"
-            raise TableWriteError(message, name=self.path, hint="make room, or rights, where the table lies") from error
+            raise TableWriteError(
+                message, name=self.path, hint="free some space, or allow writing, where the table lies"
+            ) from error
 
     def version_of(self, batch: Batch) -> int:
         """Return a version that holds a batch which this table has: the one that added it, if it was added just now."""
@@ -285,8 +287,10 @@ class CommitTarget:
         actions: list[AddAction] = []
         for report, info in zip(reports, infos, strict=True):
             if info.type != fs.FileType.File or info.size != report.size_bytes:
-                message = f"the file {report.path} of {self.path} is not there, or not as it was reported"
-                raise FileMissingError(message, name=report.path, hint="every worker must see the table's folder")
+                message = f"the file {report.path} of {self.path} is missing, or has another size than was reported"
+                raise FileMissingError(
+                    message, name=report.path, hint="put the table where the driver and all workers see the same folder"
+                )
             modified_ms = info.mtime_ns // 1_000_000 if info.mtime_ns is not None else 0
             actions.append(AddAction(report.path, report.size_bytes, {}, modified_ms, True, report.stats))
         return actions

@@ -109,7 +109,7 @@ class TableWriter:
         durable: bool = True,
     ) -> None:
         if table not in REPORT_TABLES:
-            message = "reports are of the matches, late or rejects table"
+            message = "a writer writes the matches, the late tuples or the rejects, and no other table"
             raise ArgumentError(message, name="table", hint=f"one of {', '.join(REPORT_TABLES)}")
         if not _LABEL.fullmatch(label):
             message = "a writer's label cannot be part of a file name"
@@ -119,7 +119,7 @@ class TableWriter:
             raise ArgumentError(message, name="rows_per_file" if rows_per_file < 1 else "batch_id")
         for name in sorted(low_cardinality):
             if schema.get_field_index(name) < 0:
-                message = f"the column {name} that is said to come in runs is not in the table"
+                message = f"low_cardinality names the column {name}, which is not in the table"
                 raise ColumnError(message, name=name, hint=f"one of {', '.join(schema.names)}")
         self._schema = schema
         self._table = table
@@ -228,7 +228,7 @@ class TableWriter:
             wrong += [name for name in table.schema.names if name not in expected.names]
             name = wrong[0] if wrong else expected.names[0]
             message = f"the rows' columns are not the table's: {name} is missing, surplus or out of place"
-            raise ColumnError(message, name=name, hint=f"in this order: {', '.join(expected.names)}")
+            raise ColumnError(message, name=name, hint=f"give, in this order, {', '.join(expected.names)}")
         for column, wanted in zip(table.columns, expected, strict=True):
             if column.type != wanted.type:
                 message = f"the column {wanted.name} is {column.type}, the table has {wanted.type}"
@@ -265,7 +265,9 @@ class TableWriter:
             yield
         except OSError as error:
             message = f"a file of {self._folder} cannot be written: {error.strerror or 'the file system refuses'}"
-            raise TableWriteError(message, name=self._folder, hint="make room, or rights, where it lies") from error
+            raise TableWriteError(
+                message, name=self._folder, hint="free some space, or allow writing, where the folder lies"
+            ) from error
 
     def _begin_file(self) -> _OpenFile:
         name = f"{self._stem}{uuid.uuid4().hex}.parquet"

@@ -112,7 +112,9 @@ def _fetch(cache_path: Path, log_path: Path | None, java_home: Path | None) -> N
         aside = Path(tempfile.mkdtemp(prefix=".fetch-", dir=cache_path.parent))
     except OSError as error:
         message = f"The jar cache cannot be written: {error.strerror}: {cache_path.parent}."
-        raise JarsMissingError(message, name="jars", hint="give another cache folder.") from error
+        raise JarsMissingError(
+            message, name="jars", hint="give another cache folder, or allow writing to this one."
+        ) from error
     own_log = log_path is None
     log_path = log_path or _temporary_log()
     try:

@@ -191,7 +191,7 @@ def _running_session(request: tuple[Any, ...]) -> SparkSession | None:
 
     ours, asked = _started.get("session"), _started.get("request")
     active = Session.getActiveSession()
-    hint = "pass it (session=...), stop it first, or use another process."
+    hint = "pass that session (session=...), stop it first, or use another process."
     if active is not None and active is not ours:
         message = "This process already has a Spark session."
         raise SessionError(message, name="session", hint=hint)
@@ -259,7 +259,7 @@ def _make_archive(archive: ClassArchive) -> None:
 def _add(settings: dict[str, str], more: Mapping[str, object]) -> None:
     for name, value in more.items():
         if not isinstance(value, str):
-            message = f"The Spark setting {name} is not given as text."
+            message = f"The Spark setting {name} is not a text."
             raise ArgumentError(message, name=name, hint='write it as Spark does: "true", "200", "2g".')
         separator = _JOINED_BY.get(name)
         both = separator is not None and name in settings

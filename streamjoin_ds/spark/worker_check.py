@@ -102,6 +102,6 @@ def _reason(text: str) -> str:
 
 def _hint() -> str:
     return (
-        "let it start its workers with the driver's Python: set PYSPARK_PYTHON and spark.pyspark.python to "
-        f"{sys.executable} before the session is made; or make it by streamjoin_ds.spark_session()"
+        "make Spark start its workers with the driver's Python: set PYSPARK_PYTHON and spark.pyspark.python to "
+        f"{sys.executable} before the session is made, or make the session with streamjoin_ds.spark_session()"
     )

@@ -120,10 +120,8 @@ class BatchCommit:
         cells = max((fact["cells"] for fact in facts.values()), default=plan.cells)
         missing = set(range(cells)) - set(facts)
         if missing:
-            msg = f"batch {batch_id} has no report of {len(missing)} of its {cells} cells"
-            raise LedgerError(
-                msg, name="cells", hint="this is a defect of the source's heartbeats; nothing was committed"
-            )
+            msg = f"{len(missing)} of the {cells} cells have not reported batch {batch_id}"
+            raise LedgerError(msg, name="cells", hint="nothing was committed; this is a defect, please report it")
         _check_seen(plan, files, [name for fact in facts.values() for name in fact["blocks"]])
         ends = batch_end(Path(plan.spark_root), batch_id, plan.bound.join.streams)
         ledger = _ledger(plan, batch_id, facts, ends)
@@ -178,12 +176,12 @@ def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:
         for file in files:
             path = local_path(folders[file.table])
             if path is None or _size(path / file.path) != file.size_bytes:
-                msg = f"a worker wrote {file.path}, and the driver does not see it in the table's folder"
+                msg = f"a worker wrote {file.path}, but the driver does not see it in the table's folder"
                 hint = "the table must lie on a file system that the driver and all workers share"
                 raise TableError(msg, name=file.path, hint=hint)
     for name in blocks:
         if not BlockStore(plan.state_root).size_bytes(name):
-            msg = f"a worker wrote block {name}, and the driver does not see it"
+            msg = f"a worker wrote block {name}, but the driver does not see it"
             hint = "the checkpoint must lie on a file system that the driver and all workers share"
             raise BlockMissingError(msg, name=name, hint=hint)
 
@@ -205,8 +203,8 @@ def _ledger(
         row: dict[str, Any] = {key: sum(count[key] for count in counts) for key in counts[0]}
         if row["read"] != row["stored"] + row["late"] + row["rejected"] + row["filtered"]:
             msg = (
-                f"batch {batch_id} does not balance for stream {name}: read {row['read']}, stored {row['stored']}, "
-                f"late {row['late']}, rejected {row['rejected']}, filtered {row['filtered']}"
+                f"the ledger of batch {batch_id} does not balance for stream {name}: read {row['read']}, "
+                f"stored {row['stored']}, late {row['late']}, rejected {row['rejected']}, filtered {row['filtered']}"
             )
             raise LedgerError(msg, name=name, hint="nothing was committed; this is a defect, please report it")
         largest = _greatest([fact["largest_us"][stream] for fact in facts.values()])

@@ -1,4 +1,4 @@
-"""Delays longer than asked for: what a driver logs of them, once."""
+"""What a driver logs about delays: once that `max_delay` is not kept, and once that it is kept again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TOLD_BATCHES", "DelayLog"]
 
 _log = logging.getLogger(__name__)
 
-# The bound must have been missed by so many batches in a row, or kept by so many: a single slow batch is not told.
+# So many batches in a row must miss the bound, or keep it again, before that is logged: one slow batch does not count.
 TOLD_BATCHES = 20
 
 
@@ -21,7 +21,7 @@ class DelayLog:
     """Whether a driver has logged that the bound of delays is not kept."""
 
     _is_told: bool = False
-    _batches: int = 0  # in a row that say the contrary of what was told last
+    _batches: int = 0  # batches in a row that contradict what was logged last
 
     def tell(self, facts: DelayFacts | None) -> None:
         """Log what is new after a batch: the bound is no longer kept, or is kept again.
@@ -40,11 +40,11 @@ class DelayLog:
         self._is_told, self._batches = is_missed, 0
         bound = duration_text(facts.max_delay_us)
         if not is_missed:
-            _log.warning("max_delay %s is kept again, for %d batches", bound, TOLD_BATCHES)
+            _log.warning("max_delay %s is kept again: in the last %d batches", bound, TOLD_BATCHES)
             return
         _log.warning(
-            "max_delay %s is not kept: in %d batches tuples may have waited longer, in the last one up to %s, and %d "
-            "records still wait. Batches grow to what the load needs; more cores or a larger max_delay would help",
+            "max_delay %s is not kept: in the last %d batches tuples may have waited longer, in the newest up to %s, "
+            "and %d records still wait. Batches grow as the load needs; more cores or a larger max_delay would help",
             bound,
             TOLD_BATCHES,
             duration_text(round(facts.delay_us, -3)),

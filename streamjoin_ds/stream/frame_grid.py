@@ -65,7 +65,9 @@ class FrameLayout:
         given = [value for key in _STATE_PARTITIONS_KEYS if (value := context.getLocalProperty(key))]
         if not given:
             msg = "Spark does not tell how many state partitions the query has"
-            raise ArgumentError(msg, name=_STATE_PARTITIONS_KEYS[0], hint="run it with the supported pyspark (README)")
+            raise ArgumentError(
+                msg, name=_STATE_PARTITIONS_KEYS[0], hint="use a version of pyspark that the README names as supported"
+            )
         return _laid_out(self, int(given[0]), context.getLocalProperty(RETAIN_KEY))
 
 
@@ -98,11 +100,11 @@ def check_kept_layout(plan: Plan, state: GroupState) -> Iterator[Any]:
     assert kept.grid is not None, "the key of the grid keeps a grid"
     if kept.grid["layout"] != wanted["layout"]:
         was = Layout(tuple(kept.grid["layout"]))
-        msg = f"this checkpoint was laid out as {was}, not {plan.layout}"
-        raise LayoutError(msg, name="layout", hint=f"dataframe(..., layout='{was}'); another needs a new checkpoint")
+        msg = f"this checkpoint has the layout {was}, not {plan.layout}"
+        raise LayoutError(msg, name="layout", hint=f"use dataframe(..., layout='{was}'), or a new checkpoint")
     if kept.grid["partitions"] != wanted["partitions"]:
         msg = f"this checkpoint's windows lie on {kept.grid['partitions']} state partitions, and now it has others"
-        hint = "repartition the checkpoint back to that number, or start anew"
+        hint = "repartition the checkpoint back to that number, or use a new one"
         raise LayoutError(msg, name="partitions", hint=hint)
     return iter(())
 
@@ -110,6 +112,8 @@ def check_kept_layout(plan: Plan, state: GroupState) -> Iterator[Any]:
 def other_join() -> FingerprintMismatchError:
     """Return the error for a state that another join wrote."""
     msg = "this checkpoint belongs to another join: streams, predicates, window, selection or self-pairs differ"
-    hint = "restore the join's former definition, or start with a new checkpoint; so too a self-join of one DataFrame "
-    hint += "whose checkpoint is of the time when each tuple was paired with itself"
+    hint = (
+        "restore the join's former definition, or start with a new checkpoint; a self-join of one DataFrame also needs "
+        "a new one if a version that paired each tuple with itself wrote the old one"
+    )
     return FingerprintMismatchError(msg, name="state", hint=hint)

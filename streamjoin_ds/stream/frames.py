@@ -51,25 +51,29 @@ def joined(
     from streamjoin_ds.spark.worker_check import check_workers
 
     if join.window.kind == "count":
-        msg = "a count window is over the order of tuples, and DataFrames have none"
-        raise WindowError(msg, name="window", hint="a time window (15s) or a periodic one, or start() on sources")
+        msg = "a count window needs an order of the tuples, and DataFrames have none"
+        raise WindowError(msg, name="window", hint="use a time window (15s) or a periodic one, or start() on sources")
     for stream in join.streams:
         if stream.rate is not None:
-            msg = f"stream {stream.name} has a rate, and the cells of a dataframe() are of equal rates"
-            raise ArgumentError(msg, name="rate", hint="leave it out, and give layout=; start() on sources has it")
+            msg = f"stream {stream.name} has a rate, which dataframe() does not use"
+            raise ArgumentError(
+                msg, name="rate", hint="leave the rate out and give a layout, or use start() on sources"
+            )
         for option in ("idle_timeout", "max_ahead"):
             if getattr(stream, option) is not None:
-                msg = f"stream {stream.name} has {option}, which goes by a source's order, and DataFrames have none"
-                raise ArgumentError(msg, name=option, hint="start() on sources has it; here leave it out")
+                msg = (
+                    f"stream {stream.name} has {option}, which needs an order of the records, and DataFrames have none"
+                )
+                raise ArgumentError(msg, name=option, hint="leave it out, or use start() on sources")
     if set(frames) != set(join.names):
         odd = ", ".join(sorted(set(frames) ^ set(join.names)))
-        msg = f"the frames are not those of the join's streams: {odd}"
-        raise ArgumentError(msg, name=odd, hint=f"one frame for each of {', '.join(join.names)}")
+        msg = f"the frames and the join's streams have different names: {odd}"
+        raise ArgumentError(msg, name=odd, hint=f"give one frame for each of {', '.join(join.names)}")
     streaming = {name: frame.isStreaming for name, frame in frames.items()}
     if len(set(streaming.values())) > 1:
         static = ", ".join(name for name, moving in streaming.items() if not moving)
         msg = f"some frames are streaming and some are static ({static})"
-        raise ArgumentError(msg, name=static, hint="give all as readStream, or all as read")
+        raise ArgumentError(msg, name=static, hint="read all of them with spark.readStream, or all with spark.read")
     schemas = {name: to_arrow_schema(frame.schema, timezone="UTC") for name, frame in frames.items()}
     bound = bind(_over_frames(join, frames), schemas)
     check_execution(bound, execution)
@@ -155,7 +159,7 @@ def _delay_us(stream: Stream, frame: DataFrame) -> int:
     if stream.delay_us and stream.delay_us != delay_us:
         of_frame = duration_text(delay_us)
         msg = f"the frame of {stream.name} has a watermark of {of_frame}, and the stream a delay of {stream.delay}"
-        hint = "the same for both; a stream without a delay of its own has its frame's"
+        hint = "give the same for both; a stream without a delay of its own has its frame's"
         raise ArgumentError(msg, name=stream.name, hint=hint)
     return delay_us
 

@@ -72,7 +72,7 @@ class StreamJoin(Join):
         trigger : str, optional
             The least time from the start of one batch to the next ("1s"); by default the next follows at once.
         max_rows_per_batch : int, optional
-            Most records of a batch, all streams together.
+            Most records of a batch, all streams together; 1 000 000 by default.
         max_delay : str, optional
             How long a tuple may wait from when the source can see it to the commit of its batch ("500ms"). Batches then
             have only as many rows as their measured time allows. If the machine or the load does not let the bound be

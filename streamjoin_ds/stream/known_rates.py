@@ -25,7 +25,7 @@ class KnownRates:
     per_s : tuple of float
         Tuples a second; all 1 where nothing is known of any stream.
     origins : tuple of str
-        Of each "said", "found" or "unknown"; one that is unknown is taken as the mean of the others.
+        For each stream "said", "found" or "unknown". An unknown rate is taken as the mean of the others.
     """
 
     per_s: tuple[float, ...]
@@ -55,10 +55,10 @@ def known_rates(bound: BoundJoin, given: Mapping[str, float] | None = None) -> K
     given = given or {}
     for name in given:
         if name not in bound.names:
-            msg = f"a rate is given for {name}, which is no stream of the join"
+            msg = f"a rate is given for {name}, which is not a stream of the join"
             raise ArgumentError(msg, name="rates", hint=f"its streams are {', '.join(bound.names)}")
     said = [checked_rate(given.get(stream.name, stream.rate), stream.name) for stream in bound.join.streams]
-    # What is read of the input is not needed where all is said: its files may be large, or far away.
+    # The input is read only for streams whose rate is not said: its files may be large, or far away.
     found = [
         rate if rate is not None or stream.source is None else sampled_rate(stream, schema)
         for rate, stream, schema in zip(said, bound.join.streams, bound.schemas, strict=True)
@@ -76,7 +76,7 @@ def known_rates(bound: BoundJoin, given: Mapping[str, float] | None = None) -> K
 
 
 def _smoothed(rates: Sequence[float]) -> list[float]:
-    """The rates, or their mean for each where they are nearly equal."""
+    """Return the rates; where they are nearly equal, their mean for each stream."""
     if max(rates) <= min(rates) * _NOISE:
         return [sum(rates) / len(rates)] * len(rates)
     return list(rates)

@@ -67,18 +67,22 @@ class QueryOptions:
                 msg = f"{name} is not true or false"
                 raise ArgumentError(msg, name=name, hint="give true or false, or leave it out")
         if self.exchange not in ("auto", *EXCHANGES):
-            msg = "the way of the exchange is not known"
+            msg = "exchange is not a known way from the source to the cells"
             raise ArgumentError(msg, name="exchange", hint=f"one of auto, {', '.join(EXCHANGES)}")
         if self.max_rows_per_batch is not None and self.max_rows_per_batch < 1:
             msg = "max_rows_per_batch must be at least 1"
-            raise ArgumentError(msg, name="max_rows_per_batch", hint="for example 1000000; leave it out for no limit")
+            raise ArgumentError(msg, name="max_rows_per_batch", hint="for example 50000; the default is 1000000")
         if self.cells is not None and (type(self.cells) is not int or not 1 <= self.cells <= MAX_CELLS):
             msg = f"cells is not a whole number from 1 to {MAX_CELLS}"
-            raise ArgumentError(msg, name="cells", hint="about one a core; leave it out to follow the cores")
+            raise ArgumentError(
+                msg, name="cells", hint="about one for each core; if it is left out, the number of cores decides"
+            )
         if self.available_now and self.trigger is not None:
             msg = "available_now and trigger exclude each other"
             raise ArgumentError(
-                msg, name="trigger", hint="available_now takes in what is there and stops; a trigger goes on"
+                msg,
+                name="trigger",
+                hint="give one: available_now reads what is there and then stops, a trigger goes on",
             )
         if self.trigger is not None:
             duration_us(self.trigger, "trigger")
@@ -89,9 +93,9 @@ class QueryOptions:
 
 def _check_delay(bound_us: int, trigger: str | None) -> None:
     if trigger is not None and duration_us(trigger, "trigger") >= bound_us:
-        msg = "the trigger lets a tuple wait as long as max_delay before its batch begins"
+        msg = "trigger is not shorter than max_delay: a tuple may wait that long before its batch begins"
         raise ArgumentError(
-            msg, name="max_delay", hint="a shorter trigger, or none: the next batch then follows at once"
+            msg, name="max_delay", hint="give a shorter trigger, or none: the next batch then follows at once"
         )
 
 
@@ -107,7 +111,7 @@ def bound_join(join: Join) -> BoundJoin:
         if stream.source is None:
             msg = f"stream {stream.name} has no source"
             raise ArgumentError(
-                msg, name=stream.name, hint="give a file, a directory or a generator; or use dataframe() or JoinEngine"
+                msg, name=stream.name, hint="give a file, a folder or a generator; or use dataframe() or JoinEngine"
             )
     return bind(join, {stream.name: infer_schema(stream) for stream in join.streams})
 
@@ -175,8 +179,8 @@ def _as_driven(plan: Plan) -> Plan:
     identity = _identity(plan)
     if identity.partitions == plan.partitions:
         return replace(plan, spark_root=str(identity.spark_folder(Path(plan.block_root))))
-    msg = f"the query that runs has {identity.partitions} cells, and would get {plan.partitions}"
-    raise LayoutError(msg, name="cells", hint="stop it first: query.stop()")
+    msg = f"the running query has {identity.partitions} cells, and this start asks for {plan.partitions}"
+    raise LayoutError(msg, name="cells", hint="stop the running query first: query.stop()")
 
 
 def _started(spark: SparkSession, plan: Plan, options: QueryOptions, cuts: list[Any]) -> StreamingQuery:
@@ -214,7 +218,7 @@ def _plan(join: Join, spark: SparkSession, table_root: str, checkpoint: Path, op
     identity = CheckpointIdentity.load(checkpoint)
     given = None if options.layout is None else Layout.parse(options.layout, len(join.streams))
     if given is not None and options.cells not in (None, given.cells):
-        msg = f"the layout {given} has {given.cells} cells, and cells is another number"
+        msg = f"the layout {given} has {given.cells} cells, but cells is another number"
         raise ArgumentError(msg, name="cells", hint="leave one of the two out")
     if identity is None:
         bound = bound_join(join)
@@ -265,8 +269,8 @@ def _cells(spark: SparkSession, options: QueryOptions, kept: int | None) -> int:
 
 def _kept_cells(kept: int, wanted: int, *, is_asked: bool) -> int:
     if is_asked:
-        msg = f"the checkpoint has {kept} cells, and its state is in a form that does not let them become {wanted}"
-        hint = f"cells={kept}; only HDFSBackedStateStoreProvider's state, compressed with lz4, can be moved"
+        msg = f"the checkpoint has {kept} cells, and its state cannot be moved to {wanted}"
+        hint = f"keep {kept} cells; only state of HDFSBackedStateStoreProvider, compressed with lz4, can be moved"
         raise LayoutError(msg, name="cells", hint=hint)
     _log.warning("the checkpoint keeps its %d cells: its state cannot be moved to %d", kept, wanted)
     return kept
@@ -294,7 +298,7 @@ def _ways(spark: SparkSession, checkpoint: Path, table_root: str, exchange: str)
         raise TableError(msg, name="to", hint="give a folder on a file system that the driver and all workers share")
     if exchange == "reference" and not sees_exchange:
         msg = "a worker does not see the exchange's folder under the checkpoint"
-        raise ArgumentError(msg, name="exchange", hint="auto or packed; or a checkpoint that all workers see")
+        raise ArgumentError(msg, name="exchange", hint="use auto or packed, or a checkpoint that all workers see")
     way = exchange if exchange != "auto" else "reference" if sees_exchange else "packed"
     _log.info("exchange %s, windows %s", way, "in blocks" if sees_blocks else "inline in Spark's state")
     return way, blocks if sees_blocks else ""

@@ -22,24 +22,24 @@ from streamjoin_ds.spec.stream import Stream
 __all__ = ["DEFAULT_MAX_ROWS", "READER_OPTIONS", "STREAM_OPTIONS", "SourceOptions", "checked_reader_options"]
 
 READER_OPTIONS = {
-    "max_rows_per_batch": "records of all streams in one batch (1000000)",
-    "max_delay": "how long a tuple may wait for its batch's commit, 500ms; batches are kept small for that (no bound)",
-    "pace": "max, or event time at this speed: 1 is real time (max)",
-    "parts": "tasks that make one generated stream's share of a batch (state partitions / streams)",
-    "missing_files": "error, or ignore files that vanish after they were read and committed (error)",
-    "max_block_rows": "tuples of one packed block (262144)",
+    "max_rows_per_batch": "most records of a batch, all streams together (1000000)",
+    "max_delay": "how long a tuple may wait for its batch's commit, such as 500ms; it keeps batches small (no bound)",
+    "pace": "max, or how many times as fast as real time event time goes: 1 is real time (max)",
+    "parts": "number of tasks that generate one stream's records of a batch (state partitions / streams)",
+    "missing_files": "error or ignore: what to do about files that vanish after they were read and committed (error)",
+    "max_block_rows": "most tuples of one block of the exchange (262144)",
 }
 STREAM_OPTIONS = {
     "path": "a file, a folder, or /folder/*.extension",
     "generator": "instead of path: gen:band2d?side=r&rate=1000",
     "time": "column of the event time (ts)",
-    "time_unit": "of integer times: s, ms, us or ns (us)",
+    "time_unit": "unit of event times that are integers: s, ms, us or ns (us)",
     "format": "auto, csv, json or parquet (auto)",
-    "delimiter": "of CSV files: one character, or tab (,)",
-    "columns": 'columns and their types, {"x": "double"}; inferred from the first file where not given',
+    "delimiter": "what separates the fields of CSV files: one character, or tab (,)",
+    "columns": 'columns and their types, {"x": "double"}; by default they are inferred from the first file',
     "broken_rows": "fail at a record that cannot be read, or keep it, with the reason in _rejected (fail)",
-    "on_bad_file": "stop, or quarantine: set aside what is left of a file that cannot be read on (stop)",
-    "delay": "taken, and not used outside a join",
+    "on_bad_file": "stop, or quarantine: set aside the rest of a file from where it cannot be read (stop)",
+    "delay": "accepted, but not used outside a join",
 }
 
 DEFAULT_MAX_ROWS = 1_000_000  # records of a batch, where `max_rows_per_batch` is not given
@@ -108,7 +108,7 @@ class SourceOptions:
         valid = {"plan", "cuts", "trigger", *READER_OPTIONS} if joined else {*READER_OPTIONS, *STREAM_OPTIONS}
         for name in given:
             if name not in valid:
-                msg = f"there is no option {name} of the format sensors{' in a join' if joined else ''}"
+                msg = f"the format sensors has no option {name}{' in a join' if joined else ''}"
                 raise ArgumentError(msg, name=name, hint=f"its options are {', '.join(sorted(valid))}")
         # Options that need no look at files come first: their errors are the clearer ones.
         missing = _choice(given, "missing_files", ("error", "ignore"))
@@ -123,8 +123,10 @@ class SourceOptions:
         streams = plan.bound.join.streams if plan is not None else (_stream(given),)
         schemas = plan.bound.read_schemas if plan is not None else tuple(_all_columns(stream) for stream in streams)
         if not (joined or keep_broken) and streams[0].on_bad_file == "quarantine":
-            msg = "on_bad_file=quarantine sets files aside as broken rows, which broken_rows=fail does not let through"
-            raise ArgumentError(msg, name="on_bad_file", hint="take broken_rows=keep too: such rows have _rejected set")
+            msg = "on_bad_file=quarantine turns bad files into broken rows, which broken_rows=fail refuses"
+            raise ArgumentError(
+                msg, name="on_bad_file", hint="add broken_rows=keep: such rows have the reason in _rejected"
+            )
         if not parts:
             parts = max(1, plan.partitions // len(streams)) if plan is not None else 1
         ignore = missing == "ignore"
@@ -144,7 +146,7 @@ def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
     texts = {name: str(value) for name, value in given.items()}
     for name in texts:
         if name not in READER_OPTIONS:
-            msg = f"there is no source option {name} in a join"
+            msg = f"the source of a join has no option {name}"
             raise ArgumentError(msg, name=name, hint=f"its source options are {', '.join(READER_OPTIONS)}")
     _choice(texts, "missing_files", ("error", "ignore"))
     parse_pace(texts.get("pace", "max"))
@@ -160,13 +162,17 @@ def _plan(text: str) -> Plan:
         return Plan.from_json(text)
     except (ValueError, KeyError, TypeError):
         msg = "the option plan does not hold a join's plan"
-        raise ArgumentError(msg, name="plan", hint="it is set by StreamJoin; Plan.to_json() writes it") from None
+        raise ArgumentError(
+            msg, name="plan", hint="leave it to StreamJoin, which sets it with Plan.to_json()"
+        ) from None
 
 
 def _stream(given: Mapping[str, str]) -> Stream:
     if ("path" in given) == ("generator" in given):
         msg = "the format sensors needs either the option path or the option generator"
-        raise ArgumentError(msg, name="path", hint='.load("/folder") or .option("generator", "gen:band2d?rate=1000")')
+        raise ArgumentError(
+            msg, name="path", hint='use .load("/folder") or .option("generator", "gen:band2d?rate=1000")'
+        )
     source = given["path"] if "path" in given else parse_generator(given["generator"])
     columns = None
     if "columns" in given:
@@ -177,7 +183,7 @@ def _stream(given: Mapping[str, str]) -> Stream:
             usable = False
         if not usable:
             msg = "the option columns is not a JSON object of column names and type names"
-            raise ArgumentError(msg, name="columns", hint='{"ts": "timestamp[us, tz=UTC]", "x": "double"}')
+            raise ArgumentError(msg, name="columns", hint='for example {"ts": "timestamp[us, tz=UTC]", "x": "double"}')
     return Stream(
         name="sensors",
         source=source,
@@ -197,7 +203,7 @@ def _all_columns(stream: Stream) -> pa.Schema:
     fields = []
     for column in found:
         if column.name in (TS, SEQ, "_rejected"):
-            msg = f"the stream has a column '{column.name}', a name the format uses itself"
+            msg = f"the stream has a column '{column.name}', a name that the format sensors uses itself"
             raise ArgumentError(msg, name=column.name, hint="rename the column")
         kind = pa.timestamp("us", tz="UTC") if column.name == stream.time else result_type(column.type, column.name)
         fields.append(pa.field(column.name, kind, column.nullable))

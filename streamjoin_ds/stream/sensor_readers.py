@@ -120,7 +120,7 @@ class _Sensors:
         for stream, feed in zip(self._options.streams, self._feeds, strict=True):
             if feed.endless:
                 msg = f"stream {stream.name} is generated without end, and {why}"
-                raise ArgumentError(msg, name=stream.name, hint="give the generator a number of rows")
+                raise ArgumentError(msg, name=stream.name, hint="give the generator a number of rows (rows=1000000)")
 
     def _read(self, partition: SensorsPartition) -> Iterator[pa.RecordBatch]:
         reuse_freed_memory()
@@ -341,7 +341,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _laid_out(
         self, start: Mapping[str, Any], positions: Sequence[Position], ends: Sequence[Position]
     ) -> LayoutFacts | None:
-        """What the offset at the end of a batch says of its layout."""
+        """Return what the offset at the end of a batch says of its layout."""
         if self._layout_rule is None or self._options.plan is None:
             return None
         before = decode_layout(start, self._sensors._names)

@@ -39,7 +39,7 @@ def plain_rows(chunks: Iterator[Chunk], options: SourceOptions, schema: pa.Schem
             first = chunk.rejects[0]
             where = f"line {first.line}" + (f", column '{first.column}'" if first.column else "")
             msg = f"a record of {first.file} cannot be read: {where}: {first.reason}"
-            hint = "correct it, or take broken_rows=keep, which marks such rows"
+            hint = "correct the file, or use broken_rows=keep, which marks such rows"
             raise FileFormatError(msg, name=first.file, hint=hint)
         table = _rows(chunk, time, schema)
         if chunk.rejects:

@@ -89,12 +89,14 @@ class SilenceLog:
             The watermark as a text.
         """
         for name in sorted(set(idle) - self._idle):
-            _log.warning("stream %s is idle: it no longer holds the watermark", name)
+            _log.warning("stream %s is idle: it no longer holds back the watermark", name)
         for name in sorted(self._idle - set(idle)):
-            _log.warning("stream %s is back", name)
+            _log.warning("stream %s is back: it is no longer idle", name)
         for name, count in overtaken.items():
             if count:
-                _log.warning("%d tuples of stream %s came after the watermark %s: late", count, name, watermark)
+                _log.warning(
+                    "%d tuples of stream %s are late, because the watermark %s went past them", count, name, watermark
+                )
         self._idle = set(idle)
         if held is None:
             self._batches.clear()
@@ -105,8 +107,8 @@ class SilenceLog:
         if far and count >= _TOLD_BATCHES and (count // _TOLD_BATCHES).bit_count() == 1 and count % _TOLD_BATCHES == 0:
             behind = "has had no tuple" if held.behind_us is None else f"is {duration_text(held.behind_us)} behind"
             _log.warning(
-                "stream %s holds everything up: it has sent nothing for %d batches and %s; nothing leaves the windows, "
-                "and the punctuation stays at %s. Its idle_timeout would let time go on without it",
+                "stream %s holds back the watermark: it has sent nothing for %d batches and %s. No tuple leaves the "
+                "windows, and the punctuation stays at %s. With an idle_timeout the join would go on without it",
                 held.stream,
                 count,
                 behind,

@@ -110,7 +110,7 @@ def test_keys_are_the_same_in_pieces_and_distributed_as_named():
 
 def test_a_wrong_count_ends_the_run():
     outcome = TrialOutcome({}, {}, 6, 7, [])
-    with pytest.raises(BenchError, match="finds 6 matches, an independent count 7"):
+    with pytest.raises(BenchError, match="finds 6 matches, but an independent count 7"):
         verified(Trial(), outcome)
 
 
@@ -287,7 +287,7 @@ def test_it_is_quick_and_says_where_and_with_what(quick):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--to", "nowhere/figures.html"], "the folder to write the page to does not exist"),
+        (["--to", "nowhere/figures.html"], "the folder of the page to write does not exist"),
         (["pim-tree-99", "--to", "figures.html"], "there is no figure 'pim-tree-99'"),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_cell_without_windows_may_go() -> None:
 
 def test_windows_are_never_dropped() -> None:
     for epochs in ([EPOCH], None):
-        with pytest.raises(StateCorruptError, match="cell 1 is in no layout"):
+        with pytest.raises(StateCorruptError, match="cell 1 belongs to no layout"):
             states_of_cells({0: a_state(1, [EPOCH]), 1: a_state(1, epochs)}, 2, 1)
 
 

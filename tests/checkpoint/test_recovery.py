@@ -42,7 +42,7 @@ def test_offsets_that_are_torn_stop_a_restart_and_are_for_repair(
 def test_a_change_that_no_join_made_is_refused_though_offsets_are_torn_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = planned(tmp_path, monkeypatch, refusal="it is followed by a change that no join made")
+    found = planned(tmp_path, monkeypatch, refusal="after that comes a change that no join made")
     assert "a change that no join made" in found.refusal
     assert found.torn_offsets
     with pytest.raises(RecoveryError, match="no join made"):

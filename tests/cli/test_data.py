@@ -53,7 +53,7 @@ def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "kennedy.csv.gz").unlink()
     done = CliRunner().invoke(group, ["data", "flights", str(tmp_path)])
     assert done.exit_code == 2
-    assert "ARGUMENT: a file of this name is there" in done.output
+    assert "newark.csv.gz is there already, with other content" in done.output
     assert [path.name for path in tmp_path.iterdir()] == ["newark.csv.gz"]
     assert (tmp_path / "newark.csv.gz").read_bytes() == b"mine"
 

@@ -100,7 +100,7 @@ def test_what_becomes_of_kernel_threads(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cores, "control_group_cores", lambda: 1.5)
     assert checks._pinning() == "kernel threads run unpinned: the control group allows 1.5 cores' worth of time"
     monkeypatch.setattr(cores, "control_group_cores", lambda: None)
-    assert checks._pinning() == "kernel threads run unpinned: this system pins none"
+    assert checks._pinning() == "kernel threads run unpinned: this system cannot pin threads"
 
 
 @pytest.mark.spark

@@ -130,14 +130,14 @@ def test_it_refuses_what_the_command_refuses_and_nothing_else(key: str, tmp_path
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("windw = '1s'", "the key 'windw', which is not known Hint: one of streams, on, where, window"),
+        ("windw = '1s'", "an unknown key 'windw' Hint: one of streams, on, where, window"),
         (
             "[streams.r]\npassword = 'x'",
-            "stream r has the key 'password', which is not known Hint: one of source",
+            "stream r has an unknown key 'password' Hint: one of source",
         ),
         ("available_now = 'false'", "available_now is not true or false Hint: give true or false, or leave it out"),
         ("threads = 2.5", "threads is not a whole number Hint: give a whole number, or leave it out"),
-        ("streams = 1", "streams is not a table of tables Hint: a table for each stream"),
+        ("streams = 1", "streams is not a table of tables Hint: give each stream a table"),
         ("[streams.r]\nformat = 1", "format of stream r is not a text Hint: one of auto, csv, json, parquet"),
         ("conf = 1", 'neither a table of texts nor a list of texts Hint: for example {"spark.ui.enabled" = "true"}'),
     ],
@@ -158,9 +158,9 @@ def test_what_is_refused_is_named_with_what_is_valid(text: str, says: str, tmp_p
     [
         (("--exchange", CANARY), "'--exchange': it is not one of auto, reference, packed, rows."),
         (("--kernel", CANARY), "'--kernel': it is not one of auto, avx512, avx2, scalar, reference."),
-        (("--threads", CANARY), "'--threads': it is not a whole number from 1."),
-        (("--merge-runs", "1"), "'--merge-runs': it is not a whole number from 2."),
-        (("--max-rows-per-batch", CANARY), "'--max-rows-per-batch': it is not a whole number from 1."),
+        (("--threads", CANARY), "'--threads': it is not a whole number of 1 or more."),
+        (("--merge-runs", "1"), "'--merge-runs': it is not a whole number of 2 or more."),
+        (("--max-rows-per-batch", CANARY), "'--max-rows-per-batch': it is not a whole number of 1 or more."),
     ],
 )
 def test_a_flag_that_is_refused_does_not_show_its_value(arguments: tuple[str, ...], says: str) -> None:

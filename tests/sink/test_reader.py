@@ -230,9 +230,9 @@ def test_files_that_are_gone_are_named(join, committer):
         join.commit(committer, batch_id)
     path = DeltaTable(join.tables.matches).file_uris()[0].removeprefix("file://")
     os.rename(path, f"{path}_away")
-    with pytest.raises(TableError, match="removed while it was being read"):
+    with pytest.raises(TableError, match="removed while the table was being read"):
         list(follow(join.root))
-    with pytest.raises(TableError, match="removed while it was being read"):
+    with pytest.raises(TableError, match="removed while the table was being read"):
         Follower(join.root, since=0)
 
 

@@ -155,7 +155,7 @@ def test_properties_that_this_writer_cannot_honour_are_refused(join, committer, 
     with pytest.raises(TableError) as raised:
         guard.check_table(table, join.tables.matches, MATCH_SCHEMA, guard.TableIdentity("join-1", "f1"))
     assert raised.value.name == key
-    assert "plain path" in raised.value.hint
+    assert "with delta-spark" in raised.value.hint
 
 
 def test_a_check_constraint_is_refused(join, committer):

@@ -64,7 +64,7 @@ def test_a_rate_is_checked(rate: object) -> None:
 
 
 def test_a_name_is_checked() -> None:
-    with pytest.raises(ArgumentError, match="which is no stream of the join") as caught:
+    with pytest.raises(ArgumentError, match="which is not a stream of the join") as caught:
         known_rates(handed_over(r=None, s=None), {"t": 1})
     assert "r, s" in caught.value.hint
 

@@ -143,7 +143,7 @@ def _group(
                         f"{contestant.case} finds {own[-1]['matches']:,.0f} matches, "
                         f"{peer.case} {other[-1]['matches']:,.0f}"
                     )
-                    raise BenchError(msg, name=contestant.case, hint="nothing counts until both agree")
+                    raise BenchError(msg, name=contestant.case, hint="no measurement is valid until both agree")
             say(f"  run {number + 1} of {runs}: {own[-1][lines[0].value]:,.4g} {lines[0].unit}")
     results = []
     for line in lines:
@@ -165,7 +165,7 @@ def _child(contestant: Contestant) -> Iterator[Callable[[int, int], dict[str, An
             line = process.stdout.readline()
             if not line:
                 log.seek(0)
-                last = (log.read().strip().splitlines() or ["it said nothing"])[-1]
+                last = (log.read().strip().splitlines() or ["it printed nothing"])[-1]
                 msg = f"the contestant {contestant.case} ended: {last}"
                 raise BenchError(msg, name=contestant.case, hint="run it alone: streamjoin bench engine WORKLOAD")
             facts: dict[str, Any] = json.loads(line)

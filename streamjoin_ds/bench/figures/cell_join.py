@@ -87,10 +87,10 @@ def _batch_sizes(extent: Extent) -> Panel:
     return Panel(
         _PAPER, "12", "Size of the input batch", "tuples of each stream in a batch", "time a tuple, us", series,
         "Windows of 500 tuples a second as the engine keeps them (one key, indexed; the paper scans two), two matches "
-        "a tuple, one core; each push has so many tuples of each stream. They share what a push costs whatever it "
-        "holds. Under Spark that is a whole trigger, a fifth of a second and more, so batches there grow to what "
-        "`max_delay` allows and the load needs (`streamjoin bench stream delay`). The paper's batches have at most "
-        "some hundred bytes of each attribute, on 8 SPEs.",
+        "a tuple, one core; each push has as many tuples of each stream as the x axis says. They share the fixed "
+        "cost of a push. Under Spark that is a whole trigger, a fifth of a second and more, so batches there grow to "
+        "what `max_delay` allows and the load needs (`streamjoin bench stream delay`). The paper's batches have "
+        "at most some hundred bytes of each attribute, on 8 SPEs.",
         "Larger batches take less time a tuple, with ever smaller gains: above 128 bytes they are insignificant, for "
         "windows from 1 to 15 minutes alike.",
         is_log_x=True, is_log_y=True,

@@ -86,7 +86,7 @@ def _head(report: Report, facts: dict[str, str]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body><main><h1>The figures of CellJoin and PIM-Tree, from our own runs</h1>
 <p>Every number in a plot or a table was measured on this machine by the run that wrote this page. What the papers found
-is told in words under each figure; none of their numbers is drawn. What a trial's engine finds is compared with an
+is said in words under each figure; none of their numbers is drawn. What a trial's engine finds is compared with an
 independent count of the matches, and a difference ends the run.</p>{quick}
 <table class="facts"><caption>The run</caption>{rows}</table>
 <nav aria-label="Figures"><h2>Figures</h2><ul>{links}</ul></nav>"""
@@ -96,7 +96,7 @@ def _section(drawn: Drawn, report: Report, facts: dict[str, str], number: int) -
     panel, extent = drawn.panel, report.extent
     trials = {trial for line in drawn.lines for trial in line.trials}
     runs = sorted({trial.runs for trial in trials})
-    counted = f"{drawn.checked:,} matches were counted independently and are what was found. " if drawn.checked else ""
+    counted = f"An independent count gave the same {drawn.checked:,} matches. " if drawn.checked else ""
     how = (
         f"{facts['CPU']}, {facts['cores used']} cores, kernels {facts['instruction set of the kernels']}; "
         f"seed {extent.seed}; {len(trials)} trials, median of {' or '.join(map(str, runs))} runs. {counted}"

@@ -206,7 +206,7 @@ def _ten(extent: Extent) -> list[Panel]:
         return [_line(f"window of {rows:,}", extent.tasks, trial(rows), value) for rows in task_windows]
 
     task = (
-        "Their task is a few tuples that a thread takes in hand at a time; the like here is a push of as many tuples "
+        "Their task is the few tuples that a thread takes at a time; its counterpart here is a push of as many tuples "
         "of each stream to one engine with one thread. " + _TWO_WAY
     )
     no_tree = "We have no B+-Tree and no IM-Tree: beside our sorted runs stand the same runs in plain C, not vectorised"
@@ -234,7 +234,7 @@ def _ten(extent: Extent) -> list[Panel]:
             "10c", "Speed by size of a task", ("tuples of each stream in a push", "thousand tuples/s"),
             [replace(series, per=1e3) for series in tasks("rows_per_second")],
             measured=task,
-            reported="Better up to four tuples a task, little after eight.",
+            reported="The speed grows up to four tuples a task, and little after eight.",
         ),
         _panel(
             "10d", "Latency by size of a task", ("tuples of each stream in a push", "median time of a push, us"),
@@ -304,7 +304,7 @@ def _eleven(extent: Extent) -> list[Panel]:
             "cannot do without by its own counters (keys of the pairs it tests, new tuples, result columns; no merges, "
             f"no searches), over the time it took: a lower bound. Window of {extent.windows[-1]:,} tuples. Beside it "
             "what one core copies from memory.",
-            reported="Up to 43 GB/s there were; stores are 22 % of the traffic with one thread, 16 % with many.",
+            reported="They measured up to 43 GB/s; stores are 22 % of the traffic with one thread, 16 % with many.",
             is_bars=True, is_stacked=True,
         ),
     ]  # fmt: skip
@@ -374,8 +374,8 @@ def _thirteen(extent: Extent) -> list[Panel]:
             measured=shifting + "Counted: into which of 256 ranges, which cut the largest run of the window into equal "
             "parts, the tuples of the middle phase fall. Our engine does not insert by range, so no such skew can slow "
             "it; the picture shows what a tree would face.",
-            reported="Even without drift; at the fastest, 77 % of the inserts fall into one of 1,024 subindexes, and "
-            "70 % of them get almost none.",
+            reported="Without drift all subindexes are hit alike; at the fastest drift 77 % of the inserts fall into "
+            "one of 1,024 subindexes, and 70 % of them get almost none.",
             is_log_y=False,
         ),
         _panel(

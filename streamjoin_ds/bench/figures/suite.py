@@ -133,7 +133,9 @@ def measure_figures(names: Sequence[str], is_quick: bool, runs: int, seed: int, 
     for name in names:
         if not any(place.startswith(name) for place in figure_names()):
             msg = f"there is no figure '{name}'"
-            raise ArgumentError(msg, name=name, hint=f"one of {', '.join(figure_names())}, or how some of these begin")
+            raise ArgumentError(
+                msg, name=name, hint=f"one of {', '.join(figure_names())}, or the beginning of some of these"
+            )
     cores = usable_core_count()
     extent = Extent.quick(cores, seed) if is_quick else Extent.full(cores, runs, seed)
     panels = [panel for panel in _panels(extent) if not names or panel.place.startswith(tuple(names))]

@@ -60,8 +60,9 @@ def verified(trial: Trial, outcome: TrialOutcome) -> TrialOutcome:
         The engine found another number.
     """
     if outcome.found != outcome.expected:
-        msg = f"a trial of kind {trial.kind} finds {outcome.found:,} matches, an independent count {outcome.expected:,}"
-        raise BenchError(msg, name=trial.kind, hint="nothing counts until both agree")
+        found, expected = f"{outcome.found:,} matches", f"{outcome.expected:,}"
+        msg = f"a trial of kind {trial.kind} finds {found}, but an independent count {expected}"
+        raise BenchError(msg, name=trial.kind, hint="no measurement is valid until both agree")
     return outcome
 
 
@@ -82,9 +83,9 @@ class _Worker:
             line = self._process.stdout.readline()
         if not line:
             self._log.seek(0)
-            last = (self._log.read().strip().splitlines() or ["it said nothing"])[-1]
+            last = (self._log.read().strip().splitlines() or ["it printed nothing"])[-1]
             msg = f"a trial of kind {trial.kind} ended: {last}"
-            raise BenchError(msg, name=trial.kind, hint="its process has ended; is there memory enough?")
+            raise BenchError(msg, name=trial.kind, hint="its process has ended; check that there is enough memory")
         facts = json.loads(line)
         curves = {name: [(x, y) for x, y in curve] for name, curve in facts["curves"].items()}
         spans = [(begin, end) for begin, end in facts["checked_us"]]

@@ -118,8 +118,8 @@ class LiveRun:
         bound = bound_join(join)
         expected = count_matches(join, *(first_tuples(bound, stream, rows) for stream, rows in enumerate(read)))
         if matches != expected:
-            msg = f"the stream gives {matches:,} matches for {sum(read):,} rows, an independent count {expected:,}"
-            raise BenchError(msg, name="stream", hint="nothing it measures counts until both agree")
+            msg = f"the stream gives {matches:,} matches for {sum(read):,} rows, but an independent count {expected:,}"
+            raise BenchError(msg, name="stream", hint="no measurement of it is valid until both agree")
 
 
 class LiveProcess:
@@ -190,7 +190,7 @@ class LiveProcess:
             try:
                 line = self._events.get(timeout=max(until - time.monotonic(), 0.01))
             except queue.Empty:
-                msg = f"the stream was not done within {within_s:.0f} s"
+                msg = f"the stream has not finished within {within_s:.0f} s"
                 raise BenchError(msg, name="stream", hint=self._hint()) from None
             if line is None:
                 msg = "the process of the stream ended"
@@ -219,7 +219,7 @@ class LiveProcess:
         self._events.put(None)
 
     def _hint(self) -> str:
-        return f"what it said is in {self._log_path}"
+        return f"its output is in {self._log_path}"
 
 
 def wall_s(text: str) -> float:

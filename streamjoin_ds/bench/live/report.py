@@ -61,9 +61,9 @@ def stream_table(findings: Sequence[Finding]) -> RenderableType:
     busiest = max((finding.others_cores for finding in findings), default=0.0)
     if busiest > _QUIET_CORES:
         notes.append(
-            f"Other programs kept up to {busiest:.1f} cores busy meanwhile: times are too long, rates too low."
+            f"Other programs kept up to {busiest:.1f} cores busy meanwhile: times are too long, and rates too low."
         )
-    notes.append(f"On {usable_core_count()} cores; MiB: peak memory of ours.")
+    notes.append(f"On {usable_core_count()} cores. MiB is the peak memory of our process and its children.")
     return Group(report, *(Text(note, style="dim") for note in notes))
 
 

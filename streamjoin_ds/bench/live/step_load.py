@@ -93,8 +93,8 @@ def tuple_delays(run: LiveRun) -> tuple[np.ndarray, np.ndarray]:
             began_s, planning_s = wall_s(trigger["timestamp"]), trigger["durationMs"].get("latestOffset", 0) / 1e3
             starts.append((began_s + planning_s - last_s, began_s - last_s))
     if not starts:
-        msg = "no trigger of the stream was reported"
-        raise BenchError(msg, name="stream", hint="it needs a query that ran for some seconds")
+        msg = "Spark reported no trigger of the stream that had a batch"
+        raise BenchError(msg, name="stream", hint="let the query run for some seconds")
     start_s = min(starts)[1]
     commits_s = np.array([batch["at_s"] for batch in run.batches]) - start_s
     due_s = [(ts - first_us) / 1e6 for ts in times]

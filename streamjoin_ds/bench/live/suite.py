@@ -133,8 +133,8 @@ def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tupl
             taken, seconds = (far.rows - near.rows, far.seconds - near.seconds) if rest else (far.rows, far.seconds)
             since_s, until_s = (count / (2 * _LLHJ_RATE) for count in (far.rows - taken, far.rows))
             note = (
-                f"{peer} from empty windows: {until_s:,.0f} s of stream time in {far.seconds:.0f} s, "
-                f"its speed from {since_s:,.0f} s on"
+                f"{peer} began with empty windows and took {far.seconds:.0f} s for {until_s:,.0f} s of stream time; "
+                f"its speed is that from {since_s:,.0f} s on"
             )
             say(f"  {note}")
             yield peer, (taken / (2 * _LLHJ_RATE) / seconds, note)
@@ -148,7 +148,8 @@ def _rate(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     workload = f"band2d, {rate:,}/s, {window_s} s"
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
     note = (
-        f"{run.batches[-1]['state_rows']:,} tuples in the windows, batches of {batch_rows:,} rows, deleted as it goes"
+        f"{run.batches[-1]['state_rows']:,} tuples in the windows, batches of {batch_rows:,} rows, matches deleted "
+        "after each batch"
     )
     kept = float(rate) if speed >= 1 else 0.0
     yield Finding(workload, "rate_kept", kept, "tuples/s a stream", settings.bound(30_000.0), note=note, **common)
@@ -225,7 +226,7 @@ def _state(settings: StreamSettings, say: Say) -> Iterator[Finding]:
             yield Finding(workload, f"state_{name}_{batches}", values[-1], "B a row", None, at_most, **common)
     notes = {
         "row_bytes": "the cells' state rows: manifest, tail, small runs",
-        "block_bytes": f"blocks: a row of {_ROW_BYTES} B once where windows are a few batches, else twice at most",
+        "block_bytes": f"blocks: a row of {_ROW_BYTES} B is written once in windows of few batches, else at most twice",
     }
     for name, values in found.items():
         at_most = settings.bound(_FLAT) if name == "row_bytes" else None
@@ -265,12 +266,12 @@ def _trigger(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     )
     yield Finding(workload, "trigger_p99", _quantile(triggers, 0.99), "ms", **common)
     empty_ms = _quantile(run.empty_ms, 0.5)
-    note = "of Spark in the same session: two stages, a row, a count, a sink that does nothing"
+    note = "an empty trigger of Spark in the same session: two stages, a row, a count, a sink that does nothing"
     yield Finding(workload, "empty_trigger_p50", empty_ms, "ms", note=note)
     yield Finding(workload, "trigger_over_empty", _quantile(triggers, 0.5) / empty_ms, "times")
     for phase in ("queryPlanning", "walCommit", "addBatch", "commitOffsets"):
         yield Finding(workload, f"trigger_{phase}", _quantile(run.trigger_ms(phase)[_SETTLING_BATCHES:], 0.5), "ms")
-    note = "a tuple is due when the clock is at its event time; due times evenly between two triggers' beginnings"
+    note = "a tuple is due when the clock is at its event time; assumed: evenly between two triggers' beginnings"
     yield Finding(workload, "due_to_commit_p50", _quantile(waits, 0.5), "ms", note=note, **common)
     yield Finding(workload, "due_to_commit_p99", _quantile(waits, 0.99), "ms", **common)
 
@@ -292,7 +293,7 @@ def _delay(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     workload = f"band2d, {load.rate:,}/s in steps, {window_s} s, max_delay {max_delay}"
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
     counted = np.concatenate(steps)
-    note = f"each of {len(counted):,} tuples; steps of {load.step_s} s at {', '.join(map(str, times))} times that"
+    note = f"each of {len(counted):,} tuples; steps of {load.step_s} s at {', '.join(map(str, times))} times that rate"
     yield Finding(workload, "due_to_commit_p50", float(np.quantile(counted, 0.5)), "ms", note=note, **common)
     at_most = settings.bound(1_000.0)
     yield Finding(workload, "due_to_commit_p99", float(np.quantile(counted, 0.99)), "ms", None, at_most, **common)
@@ -306,7 +307,7 @@ def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Measure the seconds from the start of a process to its first commit, after one was killed with full windows."""
     window_s, batch_rows = (4, 10_000) if settings.quick else (900, 1_000_000)
     fill_rows = 2 * _LLHJ_RATE * window_s
-    say(f"  {fill_rows:,} tuples in the windows, kill -9, start")
+    say(f"  {fill_rows:,} tuples in the windows, then kill -9 and a start")
     with _folder() as folder, _log() as log:
         # After the fill the query runs in real time: a batch has the tuples of a second or two.
         task = LiveTask(
@@ -328,9 +329,7 @@ def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
             run = process.await_end(_LIVE_WITHIN_S)
     first_s, session_s = run.batches[0]["at_s"] - run.started_s, run.session_s - run.started_s
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
-    note = (
-        f"{run.batches[0]['state_rows']:,} tuples in the windows; of it {session_s:.1f} s until Spark's session is up"
-    )
+    note = f"{run.batches[0]['state_rows']:,} tuples in the windows; Spark's session is up after {session_s:.1f} s"
     workload = f"{_LLHJ}, restart"
     yield Finding(workload, "first_commit", first_s, "s", None, settings.bound(10.0), note=note, **common)
     yield Finding(workload, "session", session_s, "s", **common)

@@ -210,7 +210,7 @@ class SideProcess:
         return facts
 
     def _hint(self) -> str:
-        return f"what it said is in {self._log_path}"
+        return f"its output is in {self._log_path}"
 
     def _listen(self, stream: IO[str]) -> None:
         for line in stream:

@@ -55,7 +55,7 @@ class Settings:
         check_peers(self.peers)
         if self.runs < 1:
             msg = "there must be at least one run"
-            raise ArgumentError(msg, name="runs", hint="5, for example")
+            raise ArgumentError(msg, name="runs", hint="for example 5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +205,8 @@ class CountCheck:
             rows, matches = self._counted(outcome.until_us)
         for what, found, expected in (("rows", outcome.rows, rows), ("matches", outcome.matches, matches)):
             if found != expected:
-                msg = f"{side} gives {found:,} {what} on {self._workload.name}, an independent count {expected:,}"
-                raise BenchError(msg, name=side, hint="nothing it measures counts until both agree")
+                msg = f"{side} gives {found:,} {what} on {self._workload.name}, but an independent count {expected:,}"
+                raise BenchError(msg, name=side, hint="no measurement of it is valid until both agree")
 
     def _known(self) -> tuple[int, int]:
         """Return the rows and matches of a whole generated input of which the peers have only a part."""

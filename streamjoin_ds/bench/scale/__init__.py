@@ -1,4 +1,4 @@
-"""Simulates layouts of up to thousands of cells, without Spark and without an engine: who is sent what, and finds what.
+"""Simulates layouts of up to thousands of cells, without Spark and without an engine: what each cell is sent and finds.
 
 ::
 
@@ -8,7 +8,6 @@
     rates,                                                          ▲
     keys ─────────────► window 1 ─────────────────────────────► bound
 
-`moving` follows a join over several windows: keys that drift, rates that change. Each tuple is dealt by the layout that
-the package would use; what a cell would do with it is counted, not done. So a figure of this bench is no measurement of
-speed.
+`moving` follows a join over several windows: keys that drift, rates that change. Tuples are dealt by the package's own
+layouts. What a cell would do with them is counted and not done, so no figure of this bench is a measurement of speed.
 """

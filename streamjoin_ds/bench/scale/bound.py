@@ -1,4 +1,4 @@
-"""What no layout can be better than: the mean load, and what frequent keys make unavoidable."""
+"""The bounds that no layout can beat: the mean load, and the copies that frequent keys make unavoidable."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from streamjoin_ds.plan import CellWork, Difference
 
 __all__ = ["LowerBound", "Tiles", "tiles_of"]
 
-_STEPS = 60  # of a bisection
+_STEPS = 60  # steps of a bisection: then its ends differ by no more than a float's precision
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tiles:
-    """Blocks of one band's rows in which every pair matches, each row in one block: rows of both sides, by block."""
+    """Blocks of one band's rows in which every pair matches; each row is in one block. Counts of rows by block."""
 
     left: npt.NDArray[np.int64]
     right: npt.NDArray[np.int64]
@@ -45,12 +45,13 @@ class LowerBound:
     Attributes
     ----------
     rows : float
-        Of all streams.
+        Number of rows of all streams.
     pairs : float
-        Of all bands, each counted once.
+        Number of pairs that the bands find, each counted once.
     tiles : sequence of Tiles
-        One for each band.
+        The tiles of each band.
     cells : int
+        Number of cells.
     work : CellWork
 
     Notes

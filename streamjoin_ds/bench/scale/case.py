@@ -1,4 +1,4 @@
-"""One case of the simulator: how many cells and streams, at which rates, with which keys; and its keys, from a seed."""
+"""One case of the simulator: its numbers of cells and streams, its rates, and its keys, which come from a seed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streamjoin_ds.plan import Difference, Reach
 
 __all__ = ["KEYS", "ScaleCase"]
 
-_DOMAIN = 1e6  # keys are below it; of a Zipf distribution also its largest value
-_PAIRS_PER_ROW = 2.0
-_WIDE = 0.002  # of the domain: the band of the papers' workload, 10 to both sides of 10 000
-_SHIFT = 7_919  # values by which frequent ones move when all of a window's width has drifted
+_DOMAIN = 1e6  # keys lie below this; also the largest value of a Zipf distribution
+_PAIRS_PER_ROW = 2.0  # pairs that the bands find for each row, except with wide bands and with equality
+_WIDE = 0.002  # width of a wide band over the domain, as in the papers' workload: 10 to both sides of 10 000
+_SHIFT = 7_919  # by how much keys of "zipf-values" move in a window whose drift is 1
 
 KEYS = {
     "uniform": "uniform; a band with 2 pairs a row",
@@ -39,10 +39,10 @@ class ScaleCase:
     keys : str
         One of `KEYS`.
     rows_per_cell : int
-        Rows of all streams together in a window, over the cells.
+        Rows of all streams together in a window, for each cell.
     seed : int
     drift : float
-        By how much of their width all keys move in a window.
+        How far all keys move in a window, as a share of the width of their domain.
     """
 
     cells: int
@@ -62,7 +62,7 @@ class ScaleCase:
 
     @property
     def reach(self) -> Reach:
-        """The bands: every other stream's key is near to that of the first."""
+        """The bands, by which every other stream's key is near the key of the first stream."""
         rows = self.rows
         crossed = sum(rows[0] * other for other in rows[1:])
         asked = _PAIRS_PER_ROW * sum(rows) / crossed  # the share of combinations that match
@@ -90,7 +90,7 @@ class ScaleCase:
 
 @lru_cache(maxsize=1)
 def _value_shares() -> npt.NDArray[np.float64]:
-    """For each value the share of all rows up to it."""
+    """Return for each value the share of all rows whose value is at most that."""
     shares = np.cumsum(1 / np.arange(1, _DOMAIN + 1))
     total: npt.NDArray[np.float64] = shares / shares[-1]
     return total

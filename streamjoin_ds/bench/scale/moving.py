@@ -26,7 +26,7 @@ from streamjoin_ds.spec import Join, Stream, bind
 
 __all__ = ["DriftOutcome", "RatesOutcome", "measure_drift", "measure_rates"]
 
-# How often ranges are chosen again, in windows; never: by the first window's keys for ever.
+# After how many windows ranges are chosen again; 0: never, so the first window's keys decide for ever.
 POLICIES = {"never": 0, "every 4 windows": 4, "every window": 1}
 _SECOND_US = 1_000_000
 _WINDOW_S, _BATCH_S, _LOW_RATE = 60, 6, 1_000
@@ -35,7 +35,7 @@ _WINDOWS, _CHANGE = 12, 4
 
 @dataclass(frozen=True, slots=True)
 class DriftOutcome:
-    """A scheme whose ranges are chosen again now and then, while the keys drift.
+    """A scheme while the keys drift; its policy says how often its ranges are chosen again.
 
     Attributes
     ----------
@@ -46,9 +46,9 @@ class DriftOutcome:
         Rows shipped for each row read, over all windows. In the window after a change each row is also a guest of the
         older epoch.
     load : float
-        Of the fullest cell of the worst window, over that window's mean load without copies.
+        Load of the fullest cell in the worst window, over that window's mean load without copies.
     last_load : float
-        The same of the last window.
+        The same for the last window.
     """
 
     case: ScaleCase
@@ -71,7 +71,7 @@ class RatesOutcome:
     copies : float
         Rows shipped for each row read, guests of older epochs among them.
     layouts : tuple of str
-        Its layouts, one after the other.
+        The scheme's layouts, one after the other.
     """
 
     cells: int
@@ -84,7 +84,7 @@ class RatesOutcome:
 def measure_drift(
     case: ScaleCase, windows: int, say: Callable[[str], None], work: CellWork = DEFAULT_WORK
 ) -> list[DriftOutcome]:
-    """Return how ranges and hybrid do on keys that drift, chosen again or not, beside the grid, which has no keys."""
+    """Return the outcomes of ranges and hybrid, by each policy, and of the grid, while the keys drift."""
     runs = [
         ("grid", "never"),
         *(("ranges", policy) for policy in POLICIES),
@@ -117,7 +117,10 @@ def measure_drift(
 
 
 def measure_rates(cells: int, ratio: int) -> list[RatesOutcome]:
-    """Return what a fixed square grid and the source's own rule ship while the second stream grows `ratio` times."""
+    """Return what is shipped when the second stream's rate grows `ratio` times.
+
+    The outcomes are those of a fixed square grid, of the source's own rule, and of a grid whose changes cost nothing.
+    """
     schema = {"ts": "timestamp[us]", "x": "double"}
     streams = [Stream(name, schema=schema) for name in ("r", "s")]
     bound = bind(Join(streams, "abs(r.x - s.x) <= 1", f"{_WINDOW_S}s"), {s.name: s.schema for s in streams})
@@ -151,7 +154,7 @@ def measure_rates(cells: int, ratio: int) -> list[RatesOutcome]:
     return [
         RatesOutcome(cells, ratio, "grid", fixed / read, (str(square),)),
         RatesOutcome(cells, ratio, "dab grid, by the source's rule", adaptive / read, tuple(told)),
-        RatesOutcome(cells, ratio, "dab grid, if a change were free", best / read, tuple(ideal)),
+        RatesOutcome(cells, ratio, "dab grid, if changes cost nothing", best / read, tuple(ideal)),
     ]
 
 

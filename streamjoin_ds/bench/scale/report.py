@@ -18,7 +18,7 @@ __all__ = ["facts", "tables"]
 def facts(
     outcomes: Sequence[Outcome], drifts: Sequence[DriftOutcome], rates: Sequence[RatesOutcome]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return all outcomes as plain JSON values. `Outcome`, `DriftOutcome` and `RatesOutcome` say what is what."""
+    """Return all outcomes as plain JSON values. `Outcome`, `DriftOutcome` and `RatesOutcome` define them."""
     return {
         "schemes": [_facts(outcome) for outcome in outcomes],
         "drift": [_facts(outcome) for outcome in drifts],
@@ -47,7 +47,9 @@ def tables(
             )  # fmt: skip
         parts.append(table)
     if drifts:
-        title = f"Keys that drift, over {drifts[0].windows} windows; a change costs a window of guests"
+        title = (
+            f"Keys that drift, over {drifts[0].windows} windows; for a window after a change rows go to both layouts"
+        )
         table = _table(title, ("cells", "keys", "drift a window", "scheme", "chosen again"),
                        ("copies", "worst load", "last load"))  # fmt: skip
         for drift in drifts:

@@ -1,4 +1,4 @@
-"""The ways to lay a join out that are compared, each as ranges, so that one simulation does for all."""
+"""The schemes that are compared: ways to lay a join out, each given as ranges, so that one simulation fits them all."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from streamjoin_ds.plan import (
 
 __all__ = ["SCHEMES", "planned", "sampled"]
 
-# Keys of each stream in a sample: so many a cell, and at least so many.
-_SAMPLE_KEYS_PER_CELL = 16
-_LEAST_SAMPLE_KEYS = 4096
+_SAMPLE_KEYS_PER_CELL = 16  # keys of each stream in a sample, for each cell
+_LEAST_SAMPLE_KEYS = 4096  # least number of keys of each stream in a sample
 
 Scheme = Callable[[ScaleCase, Sequence[KeySample], CellWork], RangeLayout]
 
@@ -50,8 +49,8 @@ def _chosen(case: ScaleCase, samples: Sequence[KeySample], work: CellWork) -> Ra
     return as_ranges(choose_kind(samples, case.reach, case.cells, work).layout, case.reach)
 
 
-# "grid" is for equal rates, as a checkpoint without any keeps it; DAB Join (section 4.2) chooses by the rates.
-# "chosen" is the cheaper of that and the hybrid.
+# "grid" is chosen for equal rates, as a join without known rates begins; "dab grid" is chosen by the rates (DAB Join,
+# section 4.2). "chosen" is the cheaper one of the dab grid and the hybrid.
 SCHEMES: Mapping[str, Scheme] = {
     "grid": _square,
     "dab grid": _grid,

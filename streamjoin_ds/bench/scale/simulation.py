@@ -26,8 +26,8 @@ class CellCounts:
     rows : ndarray of float64, shape (cells,)
         Rows that each cell receives, and holds while they are in the window.
     pairs : ndarray of float64, shape (cells,)
-        Pairs of the bands that each cell finds. A grid in a range is given its range's pairs by the shares of rows that
-        its groups have: it deals by number, which has nothing to do with the keys.
+        Pairs of the bands that each cell finds. The pairs of a range are shared out over the cells of its grid by the
+        rows of their groups: a grid deals rows by their number, which has nothing to do with the keys.
     scanned : ndarray of float64, shape (cells,)
         Pairs that a nested loop would test.
     read : int
@@ -50,7 +50,7 @@ class CellCounts:
 
 
 def as_ranges(layout: Layout | RangeLayout, reach: Reach) -> RangeLayout:
-    """Return a grid as the one range that it is; ranges as they are."""
+    """Return a grid as a layout of one range, and ranges as they are."""
     return layout if isinstance(layout, RangeLayout) else RangeLayout(layout.cells, reach, 0, (), (layout,))
 
 
@@ -97,7 +97,7 @@ def simulated(
 
 
 def _group_rows(layout: RangeLayout, stream: int, keys: npt.NDArray[Any]) -> list[_Floats]:
-    """Rows of each group, range by range."""
+    """Return for each range the number of rows of each of its groups."""
     dealt = layout.deal(stream, keys, np.arange(len(keys)))
     rows = np.bincount(dealt.groups, minlength=layout.groups(stream)).astype(np.float64)
     ends = np.cumsum([grid.counts[stream] for grid in layout.grids])
@@ -105,7 +105,7 @@ def _group_rows(layout: RangeLayout, stream: int, keys: npt.NDArray[Any]) -> lis
 
 
 def _slices(layout: RangeLayout, stream: int, ordered: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """For each range the stretch of ascending keys that goes to it."""
+    """Return for each range the begin and end of the ascending keys that go to it."""
     first, last = layout.ranges_of(stream, ordered)
     places = np.arange(len(layout.grids))
     begins, ends = np.searchsorted(last, places, side="left"), np.searchsorted(first, places, side="right")

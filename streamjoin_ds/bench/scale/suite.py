@@ -1,4 +1,4 @@
-"""Simulates each scheme on each case, and says how far it is from what no layout can be better than."""
+"""Simulates each scheme on each case, and compares it with the bounds that no layout can beat."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Outcome:
     least_copies : float
         The fewest that any layout can have whose fullest cell is no fuller than this scheme's.
     load : float
-        Of the fullest cell, over the mean load that the cells would have without copies.
+        Load of the fullest cell, over the mean load that the cells would have without copies.
     least_load : float
-        The least that any layout can have, in the same unit: more than 1 where keys are frequent.
+        The least load that any layout can have, in the same unit: more than 1 where keys are frequent.
     imbalance : float
-        Load of the fullest cell over the mean of this scheme's cells.
+        Load of the fullest cell, over the mean load of this scheme's cells.
     held_rows : int
         Rows of a window that the cell with the most of them holds.
     scanned : float
-        Pairs that a nested loop would test in the cell that has most, over an even share of all pairs of the bands'
-        streams.
+        Pairs that a nested loop would test in the cell that has most of them, over an even share of all pairs of
+        rows of the streams that the bands join.
     plan_ms : float
-        CPU time of the choice.
+        CPU time of choosing the layout, in milliseconds.
     """
 
     case: ScaleCase
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def fixed_cases(rows_per_cell: int, seed: int) -> list[ScaleCase]:
-    """Return the cases of a run that is asked for none: all cells and keys; then streams, then rates, at two sizes."""
+    """Return the cases of a run that names none: all cells with all keys; then streams, then rates, at two sizes."""
     fixed = {"rows_per_cell": rows_per_cell, "seed": seed}
     cases = [ScaleCase(cells, keys=keys, **fixed) for keys in KEYS for cells in _CELLS]
     for keys in ("uniform", "zipf"):
@@ -81,15 +81,17 @@ def measure_scale(
     Raises
     ------
     ArgumentError
-        A case is out of range, or its keys have no such name.
+        A case is out of range, or there is no distribution of keys of its name.
     """
     for case in cases:
         if case.keys not in KEYS:
-            msg = f"there are no keys '{case.keys}'"
+            msg = f"there is no distribution of keys '{case.keys}'"
             raise ArgumentError(msg, name=case.keys, hint=f"one of {', '.join(KEYS)}")
         if not (1 <= case.cells <= MAX_CELLS and 2 <= case.streams <= _MOST_STREAMS and case.ratio >= 1):
-            msg = "a case is out of range"
-            raise ArgumentError(msg, name="cells", hint=f"1 to {MAX_CELLS} cells, 2 to {_MOST_STREAMS} streams")
+            msg = "a case has a number of cells or streams, or a ratio, that is out of range"
+            raise ArgumentError(
+                msg, name="cells", hint=f"1 to {MAX_CELLS} cells, 2 to {_MOST_STREAMS} streams, a ratio of 1 or more"
+            )
     outcomes = []
     for number, case in enumerate(cases, 1):
         outcomes += measure_case(case, work)
