@@ -72,7 +72,7 @@ class StreamJoinError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}"
-        return f"{text} Hint: {self.hint}" if self.hint else text
+        return f"{text.removesuffix('.')}. Hint: {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
         # Spark carries a worker's exception to the driver by pickling it; keyword-only arguments need this.

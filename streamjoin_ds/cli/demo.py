@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlglot.expressions import to_identifier
 
-from streamjoin_ds.cli.display import Display, ledger_table
+from streamjoin_ds.cli.display import Display, complete_before, ledger_table
 from streamjoin_ds.cli.runner import run_join
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Generator, Stream, band
@@ -84,7 +84,7 @@ def command(seconds: int, to: Path | None) -> None:
     facts = totals.facts(display.clock())
     say(
         f"\n{totals.rows:,} readings gave {totals.matches:,} matches in {totals.batches} batches"
-        f"{'' if finished else ' (interrupted)'}; complete before {facts['punctuation']}.\n"
+        f"{'' if finished else ' (interrupted)'}; {complete_before(facts)}.\n"
     )
     console.print(ledger_table(totals))
     _show_first_rows(console, spark, table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -15,7 +15,7 @@ from streamjoin_ds.cli.totals import LEDGER, Totals, moment
 from streamjoin_ds.spec import duration_text
 from streamjoin_ds.stream.commit import BatchSummary
 
-__all__ = ["Display", "ledger_table"]
+__all__ = ["Display", "complete_before", "ledger_table"]
 
 _PLAIN_LINE_EVERY_S = 2.0  # least seconds between two lines
 
@@ -94,6 +94,11 @@ class Display:
         for name, value, note in rows:
             table.add_row(Text(name, style="bold"), value, Text(note, style="dim"))
         return table
+
+
+def complete_before(facts: Mapping[str, object]) -> str:
+    """Say up to which moment the results are complete, by `Totals.facts`."""
+    return f"complete before {facts['punctuation']}" if facts["punctuation"] else "no punctuation yet"
 
 
 def ledger_table(totals: Totals) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from streamjoin_ds.cli.display import Display, ledger_table
+from streamjoin_ds.cli.display import Display, complete_before, ledger_table
 from streamjoin_ds.cli.join_options import flag, join_options
 from streamjoin_ds.cli.request import request_of, required
 from streamjoin_ds.cli.runner import run_join
@@ -52,10 +52,9 @@ def command(config: Path | None, as_json: bool, **given: Any) -> None:
         console.print(f"stream {name}: {count} bad files, or rests of files, were set aside; {to}_rejects names them")
     for name, size in display.totals.held_back_bytes.items():
         console.print(f"stream {name}: {size:,} bytes of an unfinished last line are not read yet")
-    complete = f"complete before {facts['punctuation']}" if facts["punctuation"] else "no punctuation yet"
     console.print(
         f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s; "
-        f"{complete}; table: {to}",
+        f"{complete_before(facts)}; table: {to}",
         highlight=False,
         soft_wrap=True,
     )

@@ -72,7 +72,10 @@ def between(root: str, begin: int | datetime, end: int | datetime) -> pa.Table:
     begin_us, end_us = _microseconds("begin", begin), _microseconds("end", end)
     last_us = last_punctuation(root)
     if last_us is None or end_us > last_us:
-        message = f"the results are complete before {last_us}, not yet before {end_us} (microseconds UTC)"
+        so_far = (
+            "no punctuation is in the table yet" if last_us is None else f"the results are complete before {last_us}"
+        )
+        message = f"{so_far}, so they are not yet complete before {end_us} (microseconds UTC)"
         raise PunctuationError(message, name="end", hint="ask for an earlier end, or wait for a later punctuation")
     return ordered(_read(root, begin_us, end_us))
 
@@ -106,9 +109,9 @@ def _opened(path: str, version: int | None = None) -> DeltaTable:
         ) from error
     except DeltaError as error:
         message = f"the table {path} cannot be opened" + ("" if version is None else f" at version {version}")
-        raise TableError(
-            message, name=path, hint="begin at a later version: old log entries are cleaned away"
-        ) from error
+        damaged = "its log may be damaged: the error that caused this one says more"
+        hint = "begin at a later version: old log entries are cleaned away"
+        raise TableError(message, name=path, hint=damaged if version is None else hint) from error
 
 
 def scanned(table: DeltaTable) -> dataset.Dataset:

@@ -130,16 +130,16 @@ def test_it_refuses_what_the_command_refuses_and_nothing_else(key: str, tmp_path
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("windw = '1s'", "an unknown key 'windw' Hint: one of streams, on, where, window"),
+        ("windw = '1s'", "an unknown key 'windw'. Hint: one of streams, on, where, window"),
         (
             "[streams.r]\npassword = 'x'",
-            "stream r has an unknown key 'password' Hint: one of source",
+            "stream r has an unknown key 'password'. Hint: one of source",
         ),
-        ("available_now = 'false'", "available_now is not true or false Hint: give true or false, or leave it out"),
-        ("threads = 2.5", "threads is not a whole number Hint: give a whole number, or leave it out"),
-        ("streams = 1", "streams is not a table of tables Hint: give each stream a table"),
-        ("[streams.r]\nformat = 1", "format of stream r is not a text Hint: one of auto, csv, json, parquet"),
-        ("conf = 1", 'neither a table of texts nor a list of texts Hint: for example {"spark.ui.enabled" = "true"}'),
+        ("available_now = 'false'", "available_now is not true or false. Hint: give true or false, or leave it out"),
+        ("threads = 2.5", "threads is not a whole number. Hint: give a whole number, or leave it out"),
+        ("streams = 1", "streams is not a table of tables. Hint: give each stream a table"),
+        ("[streams.r]\nformat = 1", "format of stream r is not a text. Hint: one of auto, csv, json, parquet"),
+        ("conf = 1", 'neither a table of texts nor a list of texts. Hint: for example {"spark.ui.enabled" = "true"}'),
     ],
 )
 def test_what_is_refused_is_named_with_what_is_valid(text: str, says: str, tmp_path: Path) -> None:
